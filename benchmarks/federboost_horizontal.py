@@ -17,10 +17,10 @@ from benchmarks.tables import GUEST, Table
 from fedboost.aggregation.contributor import CHECK_WORDS
 from fedboost.aggregation.measures import Counts
 from fedboost.core import binning, local, objectives
-from fedboost.core.growth import Rules
 from fedboost.core.local import Watched
 from fedboost.core.objectives import Summary
 from fedboost.core.params import TreeParams
+from fedboost.core.rules import Rules
 from fedboost.crypto.masking import KEY_BYTES, Pair, add_stream
 from fedboost.ground.settings import parse
 from fedboost.protocols.federboost_horizontal.boosting import TreeBoosting

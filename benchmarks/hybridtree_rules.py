@@ -26,9 +26,9 @@ from benchmarks.rows import Row, of
 from fedboost.core import binning, fixed_point, growth, histogram, local
 from fedboost.core.binning import Binning
 from fedboost.core.bins import Bins
-from fedboost.core.growth import Rules
 from fedboost.core.local import Trained
 from fedboost.core.params import TreeParams
+from fedboost.core.rules import Rules
 from fedboost.core.tree import LEAF, Positions, Tree
 from fedboost.model import conditions
 from fedboost.model.conditions import Known, Question, Rule, RuleMatch, asked_by, in_words, ways

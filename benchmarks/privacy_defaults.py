@@ -81,9 +81,9 @@ def _told(done: Trained, params: Mapping[str, Any]) -> Row:
     releases = transcript.releases(done.room.kept[HOST])
     columns = releases.cells.shape[1]
     protocol = protocols.named("secureboost")
-    assert protocol.releases is not None
+    assert protocol.policy.releases is not None
     own = parse(protocol.params, {**params, "encryption": {"scheme": "plain"}})
-    planned = protocol.releases(own, flow.Table(GUEST, (HOST,)), HOST, columns)
+    planned = protocol.policy.releases(own, flow.Table(GUEST, (HOST,)), HOST, columns)
     rows = releases.n_rows
     sums = done.room.sessions[HOST].state.meter.equations
     divided = np.bincount(done.left[HOST].arrays["feature"], minlength=columns)

@@ -33,8 +33,8 @@ def row(job: str, settings: Mapping[str, Any], rows: int) -> dict[str, Any]:
     scheme = next(name for name, most in LATTICES.items() if rows <= most)
     params = parse(secureboost.params, {**settings, "encryption": {"scheme": scheme}})
     table = Table(guest="bank", hosts=("telco",))
-    assert secureboost.releases is not None
-    releases = secureboost.releases(params, table, "telco", COLUMNS)
+    assert secureboost.policy.releases is not None
+    releases = secureboost.policy.releases(params, table, "telco", COLUMNS)
     assert releases.sum_bits is not None
     sums = releases.ratio(rows)
     placed = releases.sum_bits(BINS, rows) / (rows * math.log2(BINS))

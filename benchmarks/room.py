@@ -64,8 +64,8 @@ class Hand:
 class Room(flow.Run):
     """The sessions of one stage, and the coordinator's hand over them."""
 
-    protocol: flow.Protocol
-    contexts: Mapping[str, StageContext]
+    protocol: flow.Protocol[Any]
+    contexts: Mapping[str, StageContext[Any]]
     sent: dict[str, int] = field(default_factory=dict)  # payload bytes by sender
     seconds: dict[str, float] = field(default_factory=dict)  # by step, until the slowest is done
     ends: dict[str, float] = field(default_factory=dict)  # of the steps, the last time, on a clock
@@ -196,7 +196,10 @@ def train(
     """Vertical FederBoost on the rows that bool (n,) `held` leaves; the noise is fresh."""
     protocol, contexts = _contexts("federboost-vertical", frames_of(table, dealt), given, held)
     if workers is not None:
-        contexts = {name: replace(own, workers=workers) for name, own in contexts.items()}
+        contexts = {
+            name: replace(own, services=replace(own.services, workers=workers))
+            for name, own in contexts.items()
+        }
     return _trained(Room(protocol, contexts))
 
 
@@ -249,7 +252,7 @@ def _contexts(
     held: Rows | None = None,
     shards: Shards | None = None,
     aggregator: str | None = None,
-) -> tuple[flow.Protocol, dict[str, StageContext]]:
+) -> tuple[flow.Protocol[Any], dict[str, StageContext[Any]]]:
     """Seats at one stage, the first frame's party as guest; an aggregator may have no frame."""
     guest, *hosts = frames
     left = shards or {}
@@ -277,7 +280,7 @@ class Place:
 
 def contexts(
     name: str, table: flow.Table, given: Params, indices: Mapping[str, Place]
-) -> tuple[flow.Protocol, dict[str, StageContext]]:
+) -> tuple[flow.Protocol[Any], dict[str, StageContext[Any]]]:
     """Seats at the stage `name` with these parameters, for everybody at the table."""
     protocol = protocols.named(name)
     params = parse(protocol.params, dict(given))
@@ -290,21 +293,18 @@ def contexts(
             party=party,
             role=table.roles_of(party)[0],
             table=table,
+            job=TERMS.job,
             params=params,
+            limits=place.limits,
             frame=place.frame,
             validation=np.zeros(rows, np.bool_) if place.held is None else place.held,
-            secrets=secrets.child(name, TERMS.attempt),
-            job_secrets=secrets.child(name),
-            lasting_secrets=secrets.child,
-            job=TERMS.job,
-            origin=bytes(32),
-            attempt_digest=bytes(32),
-            place=flow.START,
-            kept={},
-            signer=Hand(party, keys),
-            notebook=flow.MemoryNotebook(),
-            workers=Serial(),
             artefacts=place.artefacts,
-            limits=place.limits,
+            attempt=flow.StageAttempt(origin=bytes(32), digest=bytes(32)),
+            secrets=flow.StageSecrets(
+                attempt=secrets.child(name, TERMS.attempt),
+                job=secrets.child(name),
+                lasting=secrets.child,
+            ),
+            services=flow.StageServices(Hand(party, keys), flow.MemoryNotebook(), Serial()),
         )
     return protocol, found

@@ -74,7 +74,7 @@ class Carries:
         (workers, columns), (more, wider) = FEW, MANY
         base, spread, wide = (
             part_bytes.carried(scheme, c, n)
-            for n, c in ((workers, columns), (more, columns), (shards, wider))
+            for n, c in ((workers, columns), (more, columns), (workers, wider))
         )
 
         def line(of: str) -> tuple[float, float, float]:

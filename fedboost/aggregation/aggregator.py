@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from fedboost.aggregation.contributor import PART_WORDS
 from fedboost.aggregation.recovery import commitment, self_stream, share_of, sign_of, threshold
+from fedboost.aggregation.sums import Aggregation
 from fedboost.crypto import shamir
 from fedboost.crypto.masking import KEY_BYTES, MaskKey, Pair, add_stream, is_private_of
 from fedboost.crypto.shamir import SHARE_BYTES
@@ -31,12 +32,12 @@ from fedboost.messages.protocol.aggregation_pb2 import Gathered, Masked, Reveale
 class Aggregator:
     """What the aggregator remembers between steps."""
 
-    context: StageContext
+    context: StageContext[Aggregation]
     number: int = 0  # of the sum that was added up last
     kept: dict[str, Words] = field(default_factory=dict)  # masked vectors of a sum not yet opened
 
 
-def begin(context: StageContext) -> Aggregator:
+def begin(context: StageContext[Aggregation]) -> Aggregator:
     """An aggregator that has added nothing."""
     return Aggregator(context)
 
@@ -229,7 +230,7 @@ def _unmask(
     keys = _bytes(agreed.keys, len(members), KEY_BYTES, "the mask keys of a sum")
     committed = _bytes(agreed.commitments, len(members), KEY_BYTES, "the commitments of a sum")
     table = aggregator.context.table.of(EVERYBODY)
-    salt, context = aggregator.context.attempt_digest, agreed.context
+    salt, context = aggregator.context.attempt.digest, agreed.context
     for place, party in enumerate(members):
         if party in survivors:
             fits = partial(_fits, committed[place].tobytes())

@@ -13,6 +13,7 @@ from fedboost.aggregation.opened import OpenedSums
 from fedboost.aggregation.recovery import Epoch, keys_of, pair_of, sign_of, threshold
 from fedboost.aggregation.standing import TAG_WORDS, Tagging
 from fedboost.aggregation.statistic import Statistic
+from fedboost.aggregation.sums import Aggregation
 from fedboost.crypto.gaussian import discrete_gaussian
 from fedboost.crypto.masking import MaskKey, Pair, add_stream
 from fedboost.crypto.shamir import HOLDERS_MAX
@@ -51,7 +52,7 @@ class Contributor:
     came out: masks cancel only among parties with the same, however they came to where they stand.
     """
 
-    def __init__(self, context: StageContext) -> None:
+    def __init__(self, context: StageContext[Aggregation]) -> None:
         """A PolicyError where the table has fewer contributors than our owner asks for, or so few
         rows of ours to learn from that every sum would be about them.
 
@@ -68,13 +69,13 @@ class Contributor:
             0 if context.frame is None else len(context.parts["train"])
         )  # that are learnt from
         self._context = context
-        self._key = MaskKey(context.secrets.derive("mask key"))
+        self._key = MaskKey(context.secrets.attempt.derive("mask key"))
         self._pairs: dict[str, Pair] = {}
         self.history = standing.begun(context, self.members)
         self._keys = b""  # a digest of the keys of this attempt that everybody has shown
         self._tag_key: bytes | None = None  # of this attempt; the aggregator has none
         self._tagging: Tagging | None = None  # of the sum at hand
-        self._opened = OpenedSums(context.notebook)
+        self._opened = OpenedSums(context.services.notebook)
         self._has_met = False
         self._what = b""  # the sum at hand, and what its masks are bound to
         self._sum_context = b""
@@ -126,7 +127,7 @@ class Contributor:
         """Return how far our record goes, signed; at the start the guest adds the key for tags."""
         key = b""
         if self._context.role is GUEST and self._tag_key is None:
-            key = self._tag_key = self._context.secrets.derive("tag key")
+            key = self._tag_key = self._context.secrets.attempt.derive("tag key")
         return standing.shown(self._context, self.history, key)
 
     def meet(self, got: Mapping[str, Standing]) -> None:
@@ -153,18 +154,18 @@ class Contributor:
         """Our public key, signed."""
         public = np.frombuffer(self._key.public, np.uint8)[None, :]
         offered = MaskKeys(keys=wire.pack(public))
-        offered.signature = self._context.signer.sign(self._signed(self.party, offered))
+        offered.signature = self._context.services.signer.sign(self._signed(self.party, offered))
         return offered
 
     def hear(self, got: Mapping[str, MaskKeys]) -> None:
         """The others' public keys; from here on we can mask. A PeerError for a forged one."""
-        offered = {**got, self.party: self.offer()}
+        offered, signer = {**got, self.party: self.offer()}, self._context.services.signer
         for party, theirs in got.items():
-            self._context.signer.check(party, self._signed(party, theirs), theirs.signature)
+            signer.check(party, self._signed(party, theirs), theirs.signature)
             if theirs.epoch or theirs.HasField("commitments"):
                 raise PeerError(f"{party} offered keys of an epoch for the stage")
             [public] = keys_of(theirs, 1, party)
-            self._pairs[party] = pair_of(self._key, public, self._context.attempt_digest, party)
+            self._pairs[party] = pair_of(self._key, public, self._context.attempt.digest, party)
         if set(offered) != set(self.members):
             raise ProtocolError("mask keys came from others than the job's contributors")
         self._key_with(*(offered[party].keys.data for party in self.members))
@@ -176,7 +177,7 @@ class Contributor:
     def _signed(self, party: str, offered: MaskKeys) -> bytes:
         return (
             b"fedboost mask key 1"
-            + self._context.attempt_digest
+            + self._context.attempt.digest
             + party.encode()
             + offered.keys.data
         )
@@ -377,7 +378,7 @@ class Contributor:
             return 0
         sigmas = np.rint(self._noise * np.broadcast_to(what.unit, vector.shape)).astype(np.int64)
         within = what.place[1:]
-        return discrete_gaussian(sigmas, self._context.job_secrets, "of sums", what.name, *within)
+        return discrete_gaussian(sigmas, self._context.secrets.job, "of sums", what.name, *within)
 
     def _bound_to(self, what: bytes) -> bytes:
         """Return what masks are drawn from beside keys, 32 bytes: all so far, and what is next."""

@@ -10,6 +10,7 @@ import numpy as np
 from fedboost.aggregation.contributor import Contributor, Vector
 from fedboost.aggregation.statistic import Statistic
 from fedboost.core import objectives
+from fedboost.core.params import BoostingParams
 from fedboost.flow import Charge, DisclosureInfo, Out, Spent, StageContext
 from fedboost.ground import wire
 from fedboost.ground.arrays import Floats
@@ -103,7 +104,7 @@ def given(party: Adds, vector: Vector, what: Statistic) -> Iterator[Out]:
         about = DisclosureInfo(rows)
 
 
-def labels(context: StageContext) -> tuple[Floats, Floats, Floats]:
+def labels(context: StageContext[BoostingParams]) -> tuple[Floats, Floats, Floats]:
     """Return labels, weights, and weights with scale_pos_weight of all our rows; float64 (n,)."""
     frame = context.frame
     assert frame is not None

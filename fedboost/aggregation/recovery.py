@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from fedboost.aggregation.sums import Aggregation
 from fedboost.crypto import shamir
 from fedboost.crypto.masking import KEY_BYTES, MaskKey, Pair
 from fedboost.crypto.secrets import Secrets
@@ -53,14 +54,14 @@ def threshold(contributors: int, colluders: int) -> int:
 class Epoch:
     """Keys for the next `sums` fresh sums, and for all others until the next epoch."""
 
-    def __init__(self, context: StageContext, number: int, sums: int) -> None:
+    def __init__(self, context: StageContext[Aggregation], number: int, sums: int) -> None:
         """`number` tells the epochs of a stage apart, from 1."""
         self.number, self.sums = number, sums
         self.members: tuple[str, ...] = ()  # whose keys go into the masks
         self.survivors: tuple[str, ...] = ()  # over whom the sum at hand is opened
         self.index = -1  # of the sum at hand
         self._context, self._table = context, context.table.of(EVERYBODY)
-        self._secrets: Secrets = context.secrets.child("epoch", number)
+        self._secrets: Secrets = context.secrets.attempt.child("epoch", number)
         self._keys = [MaskKey(self._secrets.derive("mask key", i)) for i in range(sums + 1)]
         self._selves = [self._secrets.derive("self mask", i) for i in range(sums)]
         self._offers: dict[str, Offered] = {}
@@ -79,7 +80,8 @@ class Epoch:
         offered = MaskKeys(
             epoch=self.number, keys=wire.pack(keys.keys), commitments=wire.pack(keys.commitments)
         )
-        offered.signature = self._context.signer.sign(self._signed(self._context.party, offered))
+        text = self._signed(self._context.party, offered)
+        offered.signature = self._context.services.signer.sign(text)
         return offered
 
     def deal(self, got: Mapping[str, MaskKeys]) -> dict[str, DealtShares]:
@@ -87,7 +89,7 @@ class Epoch:
         for party, offered in got.items():
             theirs = self._offers[party] = self._read(party, offered)
             self._pairs[party] = [
-                pair_of(key, public, self._context.attempt_digest, party)
+                pair_of(key, public, self._context.attempt.digest, party)
                 for key, public in zip(self._keys, theirs.keys, strict=True)
             ]
         self._offers[self._context.party] = self._own()
@@ -142,7 +144,7 @@ class Epoch:
         self.index += 1
         if self.index >= self.sums:
             raise ProtocolError(f"an epoch of {self.sums} sums has no keys for another one")
-        stream = self_stream(self._selves[self.index], self._context.attempt_digest, context)
+        stream = self_stream(self._selves[self.index], self._context.attempt.digest, context)
         return [(stream, 1), *self._pair_streams(self.index, context)]
 
     def whole_streams(self, context: bytes) -> list[tuple[bytes, int]]:
@@ -164,7 +166,7 @@ class Epoch:
         self.survivors = tuple(party for party in self.members if party in present)
         self._check_left(self.survivors)
         listed = Survivors(number=number, parties=self.survivors)
-        listed.signature = self._context.signer.sign(_listed(listed, context))
+        listed.signature = self._context.services.signer.sign(_listed(listed, context))
         return listed
 
     def agree(self, got: Mapping[str, Survivors], number: int, context: bytes) -> None:
@@ -172,7 +174,7 @@ class Epoch:
         for party, theirs in got.items():
             if theirs.number < number:
                 continue  # of a party that has been gone since
-            self._context.signer.check(party, _listed(theirs, context), theirs.signature)
+            self._context.services.signer.check(party, _listed(theirs, context), theirs.signature)
             if tuple(theirs.parties) != self.survivors:
                 raise PeerError(f"{party} was told of other survivors than we were")
         signed = {party for party, theirs in got.items() if theirs.number == number}
@@ -230,7 +232,7 @@ class Epoch:
     def _read(self, party: str, offered: MaskKeys) -> Offered:
         if offered.epoch != self.number:
             raise PeerError(f"{party} offered keys of epoch {offered.epoch}, not {self.number}")
-        self._context.signer.check(party, self._signed(party, offered), offered.signature)
+        self._context.services.signer.check(party, self._signed(party, offered), offered.signature)
         keys = keys_of(offered, self.sums + 1, party)
         what = f"the commitments of {party}"
         commitments = wire.unpack(offered.commitments, "u1", (self.sums, KEY_BYTES), what)
@@ -246,7 +248,7 @@ class Epoch:
         return rows
 
     def _signed(self, party: str, offered: MaskKeys) -> bytes:
-        label = b"fedboost mask keys 1" + self._context.attempt_digest + party.encode()
+        label = b"fedboost mask keys 1" + self._context.attempt.digest + party.encode()
         epoch = offered.epoch.to_bytes(8, "big")
         return label + epoch + offered.keys.data + offered.commitments.data
 

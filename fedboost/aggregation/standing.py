@@ -14,6 +14,7 @@ from fedboost.flow import GUEST, START, Place, StageContext
 from fedboost.ground.arrays import Words
 from fedboost.ground.errors import PeerError, ProtocolError
 from fedboost.ground.kernels import kernel
+from fedboost.ground.settings import Settings
 from fedboost.messages.protocol.aggregation_pb2 import Stand, Standing
 
 PRIME = (1 << 89) - 1
@@ -80,46 +81,49 @@ def _inner(left: Words, right: Words) -> Words:
     return sums
 
 
-def begun(context: StageContext, members: tuple[str, ...]) -> bytes:
+def begun(context: StageContext[Settings], members: tuple[str, ...]) -> bytes:
     """The history before the first sum: the job with its manifest, the stage, the contributors."""
     names = "\0".join(members).encode()
-    return hashlib.sha256(b"fedboost sums 1" + context.origin + names).digest()
+    return hashlib.sha256(b"fedboost sums 1" + context.attempt.origin + names).digest()
 
 
-def shown(context: StageContext, history: bytes, tag_key: bytes) -> Standing:
+def shown(context: StageContext[Settings], history: bytes, tag_key: bytes) -> Standing:
     """Return, signed, what we have kept and where we stand; a guest's with a key for tags."""
     kept = [
-        Stand(place=place, history=bytes.fromhex(digest)) for place, digest in context.kept.items()
+        Stand(place=place, history=bytes.fromhex(digest))
+        for place, digest in context.attempt.kept.items()
     ]
     standing = Standing(history=history, kept=kept, tag_key=tag_key)
-    standing.signature = context.signer.sign(_signed(context, context.party, standing))
+    standing.signature = context.services.signer.sign(_signed(context, context.party, standing))
     return standing
 
 
-def check_signed(context: StageContext, got: Mapping[str, Standing]) -> None:
+def check_signed(context: StageContext[Settings], got: Mapping[str, Standing]) -> None:
     """Refuses, by name, a standing that its party has not signed."""
     for party, theirs in got.items():
-        context.signer.check(party, _signed(context, party, theirs), theirs.signature)
+        context.services.signer.check(party, _signed(context, party, theirs), theirs.signature)
 
 
-def agreed(context: StageContext, got: Mapping[str, Standing]) -> bytes:
+def agreed(context: StageContext[Settings], got: Mapping[str, Standing]) -> bytes:
     """Checks that the attempt goes on from the last place that all have kept alike; gives the key
     for tags.
 
     A PeerError names a party that has not kept our place with the same sums. A ProtocolError where
     there is a later place that all have kept.
     """
-    common = {place for place, history in context.kept.items() if history} | {START}
+    common = {place for place, history in context.attempt.kept.items() if history} | {START}
     for party, theirs in got.items():
         kept = {tuple(stand.place): stand.history.hex() for stand in theirs.kept}
-        lacking = {place for place in common - {START} if kept.get(place) != context.kept[place]}
-        if context.place in lacking:
-            raise _apart(party, f"has not kept place {_named(context.place)} as we have")
+        lacking = {
+            place for place in common - {START} if kept.get(place) != context.attempt.kept[place]
+        }
+        if context.attempt.place in lacking:
+            raise _apart(party, f"has not kept place {_named(context.attempt.place)} as we have")
         common -= lacking
-    if max(common) != context.place:
+    if max(common) != context.attempt.place:
         raise ProtocolError(
-            f"the coordinator goes on from place {_named(context.place)}, the contributors have "
-            f"all kept {_named(max(common))}",
+            f"the coordinator goes on from place {_named(context.attempt.place)}, "
+            f"the contributors have all kept {_named(max(common))}",
             todo="ask the coordinator's operator: what was told since is not told again",
         )
     keys = {party: standing.tag_key for party, standing in got.items() if standing.tag_key}
@@ -152,9 +156,9 @@ def _named(place: Place) -> str:
     return ".".join(map(str, place))
 
 
-def _signed(context: StageContext, party: str, standing: Standing) -> bytes:
+def _signed(context: StageContext[Settings], party: str, standing: Standing) -> bytes:
     unsigned = Standing()
     unsigned.CopyFrom(standing)
     unsigned.ClearField("signature")
-    label = b"fedboost standing 1" + context.attempt_digest + party.encode() + b"\0"
+    label = b"fedboost standing 1" + context.attempt.digest + party.encode() + b"\0"
     return label + unsigned.SerializeToString(deterministic=True)

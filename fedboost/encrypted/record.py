@@ -19,8 +19,8 @@ from fedboost.core.partition import ROOT, parent
 from fedboost.encrypted.guest.rounds import Rounds
 from fedboost.encrypted.guest.tree import GuestTree
 from fedboost.encrypted.host.tree import HostTree, HostTreeBatch
-from fedboost.encrypted.scheme.params import EncryptedTreeParams
-from fedboost.flow import Artefact, Place, StageContext
+from fedboost.encrypted.scheme.params import EncryptedContext
+from fedboost.flow import Artefact, Place
 
 COLUMNS_KEPT_MAX = 32  # of a host's table, evenly spread: an audit draws from these
 
@@ -64,14 +64,14 @@ class Record:
 class HostRecord(Record):
     """Of a host: in which cell each training row is, and tree by tree which sums left."""
 
-    def __init__(self, context: StageContext, binning: Binning, bins: Bins) -> None:
+    def __init__(self, context: EncryptedContext, binning: Binning, bins: Bins) -> None:
         """bins (n, columns) of all rows of the stage, of which it keeps some columns."""
         width, training = bins.shape[1], context.parts["train"]
         kept = np.linspace(0, max(0, width - 1), min(width, COLUMNS_KEPT_MAX))
         self._columns = np.unique(kept.round().astype(np.int32))
         self._training, self._n_cells, self._n_rows = training, binning.n_cells, bins.shape[0]
         self._noted = -1  # the last tree
-        params: EncryptedTreeParams = context.params
+        params = context.params
         facts = {
             "kind": HOST,
             "columns": [context.data.columns[column] for column in self._columns.tolist()],
@@ -108,7 +108,7 @@ class HostRecord(Record):
 class GuestRecord(Record):
     """Of the guest: what each host could see of how rows divide, and what labels they have."""
 
-    def __init__(self, context: StageContext, rows: Mapping[str, NDArray[np.integer]]) -> None:
+    def __init__(self, context: EncryptedContext, rows: Mapping[str, NDArray[np.integer]]) -> None:
         """rows (m,) by host: which of the guest's it has, in the order in which it sees them."""
         hosts = list(rows)
         start: Arrays = {

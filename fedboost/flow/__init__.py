@@ -6,6 +6,7 @@ order in which the coordinator calls them; one module per role holds one plain f
 Modules:
     artefact  what a stage leaves in a party's own store
     context   what a party brings to one stage
+    limits    what protocols read of a party's policy
     protocol  a protocol as the runtime sees it
     roles     who takes part, and as what
     run       the coordinator's hand over a walk
@@ -13,8 +14,27 @@ Modules:
 """
 
 from fedboost.flow.artefact import DISCLOSURE, HISTORY, MODEL, Artefact
-from fedboost.flow.context import MemoryNotebook, Notebook, Signer, StageContext
-from fedboost.flow.protocol import Asks, Protocol, Releases, RowsUsed
+from fedboost.flow.context import (
+    MemoryNotebook,
+    Notebook,
+    Signer,
+    StageAttempt,
+    StageContext,
+    StageSecrets,
+    StageServices,
+)
+from fedboost.flow.limits import PeerLimits
+from fedboost.flow.protocol import (
+    Asks,
+    DisclosureReuse,
+    ModelUse,
+    PolicyFacts,
+    Protocol,
+    Releases,
+    ReplaySupport,
+    RowsUsed,
+    TableUse,
+)
 from fedboost.flow.roles import AGGREGATOR, EVERYBODY, GUEST, HOST, Role, Table
 from fedboost.flow.run import LOOP, START, UNBOUNDED, CheckpointPolicy, Place, Run, Walk
 from fedboost.flow.steps import Charge, DisclosureInfo, NoisyValues, Out, Spent, Step
@@ -35,20 +55,29 @@ __all__ = [
     "Charge",
     "CheckpointPolicy",
     "DisclosureInfo",
+    "DisclosureReuse",
     "MemoryNotebook",
+    "ModelUse",
     "NoisyValues",
     "Notebook",
     "Out",
+    "PeerLimits",
     "Place",
+    "PolicyFacts",
     "Protocol",
     "Releases",
+    "ReplaySupport",
     "Role",
     "RowsUsed",
     "Run",
     "Signer",
     "Spent",
+    "StageAttempt",
     "StageContext",
+    "StageSecrets",
+    "StageServices",
     "Step",
     "Table",
+    "TableUse",
     "Walk",
 ]

@@ -6,14 +6,16 @@ import json
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from fedboost.flow.artefact import Artefact
+from fedboost.flow.limits import PeerLimits
 from fedboost.flow.roles import Role, Table
-from fedboost.flow.run import Place
+from fedboost.flow.run import START, Place
 from fedboost.flow.steps import Charge, Spent
 from fedboost.ground.errors import ProtocolError
 from fedboost.ground.part_workers import Embedded, PartWorkers
+from fedboost.ground.settings import Settings
 
 if TYPE_CHECKING:  # a coordinator knows no tables
     import numpy as np
@@ -22,6 +24,8 @@ if TYPE_CHECKING:  # a coordinator knows no tables
     from fedboost.crypto.secrets import Secrets
     from fedboost.data.frame import Frame
     from fedboost.ground.workers import Workers
+
+P_co = TypeVar("P_co", bound=Settings, covariant=True)  # the protocol's own Settings
 
 
 class Signer(Protocol):
@@ -60,35 +64,56 @@ class MemoryNotebook(Notebook):
 
 
 @dataclass(frozen=True)
-class StageContext:
-    """What a party brings to one stage of a job."""
+class StageAttempt:
+    """An attempt at a stage: what sets it apart from others, and where it begins."""
+
+    origin: bytes  # 32 of them that no other job, manifest or stage has
+    digest: bytes  # and 32 that no other attempt has
+    place: Place = START  # behind which the stage is opened
+    # The places that we could go on from, and their `HISTORY` if any.
+    kept: Mapping[Place, str] = field(default_factory=dict)
+    is_replayable: bool = False  # keys and encryption are drawn from `StageSecrets.attempt`, too
+
+
+@dataclass(frozen=True)
+class StageSecrets:
+    """A party's secrets at a stage, by how long they last."""
+
+    attempt: Secrets  # fresh for this stage and attempt
+    job: Secrets  # of this stage, the same in every attempt: for what must not be redrawn
+    # By a job's id: of what that job told first, as long as the store lives, for whatever tells it
+    # again. Only of the party itself, so that nobody else can compute it.
+    lasting: Callable[[str], Secrets]
+
+
+@dataclass(frozen=True)
+class StageServices:
+    """Services that a party has at a stage."""
+
+    signer: Signer
+    notebook: Notebook
+    workers: Workers
+    part_workers: PartWorkers = field(default_factory=Embedded)  # who adds up rows
+    peer_bytes_max: int = sys.maxsize  # of memory here, that what one peer sends may take
+
+
+@dataclass(frozen=True)
+class StageContext(Generic[P_co]):
+    """Facts of a party's stage of a job, with the secrets and services that it brings."""
 
     party: str
     role: Role
     table: Table
-    params: Any  # the protocol's own Settings
+    job: str  # its id
+    params: P_co
+    limits: PeerLimits  # of the party's own policy
     frame: Frame | None  # the party's rows; None for a party without data
     validation: NDArray[np.bool_]  # rows of `frame` held out, on every party the same ids
-    secrets: Secrets  # fresh for this stage and attempt
-    job_secrets: Secrets  # of this stage, the same in every attempt: for what must not be redrawn
-    # By a job's id: of what that job told first, as long as the store lives, for whatever tells it
-    # again. Only of the party itself, so that nobody else can compute it.
-    lasting_secrets: Callable[[str], Secrets]
-    job: str  # its id
-    origin: bytes  # 32 of them that no other job, manifest or stage has
-    attempt_digest: bytes  # and 32 that no other attempt has
-    place: Place  # behind which the stage is opened
-    kept: Mapping[Place, str]  # the places that we could go on from, and their `HISTORY` if any
-    signer: Signer
-    notebook: Notebook
-    workers: Workers
     artefacts: Mapping[str, Artefact]  # of the stages before, by their names
-    limits: Any  # the party's own policy: what it allows its peers
+    attempt: StageAttempt
+    secrets: StageSecrets
+    services: StageServices
     dataset: str = ""  # the name of the party's table in its own file
-    part_workers: PartWorkers = field(default_factory=Embedded)  # who adds up rows
-    peer_bytes_max: int = sys.maxsize  # of memory here, that what one peer sends may take
-    is_replayable: bool = False  # keys and encryption are drawn from `secrets`, too
-    cipher: Any = None  # `encrypted.ciphers.Cipher` in place of the job's scheme, for an estimate
 
     @property
     def data(self) -> Frame:

@@ -8,17 +8,19 @@ from dataclasses import dataclass, field
 from enum import Enum
 from functools import cached_property
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Generic, Literal, TypeVar
 
 from google.protobuf.message import Message
 
-from fedboost.flow.roles import GUEST, Role, Table
+from fedboost.flow.roles import Role, Table
 from fedboost.flow.run import Walk
 from fedboost.flow.steps import Step
 from fedboost.ground.settings import Settings
 
 if TYPE_CHECKING:  # a coordinator knows no tables
     from fedboost.data.frame import Frame
+
+P = TypeVar("P", bound=Settings)
 
 
 @dataclass(frozen=True)
@@ -65,7 +67,57 @@ class Asks:
 
 
 @dataclass(frozen=True)
-class Protocol:
+class TableUse(Generic[P]):
+    """How the jobs of a protocol use the parties' tables."""
+
+    labelled: tuple[Role, ...] = ()  # whose tables must hold the label
+    rows: RowsUsed = RowsUsed.COMMON
+    bins_values: bool = False  # whether nothing but `begin` and `restore` read a table's values
+    # Refuses a table before any payload leaves; the bool says whether rows are held out.
+    check: Callable[[Role, P, Frame, bool], None] | None = None
+
+
+@dataclass(frozen=True)
+class PolicyFacts(Generic[P]):
+    """What a policy judges of jobs, by their params."""
+
+    asks: Callable[[P], Asks] = lambda _: Asks()
+    # What sums may tell of a host: the params, who takes part, the host's name, and how many
+    # columns it has (None: not known, or the job's first tree is not its model's).
+    releases: Callable[[P, Table, str, int | None], Releases] | None = None
+
+
+@dataclass(frozen=True)
+class ModelUse(Generic[P]):
+    """How jobs use an earlier model."""
+
+    named_by: Callable[[P], str | None]  # the model's id, if the params name one
+    # Refuses a model that the params cannot use, by the facts of the party's own shard.
+    fits: Callable[[P, Mapping[str, object]], None]
+    # Protocols that such a job runs first, behind `Protocol.before`; with their params but `model`.
+    before: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class DisclosureReuse(Generic[P]):
+    """How jobs use the disclosure of an earlier one again; nothing comes before such a job."""
+
+    named_by: Callable[[P], str | None]  # the earlier job's id, if the params name one
+    settled: tuple[str, ...] = ()  # the params that such a job may not say: the earlier one has
+
+
+@dataclass(frozen=True)
+class ReplaySupport(Generic[P]):
+    """How a guest's jobs are replayed."""
+
+    lacks: Callable[[P], str]  # why jobs with these params cannot be; empty: they can
+    # Names what a message is about where a replay finds another: the guest's state, the step, the
+    # honest message, and the one that left if it is kept.
+    place: Callable[[object, str, Message, Message | None], str]
+
+
+@dataclass(frozen=True)
+class Protocol(Generic[P]):
     """A protocol as the runtime sees it.
 
     A role's module holds `begin(context) -> state`, a function
@@ -77,39 +129,23 @@ class Protocol:
     """
 
     name: str
-    params: type[Settings]
+    params: type[P]
     flow: tuple[Step, ...]
     walk: Walk
     modules: Mapping[Role, str]  # by their names: loaded by whoever takes the role
     before: tuple[str, ...] = ()  # protocols whose artefacts this one needs, in order
-    # Further ones behind those where the params name a model, with their params but for `model`.
-    before_model: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     # What `finish` gives; "rows" is an array `rows`, int64: the places in the party's table of its
     # rows that the later stages are about, in their order there.
     leaves: Literal["artefact", "rows", "model", "predictions"] = "artefact"
-    labelled: tuple[Role, ...] = (GUEST,)  # whose tables must hold the label
-    rows: RowsUsed = RowsUsed.COMMON
-    bins_values: bool = False  # whether nothing but `begin` and `restore` read a table's values
     several_guests: bool = False  # a job may name several guests: each trains a model of its own
-    model: Callable[[Any], str | None] | None = None  # the id of the model that the params name
-    # The id of the job whose disclosure the params use again; nothing comes before such a job.
-    reuses: Callable[[Any], str | None] | None = None
-    settled: tuple[str, ...] = ()  # the params that such a job may not say: the other one has
-    # Refuses a model that the params cannot use, by the facts of the party's own shard.
-    fits: Callable[[Any, Mapping[str, Any]], None] | None = None
-    asks: Callable[[Any], Asks] = lambda _: Asks()  # what the parameters ask of a policy
-    # What sums may tell of a host: the params, who takes part, the host's name, and how many
-    # columns it has (None: not known, or the job's first tree is not its model's).
-    releases: Callable[[Any, Table, str, int | None], Releases] | None = None
+    tables: TableUse[P] = TableUse()
+    policy: PolicyFacts[P] = PolicyFacts()
     # What round `number` of a job takes, by kind: rounds of one kind take alike; None: all do.
-    round_kind: Callable[[Any, Table, int], object] | None = None
-    # Names what a guest's message is about, where a replay finds another: the guest's state, the
-    # step, the honest message, and the one that left if it is kept. None: no job is replayable.
-    replay_place: Callable[[Any, str, Message, Message | None], str] | None = None
-    # Why jobs with these params cannot be replayed; empty: they can.
-    replay_lacks: Callable[[Any], str] = lambda _: ""
-    # Refuses a table before any payload leaves; the bool says whether rows are held out.
-    check: Callable[[Role, Any, Frame, bool], None] | None = None
+    round_kind: Callable[[P, Table, int], object] | None = None
+    # Abilities that a protocol may lack.
+    model: ModelUse[P] | None = None
+    reuse: DisclosureReuse[P] | None = None
+    replay: ReplaySupport[P] | None = None
 
     def module(self, role: Role) -> ModuleType:
         """The module of a role, with all that it takes to be a party; see above."""
@@ -122,20 +158,21 @@ class Protocol:
             self.leaves, self.name
         )
 
-    def used_model(self, params: Any) -> str | None:
+    def used_model(self, params: P) -> str | None:
         """The id of the model that a job with these params uses, if it uses one."""
-        return None if self.model is None else self.model(params)
+        return None if self.model is None else self.model.named_by(params)
 
-    def stages(self, params: Any) -> tuple[str, ...]:
+    def stages(self, params: P) -> tuple[str, ...]:
         """The protocols of a job with these params, in order; this one is the last."""
         if self.used_disclosure(params) is not None:
             return (self.name,)
-        scoring = () if self.used_model(params) is None else tuple(self.before_model)
+        uses = None if self.used_model(params) is None else self.model
+        scoring = () if uses is None else tuple(uses.before)
         return (*self.before, *scoring, self.name)
 
-    def used_disclosure(self, params: Any) -> str | None:
+    def used_disclosure(self, params: P) -> str | None:
         """The id of the job whose disclosure a job with these params uses again, if any."""
-        return None if self.reuses is None else self.reuses(params)
+        return None if self.reuse is None else self.reuse.named_by(params)
 
     def step(self, name: str) -> Step | None:
         """The step of that name."""

@@ -8,15 +8,18 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+from pydantic import Field
 
 from fedboost.core import objectives
 from fedboost.data.frame import BATCH_ROWS, Values
 from fedboost.flow import MODEL, Artefact, Out, Place, StageContext
 from fedboost.ground.arrays import Floats
 from fedboost.ground.mapped import array_beside, let_go
+from fedboost.ground.settings import Settings
 from fedboost.ground.state import Growing, state
 from fedboost.messages.job_pb2 import Count, StatusReport
 from fedboost.model import columns
+from fedboost.model.shards import MODEL_ID
 
 CELLS_MAX = 1 << 24  # rows × trees, or columns, of a batch: 128 MiB of places, 64 MiB of cells
 
@@ -37,6 +40,15 @@ def row_batches(n_rows: int, width: int) -> list[slice]:
     return [slice(first, min(first + most, n_rows)) for first in range(0, n_rows, most)]
 
 
+class ScoringParams(Settings):
+    """Which model, how many rows at once, and what comes out."""
+
+    # Of the job that trained it: its id, its name or latest.
+    model: str = Field(pattern=f"^{MODEL_ID.pattern}$")
+    batch_rows: int = Field(1 << 18, ge=1, le=1 << 22)  # bounds memory and the largest message
+    output_margin: bool = False  # leave the sums of leaves, not probabilities or means of them
+
+
 @state
 class BatchesState:
     """What a guest keeps of finished batches."""
@@ -49,7 +61,7 @@ class BatchesState:
 class Batches(ABC):
     """What a guest remembers of finished batches; a protocol's guest adds the one under way."""
 
-    context: StageContext
+    context: StageContext[ScoringParams]
     model: Artefact = field(init=False)  # the guest's shard
     values: Values = field(init=False)
     every: Floats = field(init=False)  # (rows, outputs) of all rows, beside their ids

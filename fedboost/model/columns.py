@@ -17,6 +17,7 @@ from fedboost.core.monotone import Directions
 from fedboost.data.frame import Frame, Values, listed
 from fedboost.flow import MODEL, StageContext
 from fedboost.ground.errors import ConfigError, DataError
+from fedboost.ground.settings import Settings
 
 Facts = Mapping[str, Any]  # of a shard: `columns`, and `categories` by the name of a column
 
@@ -102,7 +103,7 @@ def values(facts: Facts, frame: Frame) -> Values:
     return read
 
 
-def of_seat(context: StageContext) -> Values:
+def of_seat(context: StageContext[Settings]) -> Values:
     """The values of a party that predicts, by its own shard; a DataError names a wrong column."""
     try:
         return values(context.artefacts[MODEL].facts, context.data)

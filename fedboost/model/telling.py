@@ -24,6 +24,7 @@ from fedboost.data.frame import Values
 from fedboost.flow import NoisyValues, StageContext
 from fedboost.ground.errors import ConfigError
 from fedboost.ground.ids import EncodedIds
+from fedboost.ground.settings import Settings
 
 Ids = NDArray[np.uint8]
 TELLING = "telling"  # under which it stands in notebooks and in the facts of a shard
@@ -56,7 +57,7 @@ class Telling:
         """Buckets of each column, that of missing values among them, int32 (columns,)."""
         return self.binning.n_bins + np.array(self.missing, np.int32)
 
-    def tell(self, values: Values, ids: EncodedIds, context: StageContext) -> ToldBuckets:
+    def tell(self, values: Values, ids: EncodedIds, context: StageContext[Settings]) -> ToldBuckets:
         """Return what is told of values float32 (n, columns) of these ids of the party's table.
 
         A missing value of a column that had none counts as the last bucket.
@@ -67,7 +68,7 @@ class Telling:
         told = np.asfortranarray(np.minimum(bins, (self.count - 1).astype(np.uint8)))
         if self.epsilon is None:
             return ToldBuckets(told, None)
-        secret, codes = self._secret(context.lasting_secrets), np.empty_like(told)
+        secret, codes = self._secret(context.secrets.lasting), np.empty_like(told)
         noise = ValueNoise(secret, ids)
         for c, count in enumerate(self.count.tolist()):
             # Under other cut points an id would have another bucket: its noise must differ, too.

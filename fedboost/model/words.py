@@ -14,6 +14,7 @@ from fedboost.core.tree import Tree
 from fedboost.flow import StageContext
 from fedboost.ground import wire
 from fedboost.ground.arrays import Floats
+from fedboost.ground.settings import Settings
 from fedboost.messages.job_pb2 import Curve, Importance, Metric, Warned
 from fedboost.model import vertical
 from fedboost.model.vertical import GuestNode
@@ -51,7 +52,7 @@ def gives_away(host: str) -> Warned:
     return Warned(party=host, warning=text)
 
 
-def importance(context: StageContext, nodes: Iterable[GuestNode]) -> list[Importance]:
+def importance(context: StageContext[Settings], nodes: Iterable[GuestNode]) -> list[Importance]:
     """Gain and splits: the guest's columns by name, every host's as one sum."""
     parties, names = (context.party, *context.table.hosts), context.data.columns
     summed = sorted(vertical.gain_by_column(nodes).items(), key=lambda item: -item[1][0])

@@ -14,6 +14,7 @@ from fedboost.crypto.set_sizes import check_common, padded_size
 from fedboost.flow import Artefact, Out, StageContext
 from fedboost.ground.ids import EncodedIds
 from fedboost.ground.slot import Slot
+from fedboost.job import Alignment
 from fedboost.messages.job_pb2 import RoundTold, StatusReport
 from fedboost.messages.protocol.align_pb2 import Hint
 from fedboost.messages.protocol.oblivious_pb2 import (
@@ -77,7 +78,7 @@ class GuestSide(Side):
     finder = Slot[Finder]("the hosts' choices")
 
     def __init__(
-        self, context: StageContext, ids: EncodedIds, earlier: Artefact | None = None
+        self, context: StageContext[Alignment], ids: EncodedIds, earlier: Artefact | None = None
     ) -> None:
         super().__init__(context, ids, earlier)
         self.oprfs: dict[str, OprfGuest] = {}
@@ -106,7 +107,7 @@ class GuestSide(Side):
         for host in hosts:
             guest.take_in(host, self.session(host).sizes.host_room)
             about[host] = guest.charged()
-            secrets = self.context.secrets.child("oprf", host)
+            secrets = self.context.secrets.attempt.child("oprf", host)
             self.oprfs[host] = OprfGuest(self.session(host), self.digests, secrets)
             point = self.oprfs[host].start
             starts[host] = Start(
@@ -137,7 +138,7 @@ class GuestSide(Side):
     def open(self, got: Mapping[str, Choice], *, hints: bool) -> Out:
         """Take the hosts' halves of the transfers; no part follows where all are done."""
         tasks = [(host, choice.points) for host, choice in got.items()]
-        self.context.workers.threads.map(self._open, tasks)
+        self.context.services.workers.threads.map(self._open, tasks)
         self.finder = ByHints(self.oprfs) if hints else ByTags(self.oprfs)
         return Out(told=StatusReport(ends=PART if self.done == self.bins else ""))
 
@@ -147,7 +148,7 @@ class GuestSide(Side):
     def ask(self) -> Iterator[Out]:
         """The round's parts of the own set, for each host under keys of its own."""
         tasks = (partial(self._part, b) for b in self.parts)
-        for parts in in_turn(self.context.workers, tasks):
+        for parts in in_turn(self.context.services.workers, tasks):
             yield Out(send=parts)
 
     def _part(self, b: int) -> dict[str, Part]:

@@ -15,6 +15,7 @@ from fedboost.flow import Artefact, Charge, DisclosureInfo, Out, Spent, StageCon
 from fedboost.ground.errors import PeerError, ProtocolError
 from fedboost.ground.ids import EncodedIds
 from fedboost.ground.slot import Slot
+from fedboost.job import Alignment
 from fedboost.messages.protocol.align_pb2 import Hint
 from fedboost.messages.protocol.oblivious_pb2 import (
     Choice,
@@ -36,7 +37,7 @@ class HostSide(Side):
     answers = Slot[TagHost | HintHost]("its half of the transfers")
 
     def __init__(
-        self, context: StageContext, ids: EncodedIds, earlier: Artefact | None = None
+        self, context: StageContext[Alignment], ids: EncodedIds, earlier: Artefact | None = None
     ) -> None:
         super().__init__(context, ids, earlier)
         self.least: int = context.limits.intersection_min
@@ -88,7 +89,7 @@ class HostSide(Side):
 
     def choose(self, host: Aligning, keys: Sequence[bytes] = ()) -> Out:
         """Send our half of the transfers, under `keys` with the hosts that must have an id too."""
-        secrets = self.context.secrets.child("oprf", self.context.table.guest)
+        secrets = self.context.secrets.attempt.child("oprf", self.context.table.guest)
         session = self.session(self.context.party)
         self.oprf = OprfHost(session, self.digests, secrets, self._point)
         self.answers = HintHost(self.oprf, keys) if keys else TagHost(self.oprf)
@@ -103,7 +104,7 @@ class HostSide(Side):
             raise ProtocolError("a sample of the ids comes before the parts, and none was counted")
         parts = numbered(self.parts, got, self.context.table.guest)
         tasks = (partial(self._answer, b, part, kind) for b, part in parts)
-        for message, most in in_turn(self.context.workers, tasks):
+        for message, most in in_turn(self.context.services.workers, tasks):
             yield Out(send=message, about=DisclosureInfo(charges=(Charge(Spent.IDS, most),)))
 
     def _answer(self, b: int, part: Part, kind: type[Tags] | type[Hint]) -> tuple[Tags | Hint, int]:

@@ -23,6 +23,7 @@ from fedboost.ground.errors import PeerError, ProtocolError
 from fedboost.ground.ids import EncodedIds
 from fedboost.ground.slot import Slot
 from fedboost.ground.workers import Pending, Workers
+from fedboost.job import Alignment
 from fedboost.messages.job_pb2 import StatusReport
 from fedboost.messages.protocol.align_pb2 import Hint
 from fedboost.messages.protocol.oblivious_pb2 import Part, Tags
@@ -52,13 +53,13 @@ class Side:
     key = Slot[bytes]("the key of the ids' digests")
 
     def __init__(
-        self, context: StageContext, ids: EncodedIds, earlier: Artefact | None = None
+        self, context: StageContext[Alignment], ids: EncodedIds, earlier: Artefact | None = None
     ) -> None:
         """Begin, or go on from an earlier attempt; a PolicyError for more ids than padded to."""
         self.context, self.ids = context, ids
         self.size = padded_size(len(ids), context.limits.ids_padded_to)
         self.sizes = {context.party: self.size}  # of the sets that we know of
-        self.nonce = context.secrets.bytes(NONCE_BYTES, "nonce")
+        self.nonce = context.secrets.attempt.bytes(NONCE_BYTES, "nonce")
         self.largest = 0  # of the hosts' sets, if parts and samples are cut by it
         self.number = 0  # of the sample
         self.passed = False  # enough ids are in common
@@ -75,20 +76,20 @@ class Side:
         """
         if any(len(nonce) != NONCE_BYTES for nonce in nonces):
             raise PeerError(f"a nonce of an alignment has {NONCE_BYTES} bytes")
-        self.nonces, self.key = tuple(nonces), ids_key(self.context.origin, nonces)
+        self.nonces, self.key = tuple(nonces), ids_key(self.context.attempt.origin, nonces)
         digest = hashlib.sha256(self.key + self.bins.to_bytes(4, "big")).hexdigest()
         if self._key_sha256 not in ("", digest):
             raise PeerError(
                 "a party has another nonce, or far more ids, than when the alignment began"
             )
         self._key_sha256 = digest
-        self.digests = IdDigests(self.ids, self.key, self.bins, self.context.workers)
+        self.digests = IdDigests(self.ids, self.key, self.bins, self.context.services.workers)
 
     def session(self, host: str) -> OprfSession:
         """Return the terms of the pair of the guest and a host."""
         guest = self.context.table.guest
         sizes = OprfSizes(self.sizes[guest], self.sizes[host], self.largest)
-        digest = self.context.attempt_digest
+        digest = self.context.attempt.digest
         return OprfSession(digest, guest, host, sizes, self.key)
 
     def admit(self, party: str, ids: int) -> None:
@@ -187,7 +188,7 @@ class Side:
 class Aligning:
     """What every party of an alignment remembers."""
 
-    context: StageContext
+    context: StageContext[Alignment]
     ids: EncodedIds
     side: Side | None = field(default=None, kw_only=True)  # in messages of an oblivious function
     earlier: Artefact | None = field(default=None, kw_only=True)  # what an attempt before has kept

@@ -151,13 +151,13 @@ def _of_sums(ask: Ask, policy: Policy) -> Iterator[Rule]:
 def _later(signed: SignedJob, policy: Policy) -> Iterator[Rule]:
     """Yield rules that are judged only once the table, or the rows in common, are known."""
     rule = partial(Rule, is_later=True)
-    asks = signed.protocol.asks(signed.params)
+    asks = signed.protocol.policy.asks(signed.params)
     if asks.epsilon is not None and signed.role is not GUEST:
         wish = "without noise" if asks.epsilon == inf else f"ε {asks.epsilon:g}"
         element, row = _most(policy.epsilon_element_max), _most(policy.epsilon_row_max)
         yield rule("Noise per value", wish, element, "policy.epsilon_element_max")
         yield rule("Noise per row", f"{wish} for each column", row, "policy.epsilon_row_max")
-    if signed.protocol.releases is not None and signed.role is not GUEST:
+    if signed.protocol.policy.releases is not None and signed.role is not GUEST:
         most = "any number" if policy.disclosure_max == inf else f"{policy.disclosure_max:g}"
         wish = "as said below"
         yield rule("Sums per bin and row", wish, most, "policy.disclosure_max")
@@ -194,7 +194,7 @@ def _told(signed: SignedJob, policy: Policy) -> str:
     always = "that steps are done, how long they took, and how many bytes went to whom"
     if "figures" in policy.tells:
         always += ", and of an error about our table also rows and columns"
-    if signed.role is not GUEST and signed.protocol.rows is not RowsUsed.OWN:
+    if signed.role is not GUEST and signed.protocol.tables.rows is not RowsUsed.OWN:
         return f"The coordinator hears {always}."
     words = {"metrics": "the metrics of every round", "curves": "curves and importance at the end"}
     more = [words[tell] for tell in words if tell in policy.tells]

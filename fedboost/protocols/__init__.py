@@ -27,9 +27,10 @@ from typing import Any
 from fedboost.flow import Protocol
 from fedboost.ground import wire
 from fedboost.ground.errors import ConfigError
+from fedboost.ground.settings import Settings
 from fedboost.job import JobSpec
 
-_loaded: dict[str, Protocol] = {}
+_loaded: dict[str, Protocol[Settings]] = {}
 
 OTHER = "other"  # what figures and spans call every name that our files do not hold
 
@@ -44,7 +45,7 @@ def names() -> tuple[str, ...]:
     return tuple(dict.fromkeys((*_folders(), *_loaded)))
 
 
-def known() -> dict[str, Protocol]:
+def known() -> dict[str, Protocol[Settings]]:
     """Every protocol by its name in jobs."""
     for name in names():
         named(name)
@@ -72,7 +73,7 @@ def aligns(spec: JobSpec, params: Any) -> str | None:
     return next((name for name in names if named(name).leaves == "rows"), None)
 
 
-def named(name: str) -> Protocol:
+def named(name: str) -> Protocol[Settings]:
     """The protocol of that name; a ConfigError names the nearest one."""
     if name in _loaded:
         return _loaded[name]
@@ -80,7 +81,7 @@ def named(name: str) -> Protocol:
         nearest = difflib.get_close_matches(name, names(), n=1, cutoff=0.0)[0]
         raise ConfigError(f"there is no protocol {name[:64]!r}", todo=f"did you mean {nearest!r}?")
     module = importlib.import_module(f"{__name__}.{name.replace('-', '_')}")
-    protocol: Protocol = module.PROTOCOL
+    protocol: Protocol[Settings] = module.PROTOCOL
     assert protocol.name == name
     homes = {sys.modules[s.gives.__module__] for s in protocol.flow if s.gives is not None}
     wire.hide_content(kind for home in homes for kind in wire.message_types(home))

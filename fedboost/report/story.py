@@ -128,7 +128,7 @@ class Story:
     state: str  # that of the last event, where the status is older
     spec: dict[str, Any]
     roles: dict[str, str]  # of every party, guest first
-    protocol: Protocol | None  # None where this version does not know it
+    protocol: Protocol[Settings] | None  # None where this version does not know it
     rounds: tuple[RoundSummary, ...]
     steps: tuple[StepTotal, ...]
     moments: tuple[Moment, ...]
@@ -151,7 +151,7 @@ class Story:
     @property
     def is_whole(self) -> bool:
         """True if every party ends with the whole model, whose columns all of them have."""
-        return self.protocol is not None and self.protocol.rows is RowsUsed.OWN
+        return self.protocol is not None and self.protocol.tables.rows is RowsUsed.OWN
 
     @property
     def round_name(self) -> str:
@@ -180,7 +180,7 @@ class Story:
         """True if the job's scheme hides nothing from whoever receives ciphertexts."""
         if self.protocol is None or self.params is None:
             return False
-        return self.protocol.asks(self.params).insecure
+        return self.protocol.policy.asks(self.params).insecure
 
     def colour(self, party: str) -> int:
         """A colour of the charts: one for each of the first parties, the last for all others."""
@@ -226,7 +226,7 @@ def read(journal: JobJournal) -> Story:
     )
 
 
-def known_protocol(name: str) -> Protocol | None:
+def known_protocol(name: str) -> Protocol[Settings] | None:
     """The protocol of that name, or None: a journal may come from another version."""
     try:
         return protocols.named(name)

@@ -21,7 +21,7 @@ from fedboost.data.predictions import values_of
 from fedboost.data.sheet import Sheet
 from fedboost.flow import AGGREGATOR, Artefact, Protocol, RowsUsed
 from fedboost.ground.arrays import Floats, Indices
-from fedboost.ground.settings import parse
+from fedboost.ground.settings import Settings, parse
 from fedboost.job import JobSpec
 from fedboost.messages.job_pb2 import Event
 from fedboost.model import kinds
@@ -114,12 +114,12 @@ class Federated(Fitted):
 
     # The job
 
-    def _protocol(self) -> Protocol:
+    def _protocol(self) -> Protocol[Settings]:
         return protocols.named(self._protocol_name)
 
     @property
     def _is_horizontal(self) -> bool:
-        return self._protocol().rows is RowsUsed.OWN
+        return self._protocol().tables.rows is RowsUsed.OWN
 
     def _assembled(self, train: Taught, held: Taught | None) -> Assembled:
         if held is None:
@@ -131,7 +131,9 @@ class Federated(Fitted):
         if not train.seats[train.guest].ids:
             seats.check_indices(train.seats)
             seats.check_indices(held.seats)
-        return assembly.of_columns(train, held, exact=self._protocol().rows is RowsUsed.COMMON)
+        return assembly.of_columns(
+            train, held, exact=self._protocol().tables.rows is RowsUsed.COMMON
+        )
 
     def _run(
         self,
@@ -199,7 +201,7 @@ class Federated(Fitted):
         if count is None:
             protocol = protocols.named(spec.protocol)
             params = parse(protocol.params, spec.params, section="params")
-            is_heavy = protocol.asks(params).key_bits is not None
+            is_heavy = protocol.policy.asks(params).key_bits is not None
             is_large = sum(sheet.n_rows for sheet in sheets.values()) > ROWS_ALONE
             return None if is_heavy or is_large else 1
         if isinstance(count, bool) or not isinstance(count, int | np.integer) or count == 0:

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 from fedboost import protocols
 from fedboost.core import objectives
 from fedboost.flow import Protocol
+from fedboost.ground.settings import Settings
 from fedboost.protocols.federboost_horizontal.params import FederBoostHorizontalParams
 from fedboost.protocols.federboost_vertical.params import FederBoostVerticalParams
 from fedboost.protocols.hybridtree.params import HybridTreeParams
@@ -57,7 +58,7 @@ class _FederBoost(Horizontal):
     """FederBoost, whose `layout` says what parties share: rows ("vertical") or columns
     ("horizontal")."""
 
-    def _protocol(self) -> Protocol:
+    def _protocol(self) -> Protocol[Settings]:
         layout = self.get_params()["layout"]
         if layout not in ("vertical", "horizontal"):
             raise InvalidParameterError(

@@ -25,13 +25,13 @@ def _ids(sweep: Sweep) -> Iterator[str]:
 
 def _sums(sweep: Sweep, rows: int | None, most: float) -> Iterator[str]:
     protocol, table = protocols.named(sweep.base.protocol), sweep.base.parties.table()
-    if protocol.releases is None:
+    if protocol.policy.releases is None:
         return
     for host in table.hosts:
         each = []
         for member in sweep.members:
             params = parse(protocol.params, member.spec.params, section="params")
-            each.append(protocol.releases(params, table, host, None).whole)
+            each.append(protocol.policy.releases(params, table, host, None).whole)
         if not sum(each):
             continue
         sentence = (
@@ -78,10 +78,10 @@ def _training(sweep: Sweep, rows: int) -> int:
 def _values(sweep: Sweep) -> Iterator[str]:
     """Yield sentences on the values that hosts disclose, once or with every job."""
     protocol = protocols.named(sweep.base.protocol)
-    if protocol.reuses is None:
+    if protocol.reuse is None:
         return
     params = parse(protocol.params, sweep.base.params, section="params")
-    epsilon = protocol.asks(params).epsilon
+    epsilon = protocol.policy.asks(params).epsilon
     if epsilon is None:
         return
     what = "buckets" if math.isinf(epsilon) else f"noisy buckets (ε {epsilon:g} a value)"

@@ -182,10 +182,10 @@ class Sweep:
     @property
     def reuses(self) -> bool:
         """Return True if later jobs use what the first one's hosts have disclosed."""
-        protocol = protocols.named(self.base.protocol)
+        reuse = protocols.named(self.base.protocol).reuse
         swept = {name.partition(".")[0] for name in self.settings.params}
         reuses = "reuse" in self.base.params
-        can = protocol.reuses is not None and not swept & set(protocol.settled)
+        can = reuse is not None and not swept & set(reuse.settled)
         return self.settings.reuse and can and not reuses
 
     @property
@@ -212,7 +212,8 @@ class Sweep:
 
     def _with(self, spec: JobSpec, earlier: Earlier) -> JobSpec:
         if self.reuses and earlier.reuse is not None:
-            settled = protocols.named(spec.protocol).settled
+            reuse = protocols.named(spec.protocol).reuse
+            settled = () if reuse is None else reuse.settled
             params = {key: value for key, value in spec.params.items() if key not in settled}
             return spec.model_copy(update={"params": {**params, "reuse": earlier.reuse}})
         if earlier.alignment is not None and spec.aligned_by is None:

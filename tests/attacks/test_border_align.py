@@ -19,6 +19,7 @@ from fedboost.protocols.align import guest, host, ring
 from fedboost.protocols.align_pairs import guest as pairs_guest
 from fedboost.protocols.align_pairs import host as pairs_host
 from fedboost.runtime.cluster.local import cluster
+from tests.support.contexts import altered
 from tests.support.federated import GUEST, HOSTS, PLAIN, Room, frame_of, job_spec, now, room_for
 from tests.unit.crypto.test_intersection import taken_off
 
@@ -89,7 +90,9 @@ def known_again(context):
         for one in (room(), room()):
             at = one
             if sets:
-                contexts = {p: replace(c, attempt_digest=context) for p, c in one.contexts.items()}
+                contexts = {
+                    p: altered(c, attempt={"digest": context}) for p, c in one.contexts.items()
+                }
                 at = Room(one.protocol, contexts)
             now(at.walk())
             [sent] = [

@@ -58,7 +58,7 @@ def test_a_job_counts_what_a_peer_may_send_by_its_owners_memory(tmp_path, monkey
     rooms, stock = set(), Session.open
 
     async def noting(session, checkpoint):
-        rooms.add((session.context.party, session.context.peer_bytes_max))
+        rooms.add((session.context.party, session.context.services.peer_bytes_max))
         return await stock(session, checkpoint)
 
     async def run():

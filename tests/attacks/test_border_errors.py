@@ -138,8 +138,8 @@ def test_a_limit_told_everybody_how_many_rows_a_table_has(tmp_path, monkeypatch)
     table = JOB.parties.table()
     secureboost = protocols.named("secureboost")
     params = parse(secureboost.params, JOB.params)
-    assert secureboost.releases is not None
-    planned = secureboost.releases(params, table, TELCO, None).whole
+    assert secureboost.policy.releases is not None
+    planned = secureboost.policy.releases(params, table, TELCO, None).whole
     assert round(planned / float(ratio)) == pytest.approx(ROWS, rel=0.05)
 
 

@@ -19,6 +19,7 @@ from fedboost.protocols.federboost_vertical import buckets
 from fedboost.protocols.federboost_vertical import host as training
 from fedboost.protocols.predict import host as predicting
 from fedboost.runtime.config.policy import Policy, PredictPolicy
+from tests.support.contexts import altered
 from tests.support.federated import GUEST, HOSTS, contexts_for, frame_of
 
 TELCO = HOSTS[0]
@@ -28,12 +29,13 @@ VALUES = np.random.default_rng(1).permutation(2 * ROWS).astype(np.float32).resha
 TRUTH = np.argsort(np.argsort(VALUES, axis=0), axis=0) * BUCKETS // ROWS
 
 
-def host_seat(rows, protocol="federboost-vertical", params=None, **more):
+def host_seat(rows, protocol="federboost-vertical", params=None, notebook=None, **more):
     """A host's seat with some rows of its table, in their order."""
     frame = frame_of([IDS[row] for row in rows], VALUES[list(rows)])
     frames = {GUEST: frame_of([b"x"], np.zeros((1, 1), np.float32)), TELCO: frame}
     own = {"epsilon": EPSILON, "buckets": BUCKETS, "n_estimators": 16}
-    return replace(contexts_for(protocol, frames, own if params is None else params)[TELCO], **more)
+    said = own if params is None else params
+    return replace(contexts_for(protocol, frames, said, notebook=notebook)[TELCO], **more)
 
 
 def told(context):
@@ -56,7 +58,7 @@ def share_right(attempts=ATTEMPTS, **every):
     first = host_seat(range(ROWS))
     for attempt in range(attempts):
         rows = np.arange(attempt, ROWS)
-        fresh = {"notebook": lambda: first.notebook, **every}
+        fresh = {"notebook": lambda: first.services.notebook, **every}
         ids = told(host_seat(rows, **{name: made() for name, made in fresh.items()}))
         votes[rows[:, None], np.arange(2), ids] += 1
     return (votes.argmax(axis=2) == TRUTH)[ATTEMPTS:].mean()
@@ -88,7 +90,7 @@ def test_an_id_meets_the_same_noise_in_any_order_and_subset():
     context = host_seat(range(ROWS))
     whole = told(context)
     for rows in (range(ROWS)[::-1], range(0, ROWS, 3), (17,)):
-        again = told(host_seat(rows, notebook=context.notebook))
+        again = told(host_seat(rows, notebook=context.services.notebook))
         assert again.tolist() == whole[list(rows)].tolist()
 
 
@@ -96,7 +98,7 @@ def test_other_jobs_tables_cuts_columns_and_epsilons_meet_other_noise():
     context = host_seat(range(ROWS))
     own = training.begin(context).telling
     others = [
-        replace(own, job="job-2", mark=telling.mark_of(context.lasting_secrets("job-2"))),
+        replace(own, job="job-2", mark=telling.mark_of(context.secrets.lasting("job-2"))),
         replace(own, columns=("c1", "c0")),
         replace(own, epsilon=2.0000001),
         replace(own, binning=replace(own.binning, cuts=tuple(c + 1 for c in own.binning.cuts))),
@@ -188,7 +190,7 @@ def test_a_model_of_the_guests_making_reads_every_bucket_where_the_owner_allows_
 def test_a_store_with_another_key_answers_nothing_with_noise_of_its_own():
     _, shard = trained(range(ROWS), EVERY_BUCKET)
     context = predicting_seat(shard, range(ROWS))
-    moved = replace(context, lasting_secrets=context.lasting_secrets("another store").child)
+    moved = altered(context, secrets={"lasting": context.secrets.lasting("another store").child})
     with pytest.raises(ConfigError, match="the store has another key"):
         predicting.begin(moved)
 

@@ -15,6 +15,7 @@ from fedboost.messages.protocol.federboost_vertical_pb2 import BucketIds
 from fedboost.protocols.federboost_vertical import buckets
 from fedboost.protocols.federboost_vertical import host as host_steps
 from fedboost.runtime.config.policy import Policy
+from tests.support.contexts import altered
 from tests.support.federated import HOSTS
 from tests.support.federboost_jobs import open_job, room_of
 
@@ -44,8 +45,10 @@ def shares_right(draws_again):
     heard = np.zeros((*truth.shape, 8), np.int64)
     for attempt in range(ATTEMPTS):
         own = Secrets(attempt.to_bytes(32, "big"))
-        later = replace(context, secrets=own)
-        anew = replace(later, lasting_secrets=own.child, notebook=MemoryNotebook())
+        later = altered(context, secrets={"attempt": own})
+        anew = altered(
+            later, secrets={"lasting": own.child}, services={"notebook": MemoryNotebook()}
+        )
         ids = told(anew if draws_again else later)
         heard[(*np.indices(truth.shape), ids)] += 1
         once = (ids == truth).mean()

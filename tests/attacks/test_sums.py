@@ -154,7 +154,7 @@ def vector_behind_replaced_keys():
     vectors, liar = draws(made.parties), made.members["p01"]
     [masked] = liar.give(vectors["p01"], WHAT)
     # What the masks are bound to are the keys that p01 has heard: the ones it was given.
-    pair = Pair(middle.shared(rows_of(theirs.keys)[0].tobytes()), liar._context.attempt_digest)
+    pair = Pair(middle.shared(rows_of(theirs.keys)[0].tobytes()), liar._context.attempt.digest)
     words = words_of(masked)
     for peer in ("p00", "p02"):
         sign = sign_of("p01", peer, made.parties)
@@ -199,7 +199,7 @@ def vector_behind_both_shares(before_the_second):
     if not all(one.HasField("shares") for one in shown[1].values()):
         return None, vectors["p03"].tolist()
     first, place = shown[0]["p00"], made.parties.index("p03")
-    salt, context = made.members["p00"]._context.attempt_digest, first.context
+    salt, context = made.members["p00"]._context.attempt.digest, first.context
     words = words_of(given["p03"])
     self_mask = secret_of(shown[0], place, first.threshold)
     add_stream(words, self_stream(self_mask, salt, context), -1)
@@ -222,7 +222,7 @@ def forget_all(made):
     """Nor over whom, which it has noted."""
     forget_the_sum(made)
     for member in made.members.values():
-        member._context.notebook.write({})
+        member._context.services.notebook.write({})
 
 
 def test_both_shares_of_a_party_are_never_given():

@@ -1,7 +1,6 @@
 """What a coordinator and an aggregator would get of sums whose masks and totals nobody checks."""
 
 import asyncio
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,6 +13,7 @@ from fedboost.core.growth import GrowingTree
 from fedboost.flow import HISTORY, LOOP
 from fedboost.ground.errors import PeerError, ProtocolError
 from tests.support.columns import chosen
+from tests.support.contexts import altered
 from tests.support.federated import Room, frame_of, now, room_for, with_seed
 
 STAGE = "federboost-horizontal"
@@ -52,12 +52,12 @@ async def opened_apart(target):
     kept = await first.sessions[target].snapshot()
     again = with_seed(room_of(frames), b"again")
     contexts = {
-        name: replace(one, attempt_digest=b"\1" * 32) for name, one in again.contexts.items()
+        name: altered(one, attempt={"digest": b"\1" * 32}) for name, one in again.contexts.items()
     }
     at = {LOOP: kept.facts[HISTORY]}
-    contexts[target] = replace(contexts[target], place=LOOP, kept=at)
+    contexts[target] = altered(contexts[target], attempt={"place": LOOP, "kept": at})
     for name in set(PARTIES) - {target}:
-        contexts[name] = replace(contexts[name], kept=at)
+        contexts[name] = altered(contexts[name], attempt={"kept": at})
     room = Room(again.protocol, contexts)
     for name, session in room.sessions.items():
         await session.open(kept if name == target else None)

@@ -1,11 +1,11 @@
 """A horizontal job that is broken off between two layers of a tree comes to the same model."""
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from fedboost.flow import LOOP
+from tests.support.contexts import altered
 from tests.support.federated import GUEST, with_seed
 from tests.support.halfway import assert_same, calls, carried_on, keeping
 from tests.support.horizontal_jobs import made
@@ -44,8 +44,10 @@ def test_a_job_that_carries_on_between_layers_is_the_one_that_was_never_stopped(
         def seeded(room, seed, place=place):
             own = with_seed(room, seed)
             contexts = {
-                name: replace(
-                    context, attempt_digest=seed.ljust(32), notebook=whole.contexts[name].notebook
+                name: altered(
+                    context,
+                    attempt={"digest": seed.ljust(32)},
+                    services={"notebook": whole.contexts[name].services.notebook},
                 )
                 for name, context in own.contexts.items()
             }

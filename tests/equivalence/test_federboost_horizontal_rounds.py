@@ -10,6 +10,7 @@ from fedboost.core.objectives import metrics_of
 from fedboost.core.quantiles import Search
 from tests.equivalence.test_federboost_horizontal import MODES
 from tests.equivalence.test_secureboost_forests import KINDS as FORESTS
+from tests.support.contexts import altered
 from tests.support.federated import GUEST, HOSTS, Room, now, with_seed
 from tests.support.horizontal_jobs import (
     assert_pooled,
@@ -137,8 +138,10 @@ def carried_on(job, rounds, layers):
             await first.call("split_nodes", *job.parties)
         fresh = with_seed(job.room(), b"again")
         contexts = {
-            name: replace(
-                context, attempt_digest=b"\1" * 32, notebook=first.contexts[name].notebook
+            name: altered(
+                context,
+                attempt={"digest": b"\1" * 32},
+                services={"notebook": first.contexts[name].services.notebook},
             )
             for name, context in fresh.contexts.items()
         }

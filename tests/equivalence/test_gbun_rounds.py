@@ -1,6 +1,5 @@
 """Rounds of boosted networks: metrics, checkpoints, and sums that come early or stay closed."""
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -9,6 +8,7 @@ import pytest
 from fedboost.core.objectives import metrics_of
 from fedboost.protocols.gbun.party import CHECKPOINT
 from tests.equivalence.test_gbun import MODES, SPARSE
+from tests.support.contexts import altered
 from tests.support.federated import GUEST, HOSTS, Room, now, with_seed
 from tests.support.gbun_jobs import assert_pooled, made
 from tests.support.horizontal_jobs import assert_same_shards
@@ -45,8 +45,10 @@ def carried_on(job, rounds):
         kept = await first.snapshots()
         fresh = with_seed(job.room(), b"again")
         contexts = {
-            name: replace(
-                context, attempt_digest=b"\1" * 32, notebook=first.contexts[name].notebook
+            name: altered(
+                context,
+                attempt={"digest": b"\1" * 32},
+                services={"notebook": first.contexts[name].services.notebook},
             )
             for name, context in fresh.contexts.items()
         }

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from fedboost.model.hybrid import NO_NODE
+from tests.support.contexts import altered
 from tests.support.federated import GUEST, HOSTS, now, with_seed
 from tests.support.hybrid_jobs import (
     assert_pooled,
@@ -187,7 +188,7 @@ def test_another_attempt_has_the_same_numbers_and_another_job_others():
     twin, known = twin_of(job), []
     rooms = [job.room(), with_seed(job.room(), b"attempt"), job.room()]
     rooms[2].contexts = {
-        name: replace(context, job_secrets=context.job_secrets.child("other"))
+        name: altered(context, secrets={"job": context.secrets.job.child("other")})
         for name, context in rooms[2].contexts.items()
     }
     for room in rooms:

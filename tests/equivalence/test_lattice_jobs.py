@@ -3,6 +3,7 @@
 from collections import Counter
 from dataclasses import replace
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -20,6 +21,7 @@ from tests.equivalence import test_secureboost_warm_start as warm
 from tests.equivalence import test_secureboost_whole_jobs as boost
 from tests.equivalence.test_warm_start_jobs import assert_same_model
 from tests.support import hybrid_jobs, secureboost_jobs
+from tests.support.contexts import altered
 from tests.support.federated import GUEST, HOSTS, Room, job_spec, now, run_jobs, with_seed
 from tests.support.lattice_jobs import (
     LATTICE,
@@ -53,7 +55,7 @@ async def test_a_job_that_carries_on_in_another_attempt_is_the_plain_one(make, p
     first, fresh = under(job, scheme).room(), with_seed(under(job, scheme).room(), seed)
     second = Room(fresh.protocol, fresh.contexts, place=(rounds,))
     found = await second.walk(await boost.snapshots(first, rounds))
-    assert first.contexts[GUEST].secrets != second.contexts[GUEST].secrets
+    assert first.contexts[GUEST].secrets.attempt != second.contexts[GUEST].secrets.attempt
     assert second.state(GUEST).nonces != first.state(GUEST).nonces
 
     whole = job.room()
@@ -85,7 +87,7 @@ def test_a_job_that_continues_a_model_is_the_plain_one(params):
 
 def noting(monkeypatch, module):
     """What the guest of a stage had: its seats, one an attempt, and its last margins."""
-    noted = SimpleNamespace(contexts=list[StageContext](), guest=None)
+    noted = SimpleNamespace(contexts=list[StageContext[Any]](), guest=None)
     begin, finish = module.begin, module.finish
 
     def begun(context):
@@ -104,7 +106,7 @@ def noting(monkeypatch, module):
 def plain_room(job, context):
     """The same job unencrypted, its guest with the secrets that it had at this seat."""
     room = job.room()
-    own = replace(room.contexts[GUEST], secrets=context.secrets, job_secrets=context.job_secrets)
+    own = replace(room.contexts[GUEST], secrets=context.secrets)
     return Room(room.protocol, {**room.contexts, GUEST: own})
 
 
@@ -190,7 +192,7 @@ async def test_a_whole_job_broken_amid_a_round_draws_new_nonces_and_loses_nothin
     nonces = [row.sha256 for row in ledgers[GUEST] if row.kind.endswith(".Nonce")]
     assert len(set(nonces)) == 2
     first, second = noted.contexts
-    assert first.secrets.seal() != second.secrets.seal()
+    assert first.secrets.attempt.seal() != second.secrets.attempt.seal()
     with plain_as(LATTICE):  # never interrupted
         expected = await plain_room(secureboost_jobs.in_canonical_order(job), first).walk()
     assert_same_model(found, expected)
@@ -202,7 +204,8 @@ def test_more_threads_grow_the_same_trees():
         rooms = [job.room()]
         again = job.room()
         contexts = {
-            party: replace(context, workers=workers) for party, context in again.contexts.items()
+            party: altered(context, services={"workers": workers})
+            for party, context in again.contexts.items()
         }
         rooms.append(Room(again.protocol, contexts))
         one, several = [now(room.walk()) for room in rooms]

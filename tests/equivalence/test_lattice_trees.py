@@ -13,6 +13,7 @@ from fedboost.encrypted.scheme.host_noise import HostNoise
 from fedboost.messages.protocol import encrypted_pb2 as pb
 from tests.equivalence.test_warm_start_jobs import assert_same_model
 from tests.support import hybrid_jobs
+from tests.support.contexts import altered
 from tests.support.federated import GUEST, HOSTS, Room, now, with_seed
 from tests.support.lattice_jobs import (
     LATTICE,
@@ -194,7 +195,7 @@ def test_the_same_job_is_the_same_model_again_and_under_every_scheme_of_as_many_
         job = of({"precision_bits": 12, "n_estimators": 2, "subsample": 0.8, "seed": seed})
         own = with_seed(under(job, scheme).room(), secrets)
         others = {
-            name: replace(context, job_secrets=context.secrets.child("job"))
+            name: altered(context, secrets={"job": context.secrets.attempt.child("job")})
             for name, context in own.contexts.items()
         }
         room = Room(own.protocol, others)

@@ -20,7 +20,17 @@ from fedboost.aggregation.contributor import Contributor
 from fedboost.aggregation.statistic import Statistic
 from fedboost.aggregation.sums import Aggregation
 from fedboost.crypto.secrets import Secrets
-from fedboost.flow import AGGREGATOR, GUEST, HOST, START, MemoryNotebook, StageContext, Table
+from fedboost.flow import (
+    AGGREGATOR,
+    GUEST,
+    HOST,
+    MemoryNotebook,
+    StageAttempt,
+    StageContext,
+    StageSecrets,
+    StageServices,
+    Table,
+)
 from fedboost.ground import wire
 from fedboost.ground.workers import Serial
 from fedboost.messages.array_pb2 import Array
@@ -49,7 +59,7 @@ def contexts(
     attempt: int = 1,
     pads: Mapping[str, MemoryNotebook] | None = None,
     **settings: Any,
-) -> dict[str, StageContext]:
+) -> dict[str, StageContext[Any]]:
     """Seats of contributors and of an aggregator apart, the same in every run.
 
     `least` is what every policy asks for; the other settings are the job's.
@@ -62,22 +72,22 @@ def contexts(
             party=name,
             role={ADDER: AGGREGATOR, parties[0]: GUEST}.get(name, HOST),
             table=table,
+            job="job-1",
             params=Aggregation(**settings),
+            limits=limits,
             frame=None,
             validation=np.zeros(0, np.bool_),
-            secrets=Secrets(hashlib.sha256(name.encode()).digest()).child(attempt),
-            job_secrets=Secrets(hashlib.sha256(name.encode()).digest()),
-            lasting_secrets=Secrets(hashlib.sha256(name.encode()).digest()).child,
-            job="job-1",
-            origin=hashlib.sha256(b"job-1").digest(),
-            place=START,
-            kept={},
-            attempt_digest=hashlib.sha256(b"attempt %d" % attempt).digest(),
-            signer=Hand(name),
-            notebook=(pads or {}).get(name, MemoryNotebook()),
-            workers=Serial(),
             artefacts={},
-            limits=limits,
+            attempt=StageAttempt(
+                origin=hashlib.sha256(b"job-1").digest(),
+                digest=hashlib.sha256(b"attempt %d" % attempt).digest(),
+            ),
+            secrets=StageSecrets(
+                attempt=Secrets(hashlib.sha256(name.encode()).digest()).child(attempt),
+                job=Secrets(hashlib.sha256(name.encode()).digest()),
+                lasting=Secrets(hashlib.sha256(name.encode()).digest()).child,
+            ),
+            services=StageServices(Hand(name), (pads or {}).get(name, MemoryNotebook()), Serial()),
         )
         for name in (*parties, ADDER)
     }

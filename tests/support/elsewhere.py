@@ -1,10 +1,10 @@
 """Workers that have copies of what they are given, as those in other processes do."""
 
 import pickle
-from dataclasses import replace
 from typing import Any
 
 from fedboost.ground.part_workers import Embedded, MakePart, PartWorkers
+from tests.support.contexts import altered
 from tests.support.federated import Room
 
 
@@ -20,6 +20,7 @@ class Elsewhere(Embedded):
 def spread(room: Room, part_workers: PartWorkers) -> Room:
     """The same room, whose parties have their rows added up by these workers."""
     contexts = {
-        name: replace(context, part_workers=part_workers) for name, context in room.contexts.items()
+        name: altered(context, services={"part_workers": part_workers})
+        for name, context in room.contexts.items()
     }
     return Room(room.protocol, contexts, room.wait_s)

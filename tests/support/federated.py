@@ -7,7 +7,8 @@ import hashlib
 import json
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from dataclasses import fields as fields_of
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -25,12 +26,14 @@ from fedboost.data.holdout import validation_rows, validation_rows_by_id
 from fedboost.data.sources import SourceSpec
 from fedboost.flow import (
     HISTORY,
-    START,
     Artefact,
     CheckpointPolicy,
     MemoryNotebook,
     RowsUsed,
+    StageAttempt,
     StageContext,
+    StageSecrets,
+    StageServices,
     Step,
     Table,
 )
@@ -53,6 +56,7 @@ from fedboost.runtime.party.stage.session import Session
 from fedboost.runtime.policy.reading import let_out
 from fedboost.runtime.transport import faults
 from fedboost.runtime.transport.addresses import Timers
+from tests.support.contexts import altered
 
 GUEST = "bank"
 HOSTS = ("telco", "shop", "mill", "farm")
@@ -224,8 +228,8 @@ class Room(flow.Run):
     `alter` may change what travels; whatever a receiver refuses ends the stage, as in production.
     """
 
-    protocol: flow.Protocol
-    contexts: Mapping[str, StageContext]
+    protocol: flow.Protocol[Any]
+    contexts: Mapping[str, StageContext[Any]]
     wait_s: float = WAIT_S
     alter: Alter | None = None
     posted: list[Posted] = field(default_factory=list)
@@ -244,7 +248,7 @@ class Room(flow.Run):
         self.sessions = {
             name: Session(
                 *(TERMS, self.protocol, one, self, self._recorder(name), self.wait_s),
-                let_out=partial(let_out, tells=one.limits.tells),
+                let_out=partial(let_out, tells=_policy(one).tells),
             )
             for name, one in self.contexts.items()
         }
@@ -258,7 +262,10 @@ class Room(flow.Run):
         _opened.append(self)
         if kept:  # by all, alike
             self.contexts = {
-                name: replace(one, place=self.place, kept={self.place: _history(kept.get(name))})
+                name: altered(
+                    one,
+                    attempt={"place": self.place, "kept": {self.place: _history(kept.get(name))}},
+                )
                 for name, one in self.contexts.items()
             }
             self.__post_init__()
@@ -413,7 +420,7 @@ def _history(kept: Artefact | None) -> str:
 _opened: list[Room] = []
 
 
-def type_named(protocol: flow.Protocol, kind: str) -> type[Message]:
+def type_named(protocol: flow.Protocol[Any], kind: str) -> type[Message]:
     """The message type of that full name."""
     return next(s.gives for s in protocol.flow if s.gives and s.gives.DESCRIPTOR.full_name == kind)
 
@@ -481,6 +488,9 @@ SMALL = Policy(
 )
 
 
+SERVICES = [field.name for field in fields_of(StageServices)]
+
+
 def contexts_for(
     protocol: str,
     frames: Mapping[str, Frame],
@@ -490,14 +500,14 @@ def contexts_for(
     artefacts: Mapping[str, Mapping[str, Artefact]] | None = None,
     aggregator: str | None = None,
     **fields: Any,
-) -> dict[str, StageContext]:
+) -> dict[str, StageContext[Any]]:
     """Seats at one stage; the first party is the guest, secrets are the same in every run.
 
-    An `aggregator` that is none of them has a seat without rows. `fields` of the contexts stand in
-    place of what they are otherwise.
+    An `aggregator` that is none of them has a seat without rows. `fields` of the contexts and of
+    their services stand in place of what they are otherwise.
     """
-    usual: dict[str, Any] = {"workers": Serial(), "limits": SMALL}
     given = {name: value for name, value in fields.items() if value is not None}
+    services: dict[str, Any] = {name: given.pop(name) for name in SERVICES if name in given}
     guest, *hosts = frames
     table = Table(guest, tuple(hosts), aggregator)
     at_table: dict[str, Frame | None] = {**frames}
@@ -505,29 +515,37 @@ def contexts_for(
         at_table.setdefault(aggregator, None)
     known = protocols.named(protocol)
     own = parse(known.params, dict(params or {}))
-    hold_out = validation_rows_by_id if known.rows is RowsUsed.GUESTS else validation_rows
+    hold_out = validation_rows_by_id if known.tables.rows is RowsUsed.GUESTS else validation_rows
     return {
         name: StageContext(
             party=name,
             role=table.roles_of(name)[0],
             table=table,
+            job=TERMS.job,
             params=own,
             frame=frame,
             validation=np.zeros(0, np.bool_)
             if frame is None
             else hold_out(frame.ids, held or 0.0, 7),
-            secrets=Secrets(hashlib.sha256(name.encode()).digest()).child(protocol, 1),
-            job_secrets=Secrets(hashlib.sha256(name.encode()).digest()).child(protocol),
-            lasting_secrets=lasting_of(name),
-            job=TERMS.job,
-            origin=hashlib.sha256(protocol.encode() + b" stage").digest(),
-            attempt_digest=hashlib.sha256(protocol.encode()).digest(),
-            place=START,
-            kept={},
-            signer=Hand(name),
-            notebook=MemoryNotebook(),
             artefacts=(artefacts or {}).get(name, {}),
-            **usual | given,
+            attempt=StageAttempt(
+                origin=hashlib.sha256(protocol.encode() + b" stage").digest(),
+                digest=hashlib.sha256(protocol.encode()).digest(),
+            ),
+            secrets=StageSecrets(
+                attempt=Secrets(hashlib.sha256(name.encode()).digest()).child(protocol, 1),
+                job=Secrets(hashlib.sha256(name.encode()).digest()).child(protocol),
+                lasting=lasting_of(name),
+            ),
+            services=StageServices(
+                **{
+                    "signer": Hand(name),
+                    "notebook": MemoryNotebook(),
+                    "workers": Serial(),
+                    **services,
+                }
+            ),
+            **{"limits": SMALL} | given,
         )
         for name, frame in at_table.items()
     }
@@ -544,10 +562,17 @@ def room_for(
 def with_seed(room: Room, seed: bytes) -> Room:
     """The same room with other secrets for everybody."""
     contexts = {
-        name: replace(context, secrets=Secrets(hashlib.sha256(seed + name.encode()).digest()))
+        name: altered(
+            context, secrets={"attempt": Secrets(hashlib.sha256(seed + name.encode()).digest())}
+        )
         for name, context in room.contexts.items()
     }
     return Room(room.protocol, contexts, room.wait_s)
+
+
+def _policy(context: StageContext[Any]) -> Policy:
+    assert isinstance(context.limits, Policy)
+    return context.limits
 
 
 def _place(posted: Posted) -> tuple[int, int, str, str]:

@@ -26,6 +26,7 @@ from fedboost.ground.ids import EncodedIds
 from fedboost.model.hybrid import NO_NODE
 from fedboost.protocols.hybridtree import guest as training
 from fedboost.runtime.config.policy import Policy
+from tests.support.contexts import altered
 from tests.support.federated import GUEST, HOSTS, PLAIN, Room, frame_of, now, room_for
 from tests.support.secureboost_jobs import SEED, coded, labels, named
 
@@ -151,11 +152,13 @@ def reseeded(room: Room, *, attempt: bytes = b"", job: bytes = b"") -> Room:
     contexts = {}
     for name, context in room.contexts.items():
         own, ours = (Secrets(hashlib.sha256(s + name.encode()).digest()) for s in (attempt, job))
-        contexts[name] = replace(
+        contexts[name] = altered(
             context,
-            secrets=own if attempt else context.secrets,
-            job_secrets=ours if job else context.job_secrets,
-            attempt_digest=hashlib.sha256(context.attempt_digest + attempt + job).digest(),
+            secrets={
+                "attempt": own if attempt else context.secrets.attempt,
+                "job": ours if job else context.secrets.job,
+            },
+            attempt={"digest": hashlib.sha256(context.attempt.digest + attempt + job).digest()},
         )
     return Room(room.protocol, contexts, room.wait_s, room.alter)
 

@@ -30,7 +30,7 @@ LONG_NAME = "n" * 10_000
 # Under the envelope
 
 
-def misdirected(envelope: Envelope, payload: bytes, protocol: flow.Protocol) -> Forgeries:
+def misdirected(envelope: Envelope, payload: bytes, protocol: flow.Protocol[Any]) -> Forgeries:
     """The message under envelopes that do not fit it, its place, its sender or its receiver."""
 
     def under(**changes: Any) -> Sealed:
@@ -70,7 +70,7 @@ def misdirected(envelope: Envelope, payload: bytes, protocol: flow.Protocol) -> 
         yield "the beginning of a whole", under(last=False)
 
 
-def _other_step(envelope: Envelope, protocol: flow.Protocol) -> str:
+def _other_step(envelope: Envelope, protocol: flow.Protocol[Any]) -> str:
     """A step that gives another kind than the envelope says, or none."""
     return next(
         step.name

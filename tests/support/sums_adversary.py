@@ -7,7 +7,7 @@ that it does not know. None of them may be about one of the two alone.
 """
 
 import random
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -30,6 +30,7 @@ from fedboost.messages.protocol.aggregation_pb2 import (
     Total,
 )
 from tests.support.aggregation import ADDER, contexts
+from tests.support.contexts import altered
 
 WORDS = 2
 STATISTICS = 3  # that recur: a model that learns nothing has the same root in every tree
@@ -50,7 +51,7 @@ class Masked:
 class Honest:
     """One of the two: what it has kept, and its side in the attempt at hand."""
 
-    context: StageContext
+    context: StageContext[Any]
     kept: dict[Place, tuple[str, tuple[int, ...]]] = field(default_factory=dict)
     sums: Contributor | None = None
     told: tuple[int, ...] = ()  # of all totals so far: what the next vectors hang on
@@ -83,7 +84,7 @@ class Schedule:
         self.opened: set[bytes] = set()  # streams that shares have told
         self.totals = 0
 
-    def _contexts(self, attempt: int) -> dict[str, StageContext]:
+    def _contexts(self, attempt: int) -> dict[str, StageContext[Any]]:
         found = contexts(self._count, attempt=attempt, pads=self.pads, **self._mode)
         found.pop(ADDER)
         return found
@@ -129,7 +130,7 @@ class Schedule:
             indices = [START, *one.kept]
             place = same if same is not None else self.draw.choice(indices)
             kept = {at: history for at, (history, _) in one.kept.items()}
-            one.context = replace(fresh[name], place=place, kept=kept)
+            one.context = altered(fresh[name], attempt={"place": place, "kept": kept})
             one.sums, one.told = Contributor(one.context), ()
             if place in one.kept:
                 history, one.told = one.kept[place]
@@ -146,7 +147,7 @@ class Schedule:
         kept = {at: own for at, own in one.kept.items() if at < one.place}
         one.kept = {**kept, one.place: (one.sums.history.hex(), one.told)} if one.told else kept
 
-    def _meet(self, fresh: dict[str, StageContext]) -> None:
+    def _meet(self, fresh: dict[str, StageContext[Any]]) -> None:
         """Both hear of the other what it has signed, and of accomplices what they want to hear."""
         shown = {name: self._sums(name).stand() for name in self.names}
         for name, one in self.two.items():
@@ -155,7 +156,7 @@ class Schedule:
                 got = {}  # the other's is kept back
             for other, theirs in fresh.items():
                 if other not in self.two:
-                    context = replace(theirs, kept=one.context.kept)
+                    context = altered(theirs, attempt={"kept": one.context.attempt.kept})
                     key = bytes(32) if other == context.table.guest else b""
                     got[other] = standing.shown(context, self._sums(name).history, key)
             self._sums(name).meet(got)
@@ -165,7 +166,7 @@ class Schedule:
         assert found is not None
         return found
 
-    def _keys(self, fresh: dict[str, StageContext]) -> None:
+    def _keys(self, fresh: dict[str, StageContext[Any]]) -> None:
         self.others = {n: Contributor(context) for n, context in fresh.items() if n not in self.two}
         everybody = {**{n: self._sums(n) for n in self.names}, **self.others}
         if not self._goes_on:

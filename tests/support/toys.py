@@ -79,7 +79,7 @@ class Toy:
     @property
     def is_horizontal(self) -> bool:
         """Whether parties have other rows."""
-        return protocols.named(self.protocol).rows is RowsUsed.OWN
+        return protocols.named(self.protocol).tables.rows is RowsUsed.OWN
 
     def spec(self, model: str = "") -> JobSpec:
         """As a user would send it; `model` is the id of the earlier job."""

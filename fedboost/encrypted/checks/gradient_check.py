@@ -31,7 +31,8 @@ from fedboost.crypto.secrets import SEED_BYTES, Secrets
 from fedboost.encrypted.guest.tree import GuestRules
 from fedboost.encrypted.host.tree import HostTreeBatch
 from fedboost.encrypted.scheme.ciphers import Expected, GuestRows, HostRows
-from fedboost.flow import DisclosureInfo, Out, StageContext
+from fedboost.encrypted.scheme.params import EncryptedContext
+from fedboost.flow import DisclosureInfo, Out
 from fedboost.ground import wire
 from fedboost.ground.arrays import Sums
 from fedboost.ground.errors import PeerError
@@ -141,7 +142,7 @@ class Unchecked:
 class CheckingHost:
     """A host's encrypted rows, as they come in and once they may be added up."""
 
-    context: StageContext
+    context: EncryptedContext
     tree_batch: HostTreeBatch
     value_bits: int  # that the guest declares
     gradients = Slot[HostRows[Any]]("gradients of this attempt, checked where the job has it so")
@@ -160,7 +161,7 @@ def sign_rows(host: CheckingHost) -> Out:
     """Send signed sums of the rows, blinded; none where there are too few rows."""
     held, tree = host.unchecked, host.tree_batch.first
     rows, numbers = held.rows, len(held.rows.number_bits(held.count))
-    seed = host.context.secrets.derive("gradient check", tree)
+    seed = host.context.secrets.attempt.derive("gradient check", tree)
     question = SignedRows(seed, held.count, numbers, host.value_bits)
     host.unchecked = replace(held, question=question)
     about = DisclosureInfo(held.count)
@@ -241,7 +242,7 @@ class Committed:
 class CheckedGuest:
     """A guest's gradients as hosts have them."""
 
-    context: StageContext
+    context: EncryptedContext
     rules: GuestRules
     trees_closed: int
     committed = Slot[dict[str, Committed]]("sums that hosts have asked for")  # by host
@@ -258,7 +259,7 @@ def commit_sums(guest: CheckedGuest, got: Mapping[str, pb.SignedSums]) -> Out:
     sent, bits = guest.sent(), guest.rules.fixed.bits
     guest.committed = {}
     for host, message in got.items():
-        secrets = guest.context.secrets.child("gradient check", host, guest.trees_closed)
+        secrets = guest.context.secrets.attempt.child("gradient check", host, guest.trees_closed)
         guest.committed[host] = _committed(message, *sent[host], bits, secrets)
     digests = {host: commitment_of(c.opened, c.salt) for host, c in guest.committed.items()}
     return Out(send={host: pb.SumsCommitment(digest=digests[host]) for host in digests})

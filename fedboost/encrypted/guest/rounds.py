@@ -16,8 +16,7 @@ from fedboost.core.objectives import Gradients, Objective
 from fedboost.core.params import TreeParams
 from fedboost.core.purity import PurityLimit
 from fedboost.core.sampling import Sample
-from fedboost.encrypted.scheme.params import EncryptedTreeParams
-from fedboost.flow import StageContext
+from fedboost.encrypted.scheme.params import EncryptedContext, EncryptedTreeParams
 from fedboost.ground.arrays import Floats, Sums
 from fedboost.ground.slot import Slot
 from fedboost.ground.state import Growing, state
@@ -35,7 +34,7 @@ class Labels:
     weight: Floats
 
     @classmethod
-    def of(cls, context: StageContext, params: TreeParams) -> Self:
+    def of(cls, context: EncryptedContext, params: TreeParams) -> Self:
         """Return a table's labels; refuses early stopping without rows held out."""
         labels.check_held_out(params, bool(context.validation.any()))
         weight = context.data.weight
@@ -65,7 +64,7 @@ class RoundsState:
 class Rounds(RoundsState):
     """Finished rounds; a protocol's guest remembers them beside its trees."""
 
-    context: StageContext
+    context: EncryptedContext
     params: EncryptedTreeParams
     objective: Objective
     y: Floats

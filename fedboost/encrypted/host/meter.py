@@ -36,9 +36,9 @@ from fedboost.core.sampling import TreeColumns
 from fedboost.encrypted.cells.candidates import Named, NodeCandidates
 from fedboost.encrypted.scheme import capacity
 from fedboost.encrypted.scheme.capacity import NodeField, TellingNode
-from fedboost.encrypted.scheme.params import EncryptedTreeParams
+from fedboost.encrypted.scheme.params import EncryptedContext, EncryptedTreeParams
 from fedboost.encrypted.tree.batch import STRIDE
-from fedboost.flow import Charge, Releases, Spent, StageContext
+from fedboost.flow import Charge, Releases, Spent
 from fedboost.ground.arrays import Bits, Floats, Rows
 
 Counts = NDArray[np.int64]
@@ -59,7 +59,7 @@ class Meter:
         self._layer: dict[int, TellingNode] = {}
 
     @classmethod
-    def of(cls, context: StageContext, binning: Binning, bins: Bins) -> Meter:
+    def of(cls, context: EncryptedContext, binning: Binning, bins: Bins) -> Meter:
         """Return the meter of a host."""
         placement = NarrowedRows.of(bins, binning, ~context.validation)
         return cls(context.data.columns, _values(context.params), placement)

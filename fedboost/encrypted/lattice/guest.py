@@ -43,8 +43,7 @@ from fedboost.encrypted.scheme.ciphers import (
     TreeScheme,
 )
 from fedboost.encrypted.scheme.host_noise import HostNoise, spare_rows
-from fedboost.encrypted.scheme.params import EncryptedTreeParams
-from fedboost.flow import StageContext
+from fedboost.encrypted.scheme.params import EncryptedContext, EncryptedTreeParams
 from fedboost.ground.arrays import Floats, Indices, Sums
 from fedboost.ground.workers import Workers
 from fedboost.messages.protocol import encrypted_pb2 as pb
@@ -116,7 +115,7 @@ class LatticeGuestRows(GuestRows):
 class LatticeGuest(GuestCipher):
     """What all of an attempt's trees come from."""
 
-    context: StageContext
+    context: EncryptedContext
     scheme: LatticeScheme
     value_bits: int
     nonces: tuple[bytes, ...]  # ours, then each host's in the table's order
@@ -135,16 +134,18 @@ class LatticeGuest(GuestCipher):
         """Secrets for these rows: fresh, or those of the trees that share them."""
         params = self.context.params
         budget = self.scheme.budget(params, n_rows, self.value_bits)
-        origin = Origin(self.context.attempt_digest, self.nonces[0], self.nonces[1:])
+        origin = Origin(self.context.attempt.digest, self.nonces[0], self.nonces[1:])
         derived, epoch = TreePolynomials(budget.parameters, origin, tree), epoch_of(params, tree)
-        secret = TreeSecret(derived, budget, np.ascontiguousarray(gh), self.context.secrets, epoch)
+        secret = TreeSecret(
+            derived, budget, np.ascontiguousarray(gh), self.context.secrets.attempt, epoch
+        )
         choose = partial(best_slots, params, budget, self.seen)
         slots = self.seen.begin(tree, n_rows, epoch, choose)
         packing = None if slots == VECTORS else secret.packing(slots)
         least = np.full(secret.outputs, np.iinfo(np.int64).min)
         if not params.host_noise and (gh[:, 1::2] >= 0).all():
             least[1::2] = 0  # of hessians
-        hosts, threads = self.context.table.hosts, self.context.workers.threads
+        hosts, threads = self.context.table.hosts, self.context.services.workers.threads
         return LatticeGuestRows(secret, hosts, threads, self.seen, least, packing)
 
     def answers_in_words(self) -> str:
@@ -209,7 +210,11 @@ class LatticeScheme(TreeScheme):
         return epoch_of(params, tree)
 
     def guest_side(
-        self, context: StageContext, value_bits: int, rows: Iterable[int], nonces: tuple[bytes, ...]
+        self,
+        context: EncryptedContext,
+        value_bits: int,
+        rows: Iterable[int],
+        nonces: tuple[bytes, ...],
     ) -> LatticeGuest:
         """Return what the nonces come to."""
         del rows
@@ -217,7 +222,7 @@ class LatticeScheme(TreeScheme):
 
     def host_side(
         self,
-        context: StageContext,
+        context: EncryptedContext,
         got: pb.EncryptionKey,
         n_rows: int,
         offered: int,

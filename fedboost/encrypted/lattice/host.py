@@ -36,7 +36,7 @@ from fedboost.encrypted.lattice.parts import (
 from fedboost.encrypted.scheme import keys
 from fedboost.encrypted.scheme.ciphers import AnswerPart, CipherSizes, HostCipher, HostRows
 from fedboost.encrypted.scheme.host_noise import HostNoise
-from fedboost.flow import StageContext
+from fedboost.encrypted.scheme.params import EncryptedContext
 from fedboost.ground.arrays import Floats, Words
 from fedboost.ground.errors import PeerError
 from fedboost.ground.part_workers import PartWorkers, PlacedParts
@@ -222,7 +222,7 @@ class LastingKey:
 class LatticeHost(HostCipher):
     """What all of an attempt's trees come from, at a host."""
 
-    context: StageContext
+    context: EncryptedContext
     budget: Budget
     origin: Origin
     columns: int  # numbers of a row
@@ -259,10 +259,10 @@ class LatticeHost(HostCipher):
         rows = EncryptedRows.of(of, held)
         self.lasting.keep(epoch, packing)
         return LatticeHostRows(
-            LatticeRows(rows, keys, context.workers.threads),
+            LatticeRows(rows, keys, context.services.workers.threads),
             self.budget,
-            context.secrets,
-            context.part_workers,
+            context.secrets.attempt,
+            context.services.part_workers,
             packing,
             None if self.noise is None else self.noise.bound_to(held, key),
         )
@@ -285,11 +285,11 @@ class LatticeHost(HostCipher):
         return PackingAt(PackingKey.received(shape, of.packing_origin, key[public:]))
 
 
-def accept_nonces(context: StageContext, got: pb.EncryptionKey) -> Origin:
+def accept_nonces(context: EncryptedContext, got: pb.EncryptionKey) -> Origin:
     """Return what public polynomials come from; refuses, by a PeerError, nonces without our own."""
     hosts = context.table.hosts
     if got.key or len(got.nonces) != 1 + len(hosts):
         raise PeerError(f"the guest sent {len(got.nonces)} nonces for {1 + len(hosts)} parties")
     if got.nonces[1 + hosts.index(context.party)] != keys.nonce(context):
         raise PeerError("the guest put another nonce in the place of ours")
-    return Origin(context.attempt_digest, got.nonces[0], tuple(got.nonces[1:]))
+    return Origin(context.attempt.digest, got.nonces[0], tuple(got.nonces[1:]))

@@ -24,6 +24,7 @@ from fedboost.flow import Out, StageContext
 from fedboost.ground import wire
 from fedboost.ground.arrays import Indices, Sums
 from fedboost.ground.errors import ConfigError, PeerError, ProtocolError
+from fedboost.ground.settings import Settings
 from fedboost.messages.protocol import encrypted_pb2 as pb
 from fedboost.messages.protocol.encrypted_pb2 import AnswerKey, SharedRows
 
@@ -105,13 +106,13 @@ class Precision:
 class MaskingHost:
     """A host's masks; it prints nothing of them."""
 
-    context: StageContext
+    context: StageContext[Settings]
     key: MaskKey = field(init=False)
     pairs: dict[str, Pair] = field(default_factory=dict, repr=False)
     shared: dict[str, Indices] = field(default_factory=dict)  # by host: places among the own rows
 
     def __post_init__(self) -> None:
-        self.key = MaskKey(self.context.secrets.derive("answer key"))
+        self.key = MaskKey(self.context.secrets.attempt.derive("answer key"))
 
     @property
     def others(self) -> list[str]:
@@ -120,13 +121,17 @@ class MaskingHost:
 
     def offer(self) -> pb.AnswerKey:
         """Our public key, signed."""
-        signed = self._signed(self.context.party, self.key.public)
-        return pb.AnswerKey(key=self.key.public, signature=self.context.signer.sign(signed))
+        text, signer = (
+            self._signed(self.context.party, self.key.public),
+            self.context.services.signer,
+        )
+        return pb.AnswerKey(key=self.key.public, signature=signer.sign(text))
 
     def hear(self, got: Mapping[str, pb.AnswerKey]) -> None:
         """The others' keys; a PeerError for a forged one."""
+        signer = self.context.services.signer
         for host, offered in got.items():
-            self.context.signer.check(host, self._signed(host, offered.key), offered.signature)
+            signer.check(host, self._signed(host, offered.key), offered.signature)
             self.pairs[host] = Pair(self.key.shared(offered.key), self._salt)
 
     def learn(self, got: pb.SharedRows, n_rows: int) -> None:
@@ -159,10 +164,10 @@ class MaskingHost:
 
     @property
     def _salt(self) -> bytes:
-        return b"fedboost answers 1" + self.context.attempt_digest
+        return b"fedboost answers 1" + self.context.attempt.digest
 
     def _signed(self, host: str, key: bytes) -> bytes:
-        return b"fedboost answer key 1" + self.context.attempt_digest + host.encode() + key
+        return b"fedboost answer key 1" + self.context.attempt.digest + host.encode() + key
 
 
 def answered(keys: HostKey, values: Ciphertexts, masks: Masks | None) -> pb.LeafAnswers:

@@ -36,8 +36,7 @@ from fedboost.encrypted.scheme.ciphers import (
     TreeScheme,
 )
 from fedboost.encrypted.scheme.host_noise import HostNoise, as_masks, spare_rows_added
-from fedboost.encrypted.scheme.params import EncryptedTreeParams
-from fedboost.flow import StageContext
+from fedboost.encrypted.scheme.params import EncryptedContext, EncryptedTreeParams
 from fedboost.ground.arrays import Floats, Indices, Sums
 from fedboost.ground.errors import PeerError
 from fedboost.ground.part_workers import PartWorkers
@@ -286,19 +285,24 @@ class PackedScheme(TreeScheme):
         return SCHEMES[encryption.scheme].public_bytes(encryption.key_bits)
 
     def guest_side(
-        self, context: StageContext, value_bits: int, rows: Iterable[int], nonces: tuple[bytes, ...]
+        self,
+        context: EncryptedContext,
+        value_bits: int,
+        rows: Iterable[int],
+        nonces: tuple[bytes, ...],
     ) -> PackedGuest:
         """A fresh key."""
         del nonces
         params, key = context.params, keys.generate(context)
         room = key.plaintext_bits
         layouts = {n: keys.layout(params, value_bits, n, room) for n in set(rows)}
-        secrets = context.secrets.child("encryption") if context.is_replayable else None
+        of_attempt = context.secrets.attempt if context.attempt.is_replayable else None
+        secrets = None if of_attempt is None else of_attempt.child("encryption")
         return PackedGuest(params, key, value_bits, layouts, secrets)
 
     def host_side(
         self,
-        context: StageContext,
+        context: EncryptedContext,
         got: pb.EncryptionKey,
         n_rows: int,
         offered: int,
@@ -307,7 +311,7 @@ class PackedScheme(TreeScheme):
         """The guest's key."""
         key = keys.read_key(context, got)
         packing = keys.layout(context.params, got.value_bits, n_rows, key.plaintext_bits)
-        return PackedHost(HostKey.of(key, packing, offered), context.part_workers, noise)
+        return PackedHost(HostKey.of(key, packing, offered), context.services.part_workers, noise)
 
 
 def sizes_of(layout: Layout, width: int) -> CipherSizes:

@@ -25,8 +25,7 @@ from fedboost.encrypted.cells.adding import PlacedRows, PlacedTree
 from fedboost.encrypted.cells.node_cells import RowSums
 from fedboost.encrypted.cells.request import CandidateTerms, CellRequest
 from fedboost.encrypted.scheme.host_noise import HostNoise
-from fedboost.encrypted.scheme.params import EncryptedTreeParams
-from fedboost.flow import StageContext
+from fedboost.encrypted.scheme.params import EncryptedContext, EncryptedTreeParams
 from fedboost.ground.arrays import Floats, Indices, Sums
 from fedboost.ground.errors import ConfigError
 from fedboost.ground.part_workers import Embedded
@@ -328,14 +327,18 @@ class TreeScheme(ABC):
 
     @abstractmethod
     def guest_side(
-        self, context: StageContext, value_bits: int, rows: Iterable[int], nonces: tuple[bytes, ...]
+        self,
+        context: EncryptedContext,
+        value_bits: int,
+        rows: Iterable[int],
+        nonces: tuple[bytes, ...],
     ) -> GuestCipher:
         """Return what the guest encrypts an attempt with; see `keys.guest_side`."""
 
     @abstractmethod
     def host_side(
         self,
-        context: StageContext,
+        context: EncryptedContext,
         got: pb.EncryptionKey,
         n_rows: int,
         offered: int,
@@ -345,18 +348,6 @@ class TreeScheme(ABC):
 
         `got` is checked but for what the scheme alone knows; a PeerError for that.
         """
-
-
-class Cipher(ABC):
-    """Both sides of what stands in for a job's scheme (`flow.StageContext.cipher`)."""
-
-    @abstractmethod
-    def guest(self, value_bits: int, nonces: tuple[bytes, ...]) -> GuestCipher:
-        """See `keys.guest_side`."""
-
-    @abstractmethod
-    def host(self, got: pb.EncryptionKey, n_rows: int) -> HostCipher:
-        """See `keys.host_side`."""
 
 
 def addressed(

@@ -12,8 +12,8 @@ from fedboost.crypto.schemes import SCHEMES
 from fedboost.encrypted.scheme import loading
 from fedboost.encrypted.scheme.ciphers import GuestCipher, HostCipher
 from fedboost.encrypted.scheme.host_noise import HostNoise, NoiseScale
-from fedboost.encrypted.scheme.params import EncryptedTreeParams
-from fedboost.flow import StageContext
+from fedboost.encrypted.scheme.params import EncryptedContext, EncryptedTreeParams
+from fedboost.encrypted.scheme.rehearsed import RehearsedContext
 from fedboost.ground.errors import PeerError, PolicyError
 from fedboost.messages.protocol import encrypted_pb2 as pb
 
@@ -25,12 +25,12 @@ def takes_nonces(params: EncryptedTreeParams) -> bool:
     return loading.tree_scheme(params).takes_nonces
 
 
-def nonce(context: StageContext) -> bytes:
+def nonce(context: EncryptedContext) -> bytes:
     """Our share in the public polynomials of this attempt."""
-    return context.secrets.child("polynomials").bytes(NONCE_BYTES)
+    return context.secrets.attempt.child("polynomials").bytes(NONCE_BYTES)
 
 
-def read_nonces(context: StageContext, got: Mapping[str, pb.Nonce]) -> tuple[bytes, ...]:
+def read_nonces(context: EncryptedContext, got: Mapping[str, pb.Nonce]) -> tuple[bytes, ...]:
     """Ours, and each host's in the table's order; a PeerError for one of another size."""
     for host, message in got.items():
         if len(message.nonce) != NONCE_BYTES:
@@ -38,16 +38,16 @@ def read_nonces(context: StageContext, got: Mapping[str, pb.Nonce]) -> tuple[byt
     return (nonce(context), *(got[host].nonce for host in context.table.hosts))
 
 
-def generate(context: StageContext) -> PrivateKey:
+def generate(context: EncryptedContext) -> PrivateKey:
     """A fresh key, as the job says; of an attempt that can be replayed, the one that its secret
     gives.
     """
     encryption = context.params.encryption
     generate_from = SCHEMES[encryption.scheme].generate_from
-    if context.is_replayable and generate_from is not None:
-        secrets = context.secrets.child("key")
-        return generate_from(encryption.key_bits, context.workers, secrets)
-    return SCHEMES[encryption.scheme].generate(encryption.key_bits, context.workers)
+    if context.attempt.is_replayable and generate_from is not None:
+        secrets = context.secrets.attempt.child("key")
+        return generate_from(encryption.key_bits, context.services.workers, secrets)
+    return SCHEMES[encryption.scheme].generate(encryption.key_bits, context.services.workers)
 
 
 def layout(
@@ -70,26 +70,34 @@ def layout(
 
 
 def guest_side(
-    context: StageContext, value_bits: int, rows: Iterable[int], nonces: tuple[bytes, ...] = ()
+    context: EncryptedContext,
+    value_bits: int,
+    rows: Iterable[int],
+    nonces: tuple[bytes, ...] = (),
 ) -> GuestCipher:
     """Return what the guest encrypts an attempt with: a fresh key, or what the `nonces` come to.
 
     `rows` are the training rows that some host has.
     """
-    if context.cipher is not None:
+    if isinstance(context, RehearsedContext):
         return context.cipher.guest(value_bits, nonces)
     return loading.tree_scheme(context.params).guest_side(context, value_bits, rows, nonces)
 
 
 def host_side(
-    context: StageContext, got: pb.EncryptionKey, n_rows: int, binning: Binning, *, are_all: bool
+    context: EncryptedContext,
+    got: pb.EncryptionKey,
+    n_rows: int,
+    binning: Binning,
+    *,
+    are_all: bool,
 ) -> HostCipher:
     """Return what a host with `n_rows` training rows, `are_all` those of the job, takes gradients
     in with.
 
     A PeerError for what is unsound or not what the job says; a PolicyError as in `accept`.
     """
-    if context.cipher is not None:
+    if isinstance(context, RehearsedContext):
         return context.cipher.host(got, n_rows)
     check_said(context, got)
     check = check_value_bits if are_all else check_value_bits_fit
@@ -100,7 +108,7 @@ def host_side(
     )
 
 
-def accept(context: StageContext, got: pb.EncryptionKey) -> PublicKey:
+def accept(context: EncryptedContext, got: pb.EncryptionKey) -> PublicKey:
     """The guest's key; a PeerError unless it is sound and the one that the job says.
 
     A PolicyError where it declares more bits of a gradient than our policy allows.
@@ -109,15 +117,15 @@ def accept(context: StageContext, got: pb.EncryptionKey) -> PublicKey:
     return read_key(context, got)
 
 
-def read_key(context: StageContext, got: pb.EncryptionKey) -> PublicKey:
+def read_key(context: EncryptedContext, got: pb.EncryptionKey) -> PublicKey:
     """The guest's key; a PeerError unless it is sound."""
     asked = context.params.encryption
     if got.nonces:
         raise PeerError(f"the guest sent nonces, which {asked.scheme} has no use for")
-    return SCHEMES[asked.scheme].load_public(got.key, asked.key_bits, context.workers)
+    return SCHEMES[asked.scheme].load_public(got.key, asked.key_bits, context.services.workers)
 
 
-def check_said(context: StageContext, got: pb.EncryptionKey) -> None:
+def check_said(context: EncryptedContext, got: pb.EncryptionKey) -> None:
     """Refuses another scheme than the job's, and more bits than our policy allows."""
     asked, limits = context.params.encryption, context.limits
     if got.scheme != asked.scheme:
@@ -132,7 +140,7 @@ def check_said(context: StageContext, got: pb.EncryptionKey) -> None:
         )
 
 
-def check_value_bits(context: StageContext, got: pb.EncryptionKey, n_rows: int) -> None:
+def check_value_bits(context: EncryptedContext, got: pb.EncryptionKey, n_rows: int) -> None:
     """Refuses, by a PeerError, another precision than that of a job with `n_rows` training rows."""
     bits = loading.tree_scheme(context.params).bits_of(context.params, n_rows)
     if got.value_bits != bits:
@@ -141,7 +149,7 @@ def check_value_bits(context: StageContext, got: pb.EncryptionKey, n_rows: int) 
         )
 
 
-def check_value_bits_fit(context: StageContext, got: pb.EncryptionKey, n_rows: int) -> None:
+def check_value_bits_fit(context: EncryptedContext, got: pb.EncryptionKey, n_rows: int) -> None:
     """Refuses, by a PeerError, a precision that no job has of whose training rows we have `n_rows`,
     perhaps not all.
     """
@@ -154,11 +162,11 @@ def check_value_bits_fit(context: StageContext, got: pb.EncryptionKey, n_rows: i
         )
 
 
-def _noise(context: StageContext, got: pb.EncryptionKey) -> HostNoise | None:
+def _noise(context: EncryptedContext, got: pb.EncryptionKey) -> HostNoise | None:
     """Return what we add to sums, in this attempt as in every other; None where the job asks for
     none.
     """
     if not context.params.host_noise:
         return None
     scale = NoiseScale.of(context.params, got.value_bits)
-    return HostNoise(scale, context.job_secrets.child("host noise"))
+    return HostNoise(scale, context.secrets.job.child("host noise"))

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Annotated, ClassVar, Literal, NamedTuple, Self
+from typing import Annotated, ClassVar, Literal, NamedTuple, Self, TypeAlias
 
 from pydantic import Field, model_validator
 
 from fedboost.core.gradient_bits import BITS_ENCRYPTED, BITS_MAX, BITS_MIN
 from fedboost.core.params import MAX_DEPTH, ROUNDS_MAX, TreeParams
 from fedboost.encrypted.scheme.schemes import SCHEMES, JobScheme
-from fedboost.flow import Asks
+from fedboost.flow import Asks, StageContext
 from fedboost.ground.settings import NameIn, Settings
 from fedboost.job import AUTO
 
@@ -132,6 +132,9 @@ class EncryptedTreeParams(TreeParams):
         for lack in self.lacks(scheme):
             raise ValueError(f"{lack.what}: {lack.todo}")
         return self
+
+
+EncryptedContext: TypeAlias = StageContext[EncryptedTreeParams]
 
 
 def asks(params: EncryptedTreeParams) -> Asks:

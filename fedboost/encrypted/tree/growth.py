@@ -142,7 +142,7 @@ def check_sample(
             raise PeerError("the guest chose other rows for a tree than the job's seed draws")
 
 
-def check_draws(context: StageContext, before: int = 0, party: int = 0) -> None:
+def check_draws(context: StageContext[TreeParams], before: int = 0, party: int = 0) -> None:
     """Refuse, by a PolicyError, a job whose trees tell few of a host's rows apart; `before` and
     `party` as in `check_sample`.
     """

@@ -33,5 +33,4 @@ PROTOCOL = Protocol(
     walk=walk,
     modules={GUEST: f"{__name__}.guest", HOST: f"{__name__}.host"},
     leaves="rows",
-    labelled=(),
 )

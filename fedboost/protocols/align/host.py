@@ -80,15 +80,16 @@ def keep_rows(host: Member, got: CommonDigests) -> Out:
 def offer_pair_key(host: Member) -> Out:
     """The public half of our key, signed, to every other host."""
     public = _mask_key(host).public
-    signature = host.context.signer.sign(_signed(host, host.context.party, public))
+    signature = host.context.services.signer.sign(_signed(host, host.context.party, public))
     return Out(send=PairKey(key=public, signature=signature))
 
 
 def hear_pair_keys(host: Member, got: Mapping[str, PairKey]) -> Out:
     """The other hosts' keys: a secret with each of them; a PeerError for a forged one."""
-    mask_key, salt = _mask_key(host), host.context.attempt_digest
+    mask_key, salt = _mask_key(host), host.context.attempt.digest
+    signer = host.context.services.signer
     for party, offered in got.items():
-        host.context.signer.check(party, _signed(host, party, offered.key), offered.signature)
+        signer.check(party, _signed(host, party, offered.key), offered.signature)
         host.pair_keys[party] = Pair(mask_key.shared(offered.key), salt).stream_key(PAIR_KEY)
     return Out()
 
@@ -120,8 +121,8 @@ def tell_rows(host: Member) -> Out:
 
 
 def _mask_key(host: Member) -> MaskKey:
-    return MaskKey(host.context.secrets.derive("pair key"))
+    return MaskKey(host.context.secrets.attempt.derive("pair key"))
 
 
 def _signed(host: Member, party: str, key: bytes) -> bytes:
-    return PAIR_KEY + host.context.attempt_digest + party.encode() + key
+    return PAIR_KEY + host.context.attempt.digest + party.encode() + key

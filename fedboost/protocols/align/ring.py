@@ -14,6 +14,7 @@ from fedboost.data.holdout import canonical_rows
 from fedboost.flow import Artefact, Out, StageContext, Table
 from fedboost.ground.errors import PeerError
 from fedboost.ground.slot import Slot
+from fedboost.job import Alignment
 from fedboost.messages.protocol.align_pb2 import BlindedSet, FullSet
 from fedboost.oblivious.method import ECDH, check_method
 from fedboost.oblivious.side import Aligning
@@ -49,9 +50,9 @@ def behind(table: Table, party: str, steps: int) -> str:
     return ring[(ring.index(party) + steps) % len(ring)]
 
 
-def domain_of(context: StageContext) -> bytes:
+def domain_of(context: StageContext[Alignment]) -> bytes:
     """Return which points ids hash to: others in every job, stage and attempt."""
-    return DOMAIN + context.attempt_digest
+    return DOMAIN + context.attempt.digest
 
 
 def check_origin(origin: str, expected: str, sender: str) -> None:
@@ -60,7 +61,7 @@ def check_origin(origin: str, expected: str, sender: str) -> None:
         raise PeerError(f"{sender} sent a set that is not said to be of {expected}", party=sender)
 
 
-def begin(context: StageContext) -> Member:
+def begin(context: StageContext[Alignment]) -> Member:
     """A party with its ids and a fresh exponent."""
     return Member(context, context.data.ids, Exponent.random())
 
@@ -69,7 +70,7 @@ def blind_ids(party: Member) -> Out:
     """The own ids, or a sample of them, as points under the own exponent, in secret order, to the
     next in the ring; padded where our policy says to what size.
     """
-    ids, domain, workers = party.ids, domain_of(party.context), party.context.workers
+    ids, domain, workers = party.ids, domain_of(party.context), party.context.services.workers
     size = party.context.limits.ids_padded_to
     if party.side is not None:
         sample = party.side.sampled()
@@ -129,8 +130,8 @@ def _blind_again(member: Member, got: BlindedSet) -> Points:
     points = read_points(got.points, got.data, f"the set of {origin}")
     if member.side is None or origin not in member.side.sizes:
         member.take_in(origin, len(points))
-    check_points(points, member.context.workers)
-    blinded = intersection.multiply(points, member.exponent, member.context.workers)
+    check_points(points, member.context.services.workers)
+    blinded = intersection.multiply(points, member.exponent, member.context.services.workers)
     if member.side is not None:
         member.side.check_sampled(origin, len(points))
     elif origin == table.guest:
@@ -141,4 +142,4 @@ def _blind_again(member: Member, got: BlindedSet) -> Points:
 
 def _shuffled(party: Member, points: Points) -> Points:
     party.passed += 1
-    return points[party.context.secrets.permutation(len(points), "order", party.passed)]
+    return points[party.context.secrets.attempt.permutation(len(points), "order", party.passed)]

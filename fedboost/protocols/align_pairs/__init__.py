@@ -25,7 +25,7 @@ Modules:
     walk    order of the steps
 """
 
-from fedboost.flow import GUEST, HOST, Protocol, RowsUsed
+from fedboost.flow import GUEST, HOST, Protocol, RowsUsed, TableUse
 from fedboost.job import Alignment
 from fedboost.protocols.align_pairs.walk import FLOW, walk
 
@@ -36,6 +36,5 @@ PROTOCOL = Protocol(
     walk=walk,
     modules={GUEST: f"{__name__}.guest", HOST: f"{__name__}.host"},
     leaves="rows",
-    labelled=(),
-    rows=RowsUsed.GUESTS,
+    tables=TableUse(rows=RowsUsed.GUESTS),
 )

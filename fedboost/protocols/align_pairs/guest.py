@@ -24,6 +24,7 @@ from fedboost.flow import Artefact, DisclosureInfo, Out, StageContext
 from fedboost.ground.arrays import Indices
 from fedboost.ground.errors import PeerError
 from fedboost.ground.slot import Slot
+from fedboost.job import Alignment
 from fedboost.messages.job_pb2 import Count, MatchedIds, StatusReport
 from fedboost.messages.protocol.align_pairs_pb2 import CommonDigests, GuestSet, HostSet, ReturnedSet
 from fedboost.messages.protocol.align_pb2 import RowsDigest
@@ -58,7 +59,7 @@ class Guest(Aligning):
     meetings: dict[str, Meeting]  # by host
 
 
-def begin(context: StageContext) -> Guest:
+def begin(context: StageContext[Alignment]) -> Guest:
     """A guest with its ids in canonical order and a fresh exponent for each host."""
     rows = canonical_order(context.data.ids)
     ids = context.data.ids.take(rows)
@@ -78,8 +79,8 @@ def blind_ids(guest: Guest) -> Out:
             meeting.exponent = Exponent.random()
         points = pair.points_of(guest.ids, host, guest.context, sample)
         of = pair.named(sample)
-        meeting.order = guest.context.secrets.permutation(len(points), "order", host, *of)
-        blinded = multiply(points[meeting.order], meeting.exponent, guest.context.workers)
+        meeting.order = guest.context.secrets.attempt.permutation(len(points), "order", host, *of)
+        blinded = multiply(points[meeting.order], meeting.exponent, guest.context.services.workers)
         sets[host] = GuestSet(points=len(blinded), data=blinded.tobytes())
     return Out(send=sets)
 

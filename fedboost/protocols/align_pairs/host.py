@@ -13,6 +13,7 @@ from fedboost.crypto.set_sizes import CURVE_IDS_MAX
 from fedboost.data.holdout import canonical_rows
 from fedboost.flow import Artefact, Charge, DisclosureInfo, Out, Spent, StageContext
 from fedboost.ground.slot import Slot
+from fedboost.job import Alignment
 from fedboost.messages.protocol.align_pairs_pb2 import CommonDigests, GuestSet, HostSet, ReturnedSet
 from fedboost.messages.protocol.align_pb2 import RowsDigest
 from fedboost.messages.protocol.oblivious_pb2 import SampleCount
@@ -36,7 +37,7 @@ class Host(Aligning):
     rows = Slot[NDArray[np.int64]]("rows that the guest has")  # of the table
 
 
-def begin(context: StageContext) -> Host:
+def begin(context: StageContext[Alignment]) -> Host:
     """A host with its ids and a fresh exponent."""
     return Host(context, context.data.ids, Exponent.random())
 
@@ -51,8 +52,8 @@ def offer_ids(host: Host) -> Out:
         sample = host.side.sampled(settled=host_side(host).settled)
         host.exponent = Exponent.random()
     points = pair.points_of(host.ids, host.context.party, host.context, sample)
-    order = host.context.secrets.permutation(len(points), "order", *pair.named(sample))
-    blinded = multiply(points[order], host.exponent, host.context.workers)
+    order = host.context.secrets.attempt.permutation(len(points), "order", *pair.named(sample))
+    blinded = multiply(points[order], host.exponent, host.context.services.workers)
     message = HostSet(points=len(blinded), data=blinded.tobytes())
     return Out(send=message, about=host.charged())
 
@@ -69,7 +70,7 @@ def blind_again(host: Host, got: GuestSet) -> Out:
     blinded = pair.blind_again(got, host.exponent, host.context, guest)
     if host.side is not None:
         of = pair.named(host.side.sampled())
-        order = host.context.secrets.permutation(len(blinded), "returned", *of)
+        order = host.context.secrets.attempt.permutation(len(blinded), "returned", *of)
         return Out(send=ReturnedSet(points=len(blinded), data=blinded[order].tobytes()))
     check_method(host.context.params, len(blinded), ECDH, guest)
     host.take_in(guest, len(blinded))

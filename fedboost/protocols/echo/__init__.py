@@ -22,5 +22,4 @@ PROTOCOL = Protocol(
     flow=FLOW,
     walk=walk,
     modules={GUEST: f"{__name__}.guest", HOST: f"{__name__}.host"},
-    labelled=(),
 )

@@ -10,18 +10,19 @@ from fedboost.ground import wire
 from fedboost.ground.errors import PeerError
 from fedboost.messages.job_pb2 import Metric, StatusReport
 from fedboost.messages.protocol.echo_pb2 import Answer, Call
+from fedboost.protocols.echo.params import EchoParams
 
 
 @dataclass
 class Guest:
     """What the guest remembers between steps."""
 
-    context: StageContext
+    context: StageContext[EchoParams]
     calls: int = 0
     total: int = 0  # of the numbers called in this round
 
 
-def begin(context: StageContext) -> Guest:
+def begin(context: StageContext[EchoParams]) -> Guest:
     """A guest that has called nothing."""
     return Guest(context)
 
@@ -31,7 +32,7 @@ def call(guest: Guest) -> Iterator[Out]:
     guest.total = 0
     params = guest.context.params
     for part in range(params.parts):
-        drawn = guest.context.secrets.bytes(params.numbers, "numbers", guest.calls, part)
+        drawn = guest.context.secrets.attempt.bytes(params.numbers, "numbers", guest.calls, part)
         numbers = np.frombuffer(drawn, np.uint8).astype(np.int64)
         guest.total += int(numbers.sum())
         yield Out(send=Call(numbers=wire.pack(numbers)))

@@ -9,17 +9,18 @@ from fedboost.flow import START, Artefact, Out, Place, StageContext
 from fedboost.ground import wire
 from fedboost.messages.job_pb2 import StatusReport
 from fedboost.messages.protocol.echo_pb2 import Answer, Call
+from fedboost.protocols.echo.params import EchoParams
 
 
 @dataclass
 class Host:
     """What a host remembers between steps."""
 
-    context: StageContext
+    context: StageContext[EchoParams]
     answers: int = 0
 
 
-def begin(context: StageContext) -> Host:
+def begin(context: StageContext[EchoParams]) -> Host:
     """A host that has heard nothing."""
     return Host(context)
 
@@ -50,4 +51,4 @@ def finish(host: Host) -> Artefact:
 
 def bytes_max(host: Host, _: str) -> int:
     """One part of a call: 8 bytes a number and a few for the envelope of the array."""
-    return int(8 * host.context.params.numbers + 64)
+    return 8 * host.context.params.numbers + 64

@@ -20,7 +20,17 @@ Modules:
     walk      order of the steps
 """
 
-from fedboost.flow import AGGREGATOR, EVERYBODY, GUEST, HOST, Protocol, RowsUsed
+from fedboost.flow import (
+    AGGREGATOR,
+    EVERYBODY,
+    GUEST,
+    HOST,
+    DisclosureReuse,
+    PolicyFacts,
+    Protocol,
+    RowsUsed,
+    TableUse,
+)
 from fedboost.protocols.federboost_horizontal.checks import check
 from fedboost.protocols.federboost_horizontal.params import (
     SETTLED,
@@ -40,10 +50,7 @@ PROTOCOL = Protocol(
         AGGREGATOR: "fedboost.aggregation.aggregator",
     },
     leaves="model",
-    labelled=EVERYBODY,
-    rows=RowsUsed.OWN,
-    reuses=lambda params: params.reuse,
-    settled=SETTLED,
-    asks=asks,
-    check=check,
+    tables=TableUse(labelled=EVERYBODY, rows=RowsUsed.OWN, check=check),
+    policy=PolicyFacts(asks=asks),
+    reuse=DisclosureReuse(named_by=lambda params: params.reuse, settled=SETTLED),
 )

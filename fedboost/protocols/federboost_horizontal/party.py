@@ -50,6 +50,7 @@ from fedboost.model import columns, labels, whole, words
 from fedboost.protocols.federboost_horizontal import tables
 from fedboost.protocols.federboost_horizontal.boosting import TreeBoosting, TreeBoostingCheckpoint
 from fedboost.protocols.federboost_horizontal.checks import check_rows
+from fedboost.protocols.federboost_horizontal.params import FederBoostHorizontalParams
 from fedboost.protocols.federboost_horizontal.tables import EncodedTable
 
 Vector = NDArray[np.int64]
@@ -61,7 +62,7 @@ TREES, LAYERS = "tree", "layer"  # what the loops count
 class HistogramParty:
     """What a party remembers between steps."""
 
-    context: StageContext
+    context: StageContext[FederBoostHorizontalParams]
     sums: Contributor
     table: EncodedTable  # our rows, with the columns in the guest's order once we know it
     cells: str = ""  # a hash of where all columns are cut, and of which they are
@@ -103,7 +104,7 @@ class TreePartyState:
 CHECKPOINT = TreePartyState  # what `snapshot` keeps
 
 
-def begin(context: StageContext) -> HistogramParty:
+def begin(context: StageContext[FederBoostHorizontalParams]) -> HistogramParty:
     """A party with its table, and keys that nobody knows yet."""
     kept = context.artefacts.get(DISCLOSURE)
     table = tables.of(context.data, context.params, None if kept is None else kept.facts)
@@ -362,7 +363,7 @@ def _plant(party: HistogramParty, binning: Binning) -> None:
     table, least = party.table, (party.context.limits.own_rows_min,)
     moves = columns.directions(params.monotone_constraints, table.names, table.categorical)
     bins = watched["train"].bins
-    elsewhere = SharedTable.of(party.context.part_workers, bins, binning, *least)
+    elsewhere = SharedTable.of(party.context.services.part_workers, bins, binning, *least)
     rules = Rules(params, binning, fixed, own_rows_min=least, directions=moves, elsewhere=elsewhere)
     facts = [party.table.names, tables.cuts_facts(binning)]
     party.cells = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()

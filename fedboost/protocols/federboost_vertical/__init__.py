@@ -19,7 +19,7 @@ Modules:
     xgboost_trees  trees that XGBoost grows of the same bins
 """
 
-from fedboost.flow import GUEST, HOST, Protocol
+from fedboost.flow import GUEST, HOST, DisclosureReuse, PolicyFacts, Protocol, TableUse
 from fedboost.protocols.federboost_vertical.params import (
     SETTLED,
     FederBoostVerticalParams,
@@ -36,8 +36,7 @@ PROTOCOL = Protocol(
     modules={GUEST: f"{__name__}.guest", HOST: f"{__name__}.host"},
     before=("align",),
     leaves="model",
-    reuses=lambda params: params.reuse,
-    settled=SETTLED,
-    asks=asks,
-    check=check,
+    tables=TableUse(labelled=(GUEST,), check=check),
+    policy=PolicyFacts(asks=asks),
+    reuse=DisclosureReuse(named_by=lambda params: params.reuse, settled=SETTLED),
 )

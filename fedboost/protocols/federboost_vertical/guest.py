@@ -34,6 +34,7 @@ from fedboost.model.vertical import GuestNode
 from fedboost.protocols.federboost_vertical import buckets
 from fedboost.protocols.federboost_vertical.buckets import Buckets
 from fedboost.protocols.federboost_vertical.joined import Joined
+from fedboost.protocols.federboost_vertical.params import FederBoostVerticalParams
 from fedboost.protocols.federboost_vertical.xgboost_trees import XgboostTrees
 
 STEP_CELLS = 1 << 27  # rows × columns × layers × trees that one step adds up: about a second
@@ -54,7 +55,7 @@ CHECKPOINT = BucketTreesState  # what `snapshot` keeps
 class Guest:
     """What the guest remembers between steps."""
 
-    context: StageContext  # its rows are those of the disclosure
+    context: StageContext[FederBoostVerticalParams]  # its rows are those of the disclosure
     own: Binning
     objective: Objective
     fixed: FixedPoint
@@ -70,7 +71,7 @@ class Guest:
         return self.context.params
 
 
-def begin(context: StageContext) -> Guest:
+def begin(context: StageContext[FederBoostVerticalParams]) -> Guest:
     """Bins the own columns and fixes the objective; takes up an earlier disclosure if there is."""
     frame, params = context.data, context.params
     labels.check_held_out(params, bool(context.validation.any()))
@@ -97,7 +98,7 @@ def receive_buckets(guest: Guest, got: Mapping[str, BucketIds]) -> Out:
     """The hosts' buckets beside the own bins: one table, as if it were pooled."""
     if DISCLOSURE in guest.context.artefacts:
         raise ProtocolError("the job uses earlier buckets again and takes no new ones")
-    rows, most = len(guest.weight), guest.context.peer_bytes_max
+    rows, most = len(guest.weight), guest.context.services.peer_bytes_max
     hosts = guest.context.table.hosts
     guest.told = {host: buckets.read(got[host], rows, host, most) for host in hosts}
     _plant(guest)
@@ -213,11 +214,13 @@ def _plant(guest: Guest) -> None:
         watched[part] = Watched(bins[rows], guest.context.label[rows], guest.weight[rows], margin)
     others = sum(joined.groups[1:])
     moves = columns.directions(params.monotone_constraints, frame.columns, frame.categories, others)
-    threads = guest.context.workers.threads
+    threads = guest.context.services.workers.threads
     by_xgboost = params.trainer == "xgboost"  # which has all rows itself
     elsewhere = None
     if not by_xgboost:
-        elsewhere = SharedTable.of(guest.context.part_workers, watched["train"].bins, joined.cuts)
+        elsewhere = SharedTable.of(
+            guest.context.services.part_workers, watched["train"].bins, joined.cuts
+        )
     rules = Rules(
         params,
         joined.cuts,

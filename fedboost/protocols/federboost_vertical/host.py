@@ -36,6 +36,7 @@ from fedboost.model.telling import TELLING, Telling
 from fedboost.model.vertical import OwnSplit
 from fedboost.protocols.federboost_vertical import buckets
 from fedboost.protocols.federboost_vertical.buckets import Buckets
+from fedboost.protocols.federboost_vertical.params import FederBoostVerticalParams
 
 SPLIT_BYTES = 64  # of one split in a message, its set among them
 
@@ -44,20 +45,20 @@ SPLIT_BYTES = 64  # of one split in a message, its set among them
 class Host:
     """What a host remembers between steps."""
 
-    context: StageContext
+    context: StageContext[FederBoostVerticalParams]
     telling: Telling
     splits: list[OwnSplit] = field(default_factory=list)
 
 
-def begin(context: StageContext) -> Host:
+def begin(context: StageContext[FederBoostVerticalParams]) -> Host:
     """A host with the cut points of the disclosure or attempt that told first, or fresh ones."""
-    facts = context.notebook.read().get(TELLING)
+    facts = context.services.notebook.read().get(TELLING)
     if DISCLOSURE in context.artefacts:
         facts = context.artefacts[DISCLOSURE].facts
     return Host(context, _settled(context) if facts is None else telling.read(facts))
 
 
-def _settled(context: StageContext) -> Telling:
+def _settled(context: StageContext[FederBoostVerticalParams]) -> Telling:
     """Return how the own columns are told: at public cut points, or at equal shares of rows."""
     frame, params = context.data, context.params
     cuts = binning.fit(
@@ -76,7 +77,7 @@ def _settled(context: StageContext) -> Telling:
         bins = bins.dense()
     return Telling(
         job=context.job,
-        mark=telling.mark_of(context.lasting_secrets(context.job)),
+        mark=telling.mark_of(context.secrets.lasting(context.job)),
         id_columns=frame.id_columns,
         columns=frame.columns,
         categories=columns.categories(frame, fitted),
@@ -96,7 +97,8 @@ def send_buckets(host: Host) -> Out:
     # No policy was asked for new ones, and the cut points need not be this table's.
     if DISCLOSURE in host.context.artefacts:
         raise ProtocolError("the job uses earlier buckets again and tells no new ones")
-    host.context.notebook.write({**host.context.notebook.read(), TELLING: terms.facts()})
+    notebook = host.context.services.notebook
+    notebook.write({**notebook.read(), TELLING: terms.facts()})
     told = terms.tell(frame.values, frame.ids, host.context)
     missing = np.array(terms.missing, np.bool_)
     message = buckets.write(Buckets(terms.count, missing, terms.binning.is_categorical, told.ids))

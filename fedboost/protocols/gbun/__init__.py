@@ -21,7 +21,16 @@ Modules:
     walk      order of the steps
 """
 
-from fedboost.flow import AGGREGATOR, EVERYBODY, GUEST, HOST, Protocol, RowsUsed
+from fedboost.flow import (
+    AGGREGATOR,
+    EVERYBODY,
+    GUEST,
+    HOST,
+    PolicyFacts,
+    Protocol,
+    RowsUsed,
+    TableUse,
+)
 from fedboost.protocols.gbun.params import GbunJobParams, asks, check
 from fedboost.protocols.gbun.walk import FLOW, walk
 
@@ -36,8 +45,6 @@ PROTOCOL = Protocol(
         AGGREGATOR: "fedboost.aggregation.aggregator",
     },
     leaves="model",
-    labelled=EVERYBODY,
-    rows=RowsUsed.OWN,
-    asks=asks,
-    check=check,
+    tables=TableUse(labelled=EVERYBODY, rows=RowsUsed.OWN, check=check),
+    policy=PolicyFacts(asks=asks),
 )

@@ -48,6 +48,7 @@ from fedboost.messages.protocol.gbun_pb2 import Inputs
 from fedboost.model import labels, networks, words
 from fedboost.protocols.gbun import columns
 from fedboost.protocols.gbun.boosting import NetworkBoosting, NetworkBoostingCheckpoint
+from fedboost.protocols.gbun.params import GbunJobParams
 
 Vector = NDArray[np.int64]
 
@@ -56,7 +57,7 @@ Vector = NDArray[np.int64]
 class NetworkParty:
     """What a party remembers between steps."""
 
-    context: StageContext
+    context: StageContext[GbunJobParams]
     sums: Contributor
     names: tuple[str, ...]  # in the guest's order once we know it; none where rows are hashed
     counts = Slot[Counts]("numbers of everybody's rows")
@@ -119,7 +120,7 @@ class NetworkPartyState:
 CHECKPOINT = NetworkPartyState  # what `snapshot` keeps
 
 
-def begin(context: StageContext) -> NetworkParty:
+def begin(context: StageContext[GbunJobParams]) -> NetworkParty:
     """A party with its table, and keys that nobody knows yet."""
     sparse = context.data.is_sparse
     named = not sparse or searches(context.params, is_sparse=True)

@@ -25,7 +25,7 @@ Modules:
 """
 
 from fedboost.encrypted.scheme.params import asks
-from fedboost.flow import GUEST, HOST, Protocol, RowsUsed
+from fedboost.flow import GUEST, HOST, PolicyFacts, Protocol, RowsUsed, TableUse
 from fedboost.protocols.hybridtree.params import HybridTreeParams, check, releases
 from fedboost.protocols.hybridtree.walk import FLOW, walk
 
@@ -37,9 +37,7 @@ PROTOCOL = Protocol(
     modules={GUEST: f"{__name__}.guest", HOST: f"{__name__}.host"},
     before=("align-pairs",),
     leaves="model",
-    rows=RowsUsed.GUESTS,
     several_guests=True,
-    asks=asks,
-    releases=releases,
-    check=check,
+    tables=TableUse(labelled=(GUEST,), rows=RowsUsed.GUESTS, check=check),
+    policy=PolicyFacts(asks=asks, releases=releases),
 )

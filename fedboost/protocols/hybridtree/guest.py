@@ -53,7 +53,7 @@ LAYERS = "layer"  # and that over the hosts' layers of a tree
 CHECKPOINT = HybridTreeGuestState  # what `snapshot` keeps
 
 
-def begin(context: StageContext) -> Guest:
+def begin(context: StageContext[HybridTreeParams]) -> Guest:
     """Bins the own columns and fixes the objective, on training rows alone."""
     frame, params = context.data, context.params
     labels, train = Labels.of(context, params), ~context.validation
@@ -130,7 +130,7 @@ def grow_top(guest: Guest) -> Out:
     leaves = top.leaf_of_bins(guest.bins, rules.binning.missing)
     first = model.first_number(params.guest_depth)
     # A tree that is grown again has the same numbers, which hosts keep and unscored ones cut by.
-    secrets = guest.context.job_secrets
+    secrets = guest.context.secrets.job
     factors = None
     if not guest.is_scored:
         factors = hybrid.count_factors(gh[rows], top, leaves[rows], rules)
@@ -179,7 +179,7 @@ def encrypt_gradients(guest: Guest) -> Iterator[Out]:
 def choose_splits(guest: Guest, got: Iterator[Mapping[str, encrypted_pb2.CandidateSums]]) -> Out:
     """Choose the best split of every open node; no host's nodes compete with another's."""
     most, sent, growing = _most_sums(guest), {}, guest.growing
-    room = guest.context.peer_bytes_max
+    room = guest.context.services.peer_bytes_max
     coming = {
         host: Offers(growing.encrypted[host], tree_batch.expected(), most, host, room)
         for host, tree_batch in growing.tree_batches.items()
@@ -291,7 +291,7 @@ def restore(guest: Guest, checkpoint: Artefact) -> StatusReport:
     guest.tops, guest.below, guest.under_way = kept.tops, kept.below, kept.under_way
     if kept.key:
         scheme = SCHEMES[guest.params.encryption.scheme]
-        guest.key = scheme.load_private(kept.key, guest.context.workers)
+        guest.key = scheme.load_private(kept.key, guest.context.services.workers)
     return StatusReport(ends=guest.ended(LOOP) or kept.ends)
 
 

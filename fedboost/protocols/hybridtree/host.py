@@ -56,6 +56,7 @@ from fedboost.messages.protocol.encrypted_pb2 import EncryptionKey, Nonce
 from fedboost.messages.protocol.hybridtree_pb2 import BottomRows, ChosenSplits
 from fedboost.model import columns, hybrid, vertical
 from fedboost.model.vertical import OwnSplit
+from fedboost.protocols.hybridtree.params import HybridTreeParams
 from fedboost.protocols.hybridtree.unscored import Cutter
 
 __all__ = (
@@ -84,7 +85,7 @@ CHECKPOINT = HybridTreeHostState  # what `snapshot` keeps
 class Host(CheckingHost):
     """What a host remembers between steps."""
 
-    context: StageContext
+    context: StageContext[HybridTreeParams]
     binning: Binning
     bins: Bins
     meter: Meter
@@ -116,7 +117,7 @@ class Host(CheckingHost):
         return self.bins.shape[0]
 
 
-def begin(context: StageContext) -> Host:
+def begin(context: StageContext[HybridTreeParams]) -> Host:
     """Bins the own columns, on training rows alone."""
     frame = context.data
     train = ~context.validation
@@ -188,7 +189,7 @@ def sum_candidates(host: Host) -> Iterator[Out]:
     [tree] = host.tree_batch.trees
     if tree.growth.layers >= (layers := host.context.params.host_depth):
         raise PeerError(f"the guest asked for layer {layers + 1} of a tree, it has {layers}")
-    is_last, secrets = tree.growth.layers + 1 == layers, host.context.secrets
+    is_last, secrets = tree.growth.layers + 1 == layers, host.context.secrets.attempt
     yield from release(host.tree_batch, host.gradients, host.meter, secrets, is_last=is_last)
 
 
@@ -216,7 +217,7 @@ def answer_rows(host: Host) -> Out:
     key, held = _key(host), host.gradients
     assert isinstance(held, PackedHostRows)
     params, [tree], n_rows = host.context.params, host.tree_batch.trees, host.n_rows
-    secrets = host.context.job_secrets.child("cuts", host.tree_batch.first)
+    secrets = host.context.secrets.job.child("cuts", host.tree_batch.first)
     least = host.context.limits.group_rows_min
     usable = _usable(host, host.tree_batch.first).all
     cutter = Cutter(host.binning, host.bins, usable, secrets, least)
@@ -306,7 +307,7 @@ def _leaf_side(host: Host, got: EncryptionKey) -> HostCipher:
     if host.leaves and got.key != host.earlier_key:
         raise PeerError("the guest changed its key, under which our leaf values are")
     packing = _precision(host, got.value_bits).layout(key.plaintext_bits)
-    return PackedHost(HostKey.of(key, packing, host.n_rows), host.context.part_workers)
+    return PackedHost(HostKey.of(key, packing, host.n_rows), host.context.services.part_workers)
 
 
 def _key(host: Host) -> HostKey:

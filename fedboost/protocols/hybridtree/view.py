@@ -22,6 +22,7 @@ from fedboost.ground.slot import Slot
 from fedboost.model import hybrid, vertical
 from fedboost.model.hybrid import Below
 from fedboost.model.vertical import GuestNode
+from fedboost.protocols.hybridtree.params import HybridTreeParams
 
 
 @dataclass
@@ -170,7 +171,7 @@ class HostView:
         return node
 
 
-def views(context: StageContext) -> dict[str, HostView]:
+def views(context: StageContext[HybridTreeParams]) -> dict[str, HostView]:
     """The hosts; a DataError names one that has none of the rows to learn from."""
     shared = context.artefacts["align-pairs"].arrays
     by_host = {}

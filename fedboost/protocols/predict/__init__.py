@@ -14,7 +14,7 @@ Modules:
     walk    order of the steps
 """
 
-from fedboost.flow import GUEST, HOST, Protocol
+from fedboost.flow import GUEST, HOST, ModelUse, Protocol
 from fedboost.protocols.predict.params import PredictParams, fits
 from fedboost.protocols.predict.walk import FLOW, walk
 
@@ -26,7 +26,5 @@ PROTOCOL = Protocol(
     modules={GUEST: f"{__name__}.guest", HOST: f"{__name__}.host"},
     before=("align",),
     leaves="predictions",
-    labelled=(),
-    model=lambda params: params.model,
-    fits=fits,
+    model=ModelUse(named_by=lambda params: params.model, fits=fits),
 )

@@ -15,6 +15,7 @@ from fedboost.messages.protocol.predict_pb2 import Directions, Questions
 from fedboost.model import rounds, vertical
 from fedboost.model.batches import Batches, finish, restore, snapshot
 from fedboost.model.vertical import TreeShape
+from fedboost.protocols.predict.params import PredictParams
 
 __all__ = (
     "ask_hosts", "begin", "bytes_max", "close_batch", "finish", "follow_answers", "restore",
@@ -45,7 +46,7 @@ class Guest(Batches):
         vertical.descend_own(self.model.arrays, self.shape, self.values, self.at, self.first)
 
 
-def begin(context: StageContext) -> Guest:
+def begin(context: StageContext[PredictParams]) -> Guest:
     """Reads the guest's shard and puts the first batch of rows at the roots."""
     return Guest(context)
 

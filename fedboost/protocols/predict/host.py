@@ -36,6 +36,7 @@ from fedboost.messages.protocol.predict_pb2 import Directions, Questions
 from fedboost.model import columns, telling, vertical
 from fedboost.model.answered import AnsweredRows
 from fedboost.model.telling import TELLING
+from fedboost.protocols.predict.params import PredictParams
 
 NO_SPLIT = -1  # stands for no further split of ours above a node
 
@@ -44,7 +45,7 @@ NO_SPLIT = -1  # stands for no further split of ours above a node
 class Host:
     """What a host remembers between steps."""
 
-    context: StageContext
+    context: StageContext[PredictParams]
     arrays: Mapping[str, NDArray[np.generic]]  # of the shard
     values: Values  # of the columns that `feature` counts
     noisy: NoisyValues | None  # what they are, of noisy ones; None: they are exact
@@ -55,7 +56,7 @@ class Host:
     is_charged: bool = False  # whether an answer of this attempt has named the noisy values
 
 
-def begin(context: StageContext) -> Host:
+def begin(context: StageContext[PredictParams]) -> Host:
     """Reads the host's shard, and its columns as the guest may know them."""
     arrays, values, noisy, names = _known(context)
     place = vertical.positions(arrays)
@@ -132,7 +133,7 @@ def bytes_max(host: Host, _: str) -> int:
 
 
 def _known(
-    context: StageContext,
+    context: StageContext[PredictParams],
 ) -> tuple[Mapping[str, NDArray[np.generic]], Values, NoisyValues | None, Sequence[str]]:
     """The shard's arrays, the values of its columns as told, the true ones behind noise, and the
     columns' names.

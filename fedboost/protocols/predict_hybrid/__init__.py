@@ -16,7 +16,7 @@ Modules:
     walk     order of the steps
 """
 
-from fedboost.flow import GUEST, HOST, Protocol, RowsUsed
+from fedboost.flow import GUEST, HOST, ModelUse, Protocol, RowsUsed, TableUse
 from fedboost.protocols.predict_hybrid.params import PredictHybridParams, fits
 from fedboost.protocols.predict_hybrid.walk import FLOW, walk
 
@@ -28,8 +28,6 @@ PROTOCOL = Protocol(
     modules={GUEST: f"{__name__}.guest", HOST: f"{__name__}.host"},
     before=("align-pairs",),
     leaves="predictions",
-    labelled=(),
-    rows=RowsUsed.GUESTS,
-    model=lambda params: params.model,
-    fits=fits,
+    tables=TableUse(rows=RowsUsed.GUESTS),
+    model=ModelUse(named_by=lambda params: params.model, fits=fits),
 )

@@ -22,6 +22,7 @@ from fedboost.model import hybrid, rounds
 from fedboost.model.batches import Batches, finish, restore, snapshot
 from fedboost.model.hybrid import NO_NODE, Tops
 from fedboost.protocols.predict_hybrid.indices import read_leaves, write_slots
+from fedboost.protocols.predict_hybrid.params import PredictHybridParams
 
 __all__ = (
     "add_values", "begin", "bytes_max", "close_batch", "finish", "follow_leaves", "place_rows",
@@ -70,7 +71,7 @@ class Guest(Batches):
         return numbers[number][self.at[self.inside(host)]]
 
 
-def begin(context: StageContext) -> Guest:
+def begin(context: StageContext[PredictHybridParams]) -> Guest:
     """Reads the guest's shard and puts the first batch of rows at the bottom nodes."""
     return Guest(context)
 
@@ -153,7 +154,9 @@ def bytes_max(guest: Guest, step: str) -> int:
 def _key(guest: Guest) -> PrivateKey:
     """The key under which the hosts keep their leaf values."""
     scheme = SCHEMES[guest.model.facts["params"]["encryption"]["scheme"]]
-    return scheme.load_private(guest.model.arrays[hybrid.KEY].tobytes(), guest.context.workers)
+    return scheme.load_private(
+        guest.model.arrays[hybrid.KEY].tobytes(), guest.context.services.workers
+    )
 
 
 def _packing(guest: Guest, key: PrivateKey) -> LeafLayout:

@@ -32,6 +32,7 @@ from fedboost.model import columns, hybrid, rounds
 from fedboost.model.answered import AnsweredRows
 from fedboost.model.hybrid import NO_NODE
 from fedboost.protocols.predict_hybrid.indices import read_slots, write_leaves
+from fedboost.protocols.predict_hybrid.params import PredictHybridParams
 
 __all__ = (
     "answer_rows", "begin", "bytes_max", "find_leaves", "finish", "hear_answer_keys",
@@ -43,7 +44,7 @@ __all__ = (
 class Host:
     """What a host remembers between steps."""
 
-    context: StageContext
+    context: StageContext[PredictHybridParams]
     model: Artefact
     values: Values
     answered: AnsweredRows
@@ -64,7 +65,7 @@ class Host:
         return self.values.shape[0]
 
 
-def begin(context: StageContext) -> Host:
+def begin(context: StageContext[PredictHybridParams]) -> Host:
     """Reads the host's shard."""
     model, values = context.artefacts[MODEL], columns.of_seat(context)
     facts = model.facts
@@ -74,7 +75,7 @@ def begin(context: StageContext) -> Host:
         encryption = facts["encryption"]
         scheme = SCHEMES[encryption["scheme"]]
         data = host.model.arrays[hybrid.KEY].tobytes()
-        key = scheme.load_public(data, encryption["key_bits"], context.workers)
+        key = scheme.load_public(data, encryption["key_bits"], context.services.workers)
         packing = Precision(**facts["precision"]).layout(key.plaintext_bits)
         host.keys = HostKey.of(key, packing, host.n_rows)
         host.leaves = leaf_values.from_arrays(host.model.arrays, facts["trees"])

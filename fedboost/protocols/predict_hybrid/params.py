@@ -5,22 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from pydantic import Field
-
 from fedboost.ground.errors import ConfigError
-from fedboost.ground.settings import Settings
 from fedboost.model import kinds
-from fedboost.model.shards import MODEL_ID
+from fedboost.model.batches import ScoringParams
 
 
-class PredictHybridParams(Settings):
+class PredictHybridParams(ScoringParams):
     """Which model, how many rows at once, and what comes out."""
 
-    # Of the job that trained it: its id, its name or latest.
-    model: str = Field(pattern=f"^{MODEL_ID.pattern}$")
     split: Literal["scored", "unscored"]  # as the model was trained
-    batch_rows: int = Field(1 << 18, ge=1, le=1 << 22)  # bounds memory and the largest message
-    output_margin: bool = False  # leave the sums of leaves, not probabilities or means of them
 
 
 def fits(params: PredictHybridParams, facts: Mapping[str, Any]) -> None:

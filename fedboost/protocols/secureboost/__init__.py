@@ -27,7 +27,7 @@ Modules:
 """
 
 from fedboost.encrypted.scheme.params import asks
-from fedboost.flow import GUEST, HOST, Protocol
+from fedboost.flow import GUEST, HOST, ModelUse, PolicyFacts, Protocol, ReplaySupport, TableUse
 from fedboost.protocols.secureboost import earlier, plan, replay
 from fedboost.protocols.secureboost.params import SecureBoostParams, check
 from fedboost.protocols.secureboost.walk import FLOW, walk
@@ -37,17 +37,16 @@ PROTOCOL = Protocol(
     params=SecureBoostParams,
     flow=FLOW,
     walk=walk,
-    round_kind=plan.of_round,
     modules={GUEST: f"{__name__}.guest", HOST: f"{__name__}.host"},
     before=("align",),
-    before_model={"predict": {"output_margin": True}},
     leaves="model",
-    bins_values=True,
-    model=lambda params: params.warm_start,
-    fits=earlier.fits,
-    asks=asks,
-    releases=plan.releases,
-    replay_place=replay.place,
-    replay_lacks=replay.lacks,
-    check=check,
+    tables=TableUse(labelled=(GUEST,), bins_values=True, check=check),
+    policy=PolicyFacts(asks=asks, releases=plan.releases),
+    round_kind=plan.of_round,
+    model=ModelUse(
+        named_by=lambda params: params.warm_start,
+        fits=earlier.fits,
+        before={"predict": {"output_margin": True}},
+    ),
+    replay=ReplaySupport(lacks=replay.lacks, place=replay.place),
 )

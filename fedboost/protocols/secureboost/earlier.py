@@ -61,16 +61,16 @@ def fits(params: SecureBoostParams, facts: Mapping[str, Any]) -> None:
             )
 
 
-def settled(context: StageContext) -> SecureBoostParams:
+def settled(context: StageContext[SecureBoostParams]) -> SecureBoostParams:
     """The job's params; a base score comes from the model that the job continues."""
-    params: SecureBoostParams = context.params
+    params = context.params
     if params.warm_start is None:
         return params
     score = context.artefacts[MODEL].facts["params"]["base_score"]
     return params.model_copy(update={"base_score": score})
 
 
-def start(context: StageContext, objective: Objective) -> Start:
+def start(context: StageContext[SecureBoostParams], objective: Objective) -> Start:
     """Return what the guest begins with: the model that it continues, or the base margin."""
     if context.params.warm_start is None:
         base = objective.base_margin
@@ -92,20 +92,20 @@ def start(context: StageContext, objective: Objective) -> Start:
     )
 
 
-def known_codes(context: StageContext) -> dict[int, Codes]:
+def known_codes(context: StageContext[SecureBoostParams]) -> dict[int, Codes]:
     """Return the categories whose bins the earlier model has fixed, by categorical column."""
     if context.params.warm_start is None:
         return {}
     return columns.known_codes(context.artefacts[MODEL].facts, context.data)
 
 
-def listed(context: StageContext, cuts: Binning) -> dict[str, list[str]]:
+def listed(context: StageContext[SecureBoostParams], cuts: Binning) -> dict[str, list[str]]:
     """The categories that the party's shard has to remember, the earlier model's first."""
     before = None if context.params.warm_start is None else context.artefacts[MODEL].facts
     return columns.categories(context.data, cuts, before)
 
 
-def check_first_tree(context: StageContext, first_tree: int) -> None:
+def check_first_tree(context: StageContext[SecureBoostParams], first_tree: int) -> None:
     """Refuses, by a PeerError, a number of earlier trees that the named model cannot have."""
     model = context.artefacts.get(MODEL)
     if model is None:
@@ -119,20 +119,24 @@ def check_first_tree(context: StageContext, first_tree: int) -> None:
         )
 
 
-def rounds_before(context: StageContext, first_tree: int) -> int:
+def rounds_before(context: StageContext[SecureBoostParams], first_tree: int) -> int:
     """Return how many rounds of the model to continue come before tree `first_tree`."""
     return len(_rounds_of(context, first_tree))
 
 
 def host_shard(
-    context: StageContext, cuts: Binning, first_tree: int, last_tree: int, splits: list[OwnSplit]
+    context: StageContext[SecureBoostParams],
+    cuts: Binning,
+    first_tree: int,
+    last_tree: int,
+    splits: list[OwnSplit],
 ) -> Artefact:
     """A host's shard: its splits of the `first_tree` earlier trees, then those of this job.
 
     `last_tree` is the first of the last ones that the host took part in. A host does not hear of
     trees that are not its own, so `trees` and `forest` are of all rounds that the model can have.
     """
-    params: SecureBoostParams = context.params
+    params = context.params
     kept = []
     if MODEL in context.artefacts:
         model = context.artefacts[MODEL]
@@ -157,7 +161,7 @@ def _moved(split: OwnSplit, indices: list[int]) -> OwnSplit:
     return replace(split, feature=indices[split.feature])
 
 
-def _rounds_of(context: StageContext, first_tree: int) -> list[int]:
+def _rounds_of(context: StageContext[SecureBoostParams], first_tree: int) -> list[int]:
     """Trees for each class in each of the earlier rounds that the guest has kept."""
     if MODEL not in context.artefacts:
         return []

@@ -34,6 +34,7 @@ from fedboost.model import vertical, words
 from fedboost.model.columns import directions
 from fedboost.model.vertical import GuestNode
 from fedboost.protocols.secureboost import earlier, plan
+from fedboost.protocols.secureboost.params import SecureBoostParams
 from fedboost.protocols.secureboost.plan import Plan
 from fedboost.protocols.secureboost.visibility import Visibility, VisibilityState
 
@@ -81,6 +82,7 @@ class OpenTrees:
 class Guest(Rounds, CheckedGuest):
     """What the guest remembers between steps."""
 
+    context: StageContext[SecureBoostParams]
     rules: GuestRules
     bins: Bins
     record: GuestRecord  # for an audit of our own
@@ -109,7 +111,7 @@ class Guest(Rounds, CheckedGuest):
         return dict.fromkeys(self.plan.hosts, (self.encrypted, self.sampled_gh))
 
 
-def begin(context: StageContext) -> Guest:
+def begin(context: StageContext[SecureBoostParams]) -> Guest:
     """Bins the own columns and fixes the objective, on training rows alone."""
     frame, params = context.data, earlier.settled(context)
     labels, train = Labels.of(context, params), ~context.validation
@@ -381,7 +383,7 @@ def _read(
     """Each host's sums of the nodes that are open to it, decrypted as they come in."""
     tree_batch, shown, most = guest.growing.tree_batch, guest.growing.shown, _most_sums(guest)
     expected = dict(zip(tree_batch.opened, tree_batch.expected(), strict=True))
-    room = guest.context.peer_bytes_max
+    room = guest.context.services.peer_bytes_max
     coming = {
         host: Offers(guest.encrypted, [expected[node] for node in opened], most, host, room)
         for host, opened in shown.open.items()

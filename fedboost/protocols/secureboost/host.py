@@ -44,6 +44,7 @@ from fedboost.messages.protocol import encrypted_pb2 as pb
 from fedboost.messages.protocol.secureboost_pb2 import Frontier
 from fedboost.model.vertical import OwnSplit
 from fedboost.protocols.secureboost import earlier, plan
+from fedboost.protocols.secureboost.params import SecureBoostParams
 
 __all__ = (
     "accept_key", "begin", "bytes_max", "check_sums", "divide_rows", "finish", "offer_nonce",
@@ -79,7 +80,7 @@ CHECKPOINT = SecureBoostHostState  # what `snapshot` keeps
 class Host(CheckingHost):
     """What a host remembers between steps."""
 
-    context: StageContext
+    context: StageContext[SecureBoostParams]
     binning: Binning
     bins: Bins
     meter: Meter
@@ -100,7 +101,7 @@ class Host(CheckingHost):
         return BinnedTable.of(self.binning, self.bins, leave_out=leave_out)
 
 
-def begin(context: StageContext) -> Host:
+def begin(context: StageContext[SecureBoostParams]) -> Host:
     """Bins the own columns, on training rows alone."""
     frame = context.data
     train = ~context.validation
@@ -159,7 +160,7 @@ def sum_candidates(host: Host, got: Frontier) -> Iterator[Out]:
     """Encrypted sums of every candidate split of the open nodes, shuffled, compressed, blinded."""
     _follow(host, got)
     is_last = host.tree_batch.trees[0].growth.layers == host.layers
-    secrets = host.context.secrets
+    secrets = host.context.secrets.attempt
     yield from release(host.tree_batch, host.gradients, host.meter, secrets, is_last=is_last)
 
 

@@ -30,11 +30,14 @@ def lacks(params: SecureBoostParams) -> str:
     return ""
 
 
-def place(guest: Guest, step: str, honest: Message, left: Message | None) -> str:
+def place(guest: object, step: str, honest: Message, left: Message | None) -> str:
     """Name tree and nodes of a message that honest training sends otherwise.
 
     `left` is the one that left, where it was kept.
     """
+    from fedboost.protocols.secureboost.guest import Guest  # with numpy, which a coordinator lacks
+
+    assert isinstance(guest, Guest)
     tree = f"tree {guest.trees_closed}"
     if isinstance(honest, pb.EncryptedGradients):
         return f"tree {honest.tree}, node 0: gradients of its rows from {honest.first_row} on"
@@ -61,7 +64,7 @@ def _differing(
 
 def _named(guest: Guest, nodes: Iterable[int]) -> str:
     """Return trees and nodes in words; nodes by their heap ids."""
-    from fedboost.encrypted.tree.batch import STRIDE  # with numpy, which a coordinator lacks
+    from fedboost.encrypted.tree.batch import STRIDE  # with numpy as well
 
     by_tree: dict[int, list[int]] = {}
     for number in nodes:

@@ -173,7 +173,7 @@ def permissive(name: str, spec: JobSpec, *, has_data: bool = True) -> Policy:
     """
     peers = tuple(party for party in spec.parties.everybody if party != name)
     protocol = protocols.named(spec.protocol)
-    wanted = protocol.asks(protocol.params.model_validate(spec.params))
+    wanted = protocol.policy.asks(protocol.params.model_validate(spec.params))
     return Policy(
         approve="never",
         approvers=(USER,),

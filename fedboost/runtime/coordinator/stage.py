@@ -13,6 +13,7 @@ from itertools import zip_longest
 from fedboost import flow
 from fedboost.flow import HOST, LOOP, START, CheckpointPolicy, Place, Step
 from fedboost.ground.errors import ProtocolError, UnreachableError
+from fedboost.ground.settings import Settings
 from fedboost.messages import job_pb2, party_pb2
 from fedboost.messages.job_pb2 import Event, Progress, StatusReport, StepDone
 from fedboost.messages.party_pb2 import EndLoopRequest, StepCall, StepReply, Turn, TurnReply
@@ -30,7 +31,7 @@ class StageWalk(flow.Run):
     """One stage's walk: numbers steps, counts rounds, commits what the walk wants kept."""
 
     job: JobWalk
-    protocol: flow.Protocol
+    protocol: flow.Protocol[Settings]
     place: Place  # behind which it begins; everybody has kept it
     ended: str = ""  # the loop that a party's answer has ended
     counters: list[int] = field(default_factory=list)

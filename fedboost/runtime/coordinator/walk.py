@@ -10,6 +10,7 @@ from typing import Any, Protocol, TypeVar
 
 from fedboost import flow
 from fedboost.ground.errors import FedboostError, UnreachableError
+from fedboost.ground.settings import Settings
 from fedboost.messages import job_pb2, party_pb2
 from fedboost.messages.job_pb2 import Event, PartyLost, Progress, StatusReport, Waiting
 from fedboost.messages.party_pb2 import StepCall, StepReply
@@ -62,8 +63,8 @@ class JobWalk:
     terms: manifest.Manifest
     attempt: int
     params: Any
-    protocol: flow.Protocol
-    protocols: Mapping[str, flow.Protocol]
+    protocol: flow.Protocol[Settings]
+    protocols: Mapping[str, flow.Protocol[Settings]]
     controls: Mapping[str, Control]
     states: AgreementNotes
     emit: Callable[..., None]  # takes any number of events

@@ -10,6 +10,7 @@ from fedboost import flow, protocols
 from fedboost.flow import START, Place
 from fedboost.ground import wire
 from fedboost.ground.errors import JobError
+from fedboost.ground.settings import Settings
 from fedboost.messages import job_pb2, party_pb2
 from fedboost.messages.job_pb2 import Event, StatusReport
 from fedboost.runtime.coordinator.reports import add_report
@@ -52,7 +53,7 @@ def _joint_place(walk: JobWalk, stage: str, begun: Mapping[str, party_pb2.BeginR
     return max(set.intersection(*kept), default=START)
 
 
-async def _walk_stage(walk: JobWalk, protocol: flow.Protocol, place: Place) -> None:
+async def _walk_stage(walk: JobWalk, protocol: flow.Protocol[Settings], place: Place) -> None:
     if walk.lost and place == START:
         raise JobError(
             f"{walk.lost[0]} was lost before the others had kept anything",

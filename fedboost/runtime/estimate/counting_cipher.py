@@ -25,7 +25,6 @@ from fedboost.encrypted.cells.request import CellRequest
 from fedboost.encrypted.scheme import loading, schemes
 from fedboost.encrypted.scheme.ciphers import (
     AnswersSeen,
-    Cipher,
     CipherSizes,
     Expected,
     GuestCipher,
@@ -35,6 +34,7 @@ from fedboost.encrypted.scheme.ciphers import (
 )
 from fedboost.encrypted.scheme.host_noise import HostNoise, NoiseScale
 from fedboost.encrypted.scheme.params import EncryptedTreeParams
+from fedboost.encrypted.scheme.rehearsed import Cipher
 from fedboost.ground.arrays import Floats, Sums
 from fedboost.messages.protocol import encrypted_pb2 as pb
 from fedboost.runtime.estimate.cipher_tally import (

@@ -106,7 +106,7 @@ def held_bytes(party: str, rows: int, columns: int, stages: Sequence[Stage]) -> 
     read = LARGE_ROW_BYTES if is_large else ID_BYTES + CELL_BYTES * columns
     kept, most = KEPT_ID_BYTES + KEPT_CELL_BYTES * columns, [rows * read]
     for stage in stages:
-        goes = protocols.named(stage.name).bins_values  # instead of the table
+        goes = protocols.named(stage.name).tables.bins_values  # instead of the table
         held = stage.memory.get(party, 0.0) + (0.0 if goes else rows * kept)
         if is_large:
             in_files = FILE_ID_BYTES + (BIN_BYTES if goes else KEPT_CELL_BYTES) * columns

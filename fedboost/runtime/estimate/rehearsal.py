@@ -23,9 +23,22 @@ from numpy.typing import NDArray
 
 from fedboost import flow
 from fedboost.crypto.secrets import Secrets
-from fedboost.flow import START, Artefact, CheckpointPolicy, Out, StageContext, Step, Table
+from fedboost.encrypted.scheme.rehearsed import RehearsedContext
+from fedboost.flow import (
+    Artefact,
+    CheckpointPolicy,
+    Out,
+    StageAttempt,
+    StageContext,
+    StageSecrets,
+    StageServices,
+    Step,
+    Table,
+)
+from fedboost.ground.settings import Settings
 from fedboost.ground.workers import Deferred, Serial, Workers
 from fedboost.runtime.cluster.local import permissive
+from fedboost.runtime.config.policy import Policy
 from fedboost.runtime.estimate.cipher_tally import CipherTally
 from fedboost.runtime.estimate.counting_cipher import CountingCipher
 from fedboost.runtime.estimate.phases import ALONE, ASKED, SHARED, Phase
@@ -36,6 +49,7 @@ SIGNATURE_BYTES = 780  # of a party's, with its certificate
 BEGIN, KEEP, FINISH = "begin", "keep", "finish"  # phases that are no steps
 
 T = TypeVar("T")
+P = TypeVar("P", bound=Settings)
 Parts = list[Message]
 
 
@@ -92,7 +106,7 @@ class Actor:
 class Rehearsal(flow.Run):
     """A walk under way; `phases` is what it has taken."""
 
-    protocol: flow.Protocol
+    protocol: flow.Protocol[Settings]
     params: Any
     sample: TableSample
     artefacts: Mapping[str, Mapping[str, Artefact]] = field(default_factory=dict)  # by party
@@ -270,9 +284,9 @@ class Rehearsal(flow.Run):
             validation=held_out.get(party, np.zeros(0, np.bool_)),
             artefacts=self.artefacts.get(party, {}),
             limits=permissive(party, sample.scene.spec),
-            cipher=cipher,
         )
-        return Actor(Roles(self.protocol, context), cipher, workers)
+        roles = Roles(self.protocol, RehearsedContext.of(context, cipher))
+        return Actor(roles, cipher, workers)
 
     @property
     def held(self) -> dict[str, tuple[float, float]]:
@@ -292,29 +306,26 @@ class _Hand:
         """Refuse nothing."""
 
 
-def context_of(party: str, table: Table, params: Any, workers: Workers) -> StageContext:
+def context_of(party: str, table: Table, params: P, workers: Workers) -> StageContext[P]:
     """Return what a party without a table brings to a stage that leaves no trace."""
     secrets = _secrets(party)
     return StageContext(
         party=party,
         role=table.roles_of(party)[0],
         table=table,
+        job="estimate",
         params=params,
+        limits=Policy(),
         frame=None,
         validation=np.zeros(0, np.bool_),
-        secrets=secrets.child("stage"),
-        job_secrets=secrets.child("job"),
-        lasting_secrets=secrets.child("lasting").child,
-        job="estimate",
-        origin=bytes(32),
-        attempt_digest=bytes(32),
-        place=START,
-        kept={},
-        signer=_Hand(),
-        notebook=flow.MemoryNotebook(),
-        workers=workers,
         artefacts={},
-        limits=None,
+        attempt=StageAttempt(origin=bytes(32), digest=bytes(32)),
+        secrets=StageSecrets(
+            attempt=secrets.child("stage"),
+            job=secrets.child("job"),
+            lasting=secrets.child("lasting").child,
+        ),
+        services=StageServices(_Hand(), flow.MemoryNotebook(), workers),
     )
 
 

@@ -37,7 +37,7 @@ class Scene:
     @cached_property
     def used(self) -> RowsUsed:
         """Return which rows the job is about."""
-        return protocols.named(self.spec.protocol).rows
+        return protocols.named(self.spec.protocol).tables.rows
 
     @property
     def guest(self) -> str:

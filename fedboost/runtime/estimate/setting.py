@@ -70,7 +70,7 @@ def from_tables(spec: JobSpec, sources: Mapping[str, SourceSpec]) -> Setting:
     rows = {party: frame.n_rows for party, frame in frames.items()}
     columns = {party: len(frame.columns) for party, frame in frames.items()}
     ids = {party: set(frame.ids) for party, frame in frames.items()}
-    table, used = spec.parties.table(), protocols.named(spec.protocol).rows
+    table, used = spec.parties.table(), protocols.named(spec.protocol).tables.rows
     spec, encryption, assumed = _settled(spec, row_count_most(sources[table.guest]))
     guest_ids, every = ids[table.guest], set.intersection(*ids.values())
     shared = {host: len(guest_ids & ids[host]) for host in table.hosts}
@@ -87,7 +87,7 @@ def from_tables(spec: JobSpec, sources: Mapping[str, SourceSpec]) -> Setting:
 
 def from_words(spec: JobSpec, known: Said) -> Setting:
     """Describe tables that nobody has here; what is not said is assumed, and said to be."""
-    parties, used = spec.parties.with_data, protocols.named(spec.protocol).rows
+    parties, used = spec.parties.with_data, protocols.named(spec.protocol).tables.rows
     for stranger in sorted({*known.rows, *known.columns} - set(parties)):
         raise ConfigError(
             f"rows or columns are said of {stranger}, which has no table in the job",
@@ -132,13 +132,13 @@ def _settled(spec: JobSpec, rows: int) -> tuple[JobSpec, dict[str, str], list[st
 def _read(spec: JobSpec, party: str, source: SourceSpec) -> Frame:
     protocol, table = protocols.named(spec.protocol), spec.parties.table()
     role = table.role_of(party)
-    labelled = role in protocol.labelled
+    labelled = role in protocol.tables.labelled
     check_label(spec.data[party], party, needs_label=labelled)
     frame, _ = load_with_ids(
         source,
         spec.data[party],
         party=party,
-        needs_features=role is not GUEST or protocol.rows is RowsUsed.OWN,
+        needs_features=role is not GUEST or protocol.tables.rows is RowsUsed.OWN,
         guest_label=None if labelled else spec.data[table.guest].label,
     )
     return frame

@@ -15,6 +15,7 @@ from fedboost.crypto.oprf.sizes import OprfSizes, told_size
 from fedboost.crypto.set_sizes import check_curve, padded_size
 from fedboost.flow import Protocol, RowsUsed
 from fedboost.ground.errors import ConfigError, ProtocolError
+from fedboost.ground.settings import Settings
 from fedboost.job import Alignment
 from fedboost.oblivious.method import ECDH, method_for
 from fedboost.runtime.estimate.phases import Phase, Shares, grown, line
@@ -63,7 +64,7 @@ def rehearse(params: Any, sample: TableSample) -> list[Stage]:
     return stages
 
 
-def _aligned(protocol: Protocol, sample: TableSample) -> Stage:
+def _aligned(protocol: Protocol[Settings], sample: TableSample) -> Stage:
     """An alignment of sets of ids that lie to one another as the tables' do."""
     scene = sample.scene
     alignment = scene.spec.alignment
@@ -85,7 +86,7 @@ def _aligned(protocol: Protocol, sample: TableSample) -> Stage:
     return replace(stage, memory=memory)
 
 
-def _trained(protocol: Protocol, params: Any, sample: TableSample) -> Stage:
+def _trained(protocol: Protocol[Settings], params: Any, sample: TableSample) -> Stage:
     """Rehearse a few rounds of the training on some rows; later ones grow like the last."""
     table, assumed = sample.scene.spec.parties.table(), list[str]()
     if getattr(params, "split", "") == "unscored":
@@ -110,7 +111,7 @@ def _trained(protocol: Protocol, params: Any, sample: TableSample) -> Stage:
 
 def _informed(job: Rehearsal) -> Rehearsal:
     """Run a job with what earlier stages have left, and the disclosure that it uses again."""
-    if job.protocol.rows is RowsUsed.GUESTS:
+    if job.protocol.tables.rows is RowsUsed.GUESTS:
         job.artefacts = {job.table.guest: {job.protocol.before[0]: job.sample.met()}}
     if job.protocol.used_disclosure(job.params) is not None:
         alone = job.params.model_copy(update={"reuse": None})

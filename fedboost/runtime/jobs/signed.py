@@ -19,7 +19,7 @@ from fedboost import flow, protocols
 from fedboost.data.selection import Selection
 from fedboost.flow import Role
 from fedboost.ground.errors import ConfigError, FedboostError
-from fedboost.ground.settings import parse
+from fedboost.ground.settings import Settings, parse
 from fedboost.job import Alignment
 from fedboost.model import shards
 from fedboost.runtime.jobs.manifest import Manifest
@@ -47,7 +47,7 @@ class SignedJob:
         return self.manifest.spec.parties.table()
 
     @cached_property
-    def protocol(self) -> flow.Protocol:
+    def protocol(self) -> flow.Protocol[Settings]:
         """The protocol that the job runs; earlier stages have their own."""
         return protocols.named(self.manifest.spec.protocol)
 
@@ -91,7 +91,7 @@ class SignedJob:
         if (
             selection is None
             or self.protocol.leaves != "model"
-            or self.role in self.protocol.labelled
+            or self.role in self.protocol.tables.labelled
         ):
             return None
         return selection.label
@@ -138,7 +138,7 @@ class SignedJob:
         held = self.manifest.spec.validation
         if held is None or frame is None:
             return np.zeros(0 if frame is None else frame.n_rows, np.bool_)
-        return held.rows(frame.ids, by_id=self.protocol.rows is flow.RowsUsed.GUESTS)
+        return held.rows(frame.ids, by_id=self.protocol.tables.rows is flow.RowsUsed.GUESTS)
 
     @property
     def scored_share(self) -> float:
@@ -147,7 +147,7 @@ class SignedJob:
         """
         held = self.manifest.spec.validation
         trains = self.protocol.leaves == "model" and self.role is Role.HOST
-        if held is None or not trains or self.protocol.rows is flow.RowsUsed.OWN:
+        if held is None or not trains or self.protocol.tables.rows is flow.RowsUsed.OWN:
             return 0.0
         return held.share
 
@@ -161,7 +161,8 @@ class SignedJob:
             return alignment
         if stage == self.protocol.name:
             return self.params
-        more = self.protocol.before_model.get(stage)
+        use = self.protocol.model
+        more = None if use is None else use.before.get(stage)
         given = {} if more is None else {"model": self.model, **more}
         return parse(protocols.named(stage).params, given, section="params")
 
@@ -193,9 +194,9 @@ class SignedJob:
                 todo="name the same parties in the job, hosts in the same order",
                 model=str(self.model),
             )
-        if self.protocol.fits is not None:
+        if self.protocol.model is not None:
             try:
-                self.protocol.fits(self.params, facts)
+                self.protocol.model.fits(self.params, facts)
             except FedboostError as error:
                 raise error.at(party=self.party, model=str(self.model)) from None
         return facts

@@ -162,9 +162,10 @@ def check_replayable(spec: JobSpec, params: Any) -> None:
     if not spec.replayable:
         return
     protocol = protocols.named(spec.protocol)
-    lacks = protocol.replay_lacks(params)
-    if protocol.replay_place is None:
-        able = [name for name, known in protocols.known().items() if known.replay_place]
+    if protocol.replay is not None:
+        lacks = protocol.replay.lacks(params)
+    else:
+        able = [name for name, known in protocols.known().items() if known.replay]
         lacks = f"jobs of {spec.protocol} cannot be replayed, only those of {', '.join(able)}"
     if lacks:
         raise ConfigError(lacks, todo="leave replayable out", key="replayable")

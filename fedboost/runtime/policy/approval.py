@@ -237,7 +237,7 @@ def _part(ratio: float, most: float) -> str:
 
 def _open(job: SignedJob) -> _Share | None:
     """Return what is not hidden in sums that count; None where all that leaves is."""
-    asks = job.protocol.asks(job.params)
+    asks = job.protocol.policy.asks(job.params)
     if asks.insecure:
         words = "everything that leaves could be learnt: its scheme hides nothing"
         return _Share(words, risk=Risk.HIGH)

@@ -15,7 +15,7 @@ from fedboost.data.selection import Selection
 from fedboost.data.sources import SourceSpec
 from fedboost.flow import Protocol, Role
 from fedboost.ground.errors import PolicyError
-from fedboost.ground.settings import parse
+from fedboost.ground.settings import Settings, parse
 from fedboost.job import Validation
 from fedboost.runtime.config.daemons import PartyConfig
 from fedboost.runtime.jobs.manifest import Manifest
@@ -156,9 +156,9 @@ def _held_out(held: Validation) -> str:
     return f"part {held.fold} of {held.folds}"
 
 
-def _noise(protocol: Protocol, params: Any, role: Role) -> str:
+def _noise(protocol: Protocol[Settings], params: Any, role: Role) -> str:
     """Return what hides values that leave us, beside encryption and masks."""
-    asks = protocol.asks(params)
+    asks = protocol.policy.asks(params)
     if asks.insecure:
         return f"none, and the scheme {asks.scheme} hides nothing"
     if role is Role.GUEST or (asks.epsilon is None and asks.host_noise is None):

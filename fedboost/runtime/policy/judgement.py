@@ -17,7 +17,7 @@ from fedboost.data.frame import Frame
 from fedboost.flow import GUEST, StageContext
 from fedboost.ground import wire
 from fedboost.ground.errors import ConfigError, PeerError, PolicyError
-from fedboost.ground.settings import parse
+from fedboost.ground.settings import Settings, parse
 from fedboost.messages.party_pb2 import Signature
 from fedboost.runtime.config.ask import Ask
 from fedboost.runtime.config.daemons import PartyConfig
@@ -226,7 +226,7 @@ class Judge:
 
     def ask(self, job: SignedJob) -> Ask:
         """Return what a job wants of this party; a ConfigError where it names no data set."""
-        asks = job.protocol.asks(job.params)
+        asks = job.protocol.policy.asks(job.params)
         name = self.config.name
         selection = job.manifest.spec.data.get(name)
         dataset = None if selection is None else selection.dataset
@@ -290,7 +290,7 @@ class Judge:
         """
         has_sets = job.protocol.leaves == "model" and protocols.named(stage).leaves != "rows"
         is_labelled = frame is not None and frame.label is not None
-        if frame is None or not has_sets or not (is_labelled or job.protocol.releases):
+        if frame is None or not has_sets or not (is_labelled or job.protocol.policy.releases):
             return lambda: None
         table, policy, known = self.owned(job.dataset), self.config.policy, self._row_sets
         least = policy.holdout_rows_min if is_labelled else policy.group_rows_min
@@ -317,7 +317,7 @@ class Judge:
             numbers[selection.label] = sets + 2 * classes
         return Atoms.of(hashes, numbers)
 
-    def contributors(self, job: SignedJob, stage: str, context: StageContext) -> None:
+    def contributors(self, job: SignedJob, stage: str, context: StageContext[Settings]) -> None:
         """Refuse sums over nearly the same parties as earlier ones on the table; note others."""
         adds_up = flow.AGGREGATOR in protocols.named(stage).modules
         if context.frame is None or not adds_up:

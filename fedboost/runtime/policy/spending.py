@@ -89,7 +89,9 @@ class Spending:
             error.todo += "" if "set " not in error.todo else "; fewer rows in common allow less"
             raise
 
-    def judge_context(self, job: SignedJob, stage: str, context: StageContext) -> StatusReport:
+    def judge_context(
+        self, job: SignedJob, stage: str, context: StageContext[Settings]
+    ) -> StatusReport:
         """Refuses what the rows in common are too few for; gives what the others are told."""
         report = StatusReport()
         if context.role is not HOST or context.frame is None or stage != job.protocol.name:
@@ -214,11 +216,11 @@ class Spending:
             params = parse(protocol.params, terms.params, section="params")
         except ConfigError:  # of another version of fedboost
             return None
-        if protocol.releases is None or self._party not in table.hosts:
+        if protocol.policy.releases is None or self._party not in table.hosts:
             return None
         ours = self.owned(terms.spec.data[self._party].dataset or "")
         before = self._told(ours, table.guest, besides=job.id)
-        releases = protocol.releases(params, table, self._party, None)
+        releases = protocol.policy.releases(params, table, self._party, None)
         return Planned(releases, table.guest, before)
 
     def rows_before(self, job: SignedJob) -> tuple[int, str]:
@@ -280,7 +282,7 @@ class Spending:
 
     def _entry(self, job: SignedJob, planned: Releases, columns: int, rows: int) -> AccountEntry:
         """Return what a job is expected to tell from now on."""
-        epsilon = job.protocol.asks(job.params).epsilon
+        epsilon = job.protocol.policy.asks(job.params).epsilon
         return AccountEntry(
             job=job.id,
             at="",
@@ -326,7 +328,7 @@ def judge_expected(
 
     A PolicyError where that, or what it discloses, is more than the policy allows.
     """
-    epsilon = job.protocol.asks(job.params).epsilon
+    epsilon = job.protocol.policy.asks(job.params).epsilon
     if epsilon is not None:
         policy.judge_disclosure(epsilon, table.columns, sum(entry.noise for entry in others))
     planned, together = expected(job, job.params, table.columns), policy.together(job.table.guest)
@@ -364,10 +366,10 @@ def judge_told(policy: Policy, amounts: Mapping[Spent, float]) -> None:
 
 def expected(job: SignedJob, params: Settings, columns: int) -> Releases:
     """Return what sums will tell; a model that is continued has used draws of columns before."""
-    if job.protocol.releases is None or job.party not in job.table.hosts:
+    if job.protocol.policy.releases is None or job.party not in job.table.hosts:
         return Releases(0)
     known = None if job.model is not None else columns
-    return job.protocol.releases(params, job.table, job.party, known)
+    return job.protocol.policy.releases(params, job.table, job.party, known)
 
 
 def _unbegun(planned: Planned, policy: Policy) -> str:

@@ -135,7 +135,7 @@ class Transcripts:
             return ConfigError(f"this party has no job {job}", todo="fedboost party jobs", job=job)
         shown = f"fedboost ledger show --job {job} lists what left and came"
         protocol = protocols.named(spec["protocol"])
-        asks = protocol.asks(parse(protocol.params, spec["params"]))
+        asks = protocol.policy.asks(parse(protocol.params, spec["params"]))
         if asks.epsilon is not None:
             noise = f"with ε = {asks.epsilon:g} for each" if asks.epsilon < math.inf else "truly"
             what = f"in {protocol.name} hosts tell the bucket of every value, {noise}: no sums"

@@ -11,6 +11,7 @@ from fedboost.aggregation.statistic import Statistic
 from fedboost.ground.errors import PeerError, ProtocolError
 from fedboost.messages.protocol.aggregation_pb2 import Standing
 from tests.support.aggregation import WHAT, Circle, circle, contexts, draws, tampering
+from tests.support.contexts import altered
 from tests.support.federated import Hand
 
 A, B, C = (f"{n:02x}" * 32 for n in (1, 2, 3))
@@ -33,7 +34,7 @@ def standing_at(place, kept, others=()):
     made = {}
     for name, context in own.items():
         at = dict(others).get(name, kept)
-        made[name] = Contributor(replace(context, place=place, kept=at))
+        made[name] = Contributor(altered(context, attempt={"place": place, "kept": at}))
         if place in at:
             made[name].history = bytes.fromhex(at[place])
     return Circle(made, aggregator.begin(adder))
@@ -100,7 +101,7 @@ def test_the_key_for_tags_is_the_guests_and_has_its_length(sender, key):
         shown.ClearField("signature")
         text = (
             b"fedboost standing 1"
-            + made.members["p00"]._context.attempt_digest
+            + made.members["p00"]._context.attempt.digest
             + sender.encode()
             + b"\0"
         )

@@ -2,7 +2,6 @@
 
 import itertools
 from collections import defaultdict
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -16,6 +15,7 @@ from fedboost.ground.errors import ProtocolError
 from fedboost.messages.protocol.aggregation_pb2 import Masked
 from tests.support import conversations
 from tests.support.aggregation import WHAT, assert_sum, circle, fresh_circle, names
+from tests.support.contexts import altered
 from tests.support.federated import now, with_seed
 
 P_LEAST = 1e-4  # secrets are the same in every run, and so is every p
@@ -136,13 +136,13 @@ def test_no_stream_masks_two_vectors_in_a_whole_job_or_in_two_attempts_of_it(mak
     """An attempt has fresh secrets and another context; either alone would be enough."""
 
     def others(room, **changes):
-        contexts = {p: replace(context, **changes) for p, context in room.contexts.items()}
+        contexts = {p: altered(context, **changes) for p, context in room.contexts.items()}
         return type(room)(room.protocol, contexts)
 
     now(make().walk())
     streams = len(used)
     assert streams >= 18
-    for room in (with_seed(make(), b"attempt 2"), others(make(), attempt_digest=bytes(32))):
+    for room in (with_seed(make(), b"attempt 2"), others(make(), attempt={"digest": bytes(32)})):
         now(room.walk())
     assert len(used) == 3 * streams
     assert all(once(uses) for uses in used.values())

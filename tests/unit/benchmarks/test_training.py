@@ -13,10 +13,10 @@ from benchmarks import (
     fedgbf,
     gbun,
     gbun_accuracy,
+    part_bytes,
     privacy,
     privacy_totals,
     room,
-    shard_bytes,
     tables,
 )
 from benchmarks.alignment import Case, in_clear
@@ -349,9 +349,9 @@ def test_the_attack_has_the_gradients_that_each_tree_was_grown_from():
 
 def test_the_model_weighs_few_shards_for_many(monkeypatch):
     """What three sizes are weighed for is what a fourth comes to."""
-    monkeypatch.setattr(shard_bytes, "ROWS", 1 << 12)
+    monkeypatch.setattr(part_bytes, "ROWS", 1 << 12)
     for scheme in ("lattice", "paillier"):
-        expected = vars(shard_bytes.carried(scheme, 9, 3))
+        expected = vars(part_bytes.carried(scheme, 9, 3))
         found = vars(Carries.weighed(scheme).of(Size(columns=9, workers=3)))
         for name in set(expected) - {"scheme"}:
             assert found[name] == pytest.approx(expected[name], rel=0.05)  # bits fill whole bytes

@@ -4,6 +4,7 @@ What a guest tries is honest by the protocol: it reads what it gets, and may bre
 """
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ import pytest
 from fedboost.encrypted.scheme import keys
 from fedboost.encrypted.scheme.host_noise import HostNoise, NoiseScale
 from fedboost.flow import StageContext
+from tests.support.contexts import altered
 from tests.support.federated import HOSTS, now, with_seed
 from tests.support.noisy_jobs import Watched
 from tests.support.secureboost_jobs import made
@@ -114,10 +116,10 @@ def attempts(sigma, patch):
     return np.array(found), true
 
 
-def drawn_anew(context: StageContext, got):
+def drawn_anew(context: StageContext[Any], got):
     """Noise of the attempt's secrets, as if it were blinding."""
     return HostNoise(
-        NoiseScale.of(context.params, got.value_bits), context.secrets.child("host noise")
+        NoiseScale.of(context.params, got.value_bits), context.secrets.attempt.child("host noise")
     )
 
 
@@ -154,7 +156,7 @@ def test_two_jobs_on_the_same_rows_have_noises_of_their_own(monkeypatch):
     room = job_of(SIGMA).room()
     other = job_of(SIGMA).room()
     contexts = {
-        name: replace(context, job_secrets=context.job_secrets.child("another job"))
+        name: altered(context, secrets={"job": context.secrets.job.child("another job")})
         for name, context in other.contexts.items()
     }
     other = type(other)(other.protocol, contexts)

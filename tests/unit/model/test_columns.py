@@ -37,10 +37,9 @@ def test_a_column_without_a_direction_is_refused(said, text):
 )
 def test_a_job_that_orders_a_hosts_column_is_refused_before_anything_leaves(protocol):
     kind = named(protocol)
-    assert kind.check is not None
+    check = kind.tables.check
+    assert check is not None
     frame = frame_of([b"1", b"2"], np.zeros((2, 2), np.float32), [0.0, 1.0])
-    kind.check(Role.GUEST, parse(kind.params, {"monotone_constraints": {"c1": 1}}), frame, False)
+    check(Role.GUEST, parse(kind.params, {"monotone_constraints": {"c1": 1}}), frame, False)
     with pytest.raises(ConfigError, match="column that the guest does not have"):
-        kind.check(
-            Role.GUEST, parse(kind.params, {"monotone_constraints": {"c2": 1}}), frame, False
-        )
+        check(Role.GUEST, parse(kind.params, {"monotone_constraints": {"c2": 1}}), frame, False)

@@ -278,9 +278,9 @@ def test_the_readable_file_has_every_node_and_no_owner(frame, found):
 def test_a_job_that_predicts_with_a_whole_model_is_told_to_do_it_alone(model):
     predict = named("predict")
     params = parse(predict.params, {"model": MODEL})
-    assert predict.fits is not None
+    assert predict.model is not None
     with pytest.raises(ConfigError, match="every party holds the model whole") as caught:
-        predict.fits(params, model.facts)
+        predict.model.fits(params, model.facts)
     assert caught.value.todo.startswith(f"fedboost model predict {MODEL}")
 
 
@@ -288,9 +288,9 @@ def test_a_job_that_predicts_with_a_whole_model_is_told_to_do_it_alone(model):
 def test_secureboost_does_not_continue_a_whole_model(frame, found, party):
     secureboost = named("secureboost")
     params = parse(secureboost.params, {"warm_start": MODEL})
-    assert secureboost.fits is not None
+    assert secureboost.model is not None
     with pytest.raises(ConfigError, match="a model of federboost-horizontal"):
-        secureboost.fits(params, model_of(frame, found, party).facts)
+        secureboost.model.fits(params, model_of(frame, found, party).facts)
 
 
 # As XGBoost's

@@ -243,7 +243,7 @@ def test_the_submitter_waits_for_every_daemon():
 def test_every_policy_allows_the_job():
     spec = job()
     protocol = protocols.named(spec.protocol)
-    asks = protocol.asks(parse(protocol.params, spec.params))
+    asks = protocol.policy.asks(parse(protocol.params, spec.params))
     everybody = list(spec.parties.with_data)
     assert sorted(everybody) == sorted(PARTIES)
     for name in everybody:

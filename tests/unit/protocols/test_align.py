@@ -1,7 +1,5 @@
 """Alignment keeps the rows that all parties share, and opens nothing else."""
 
-from dataclasses import replace
-
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -19,6 +17,7 @@ from fedboost.protocols.align import guest as align_guest
 from fedboost.protocols.align.ring import domain_of
 from fedboost.runtime.cluster.local import cluster
 from fedboost.runtime.transport import faults
+from tests.support.contexts import altered
 from tests.support.federated import (
     GUEST,
     HOSTS,
@@ -295,8 +294,7 @@ def padded(frames, host=HOSTS[0], size=50, **more):
     """An alignment in which one party pads its set, and the sizes of the sets that travelled."""
     room = room_for("align", frames, **more)
     own = room.contexts[host]
-    limits = own.limits.model_copy(update={"ids_padded_to": size})
-    contexts = {**room.contexts, host: replace(own, limits=limits)}
+    contexts = {**room.contexts, host: altered(own, limits={"ids_padded_to": size})}
     room = Room(room.protocol, contexts)
     left = now(room.walk())
     sizes = {
@@ -334,10 +332,7 @@ def least(frames, **of_party):
     """A room in which some parties ask for so many ids in common."""
     room = room_for("align", frames)
     contexts = {
-        party: replace(
-            context,
-            limits=context.limits.model_copy(update={"intersection_min": of_party.get(party, 1)}),
-        )
+        party: altered(context, limits={"intersection_min": of_party.get(party, 1)})
         for party, context in room.contexts.items()
     }
     return Room(room.protocol, contexts)

@@ -34,6 +34,7 @@ from fedboost.oblivious.side import PARTS_AT_ONCE, in_turn
 from fedboost.runtime.cluster import local
 from fedboost.runtime.process.threads import ThreadWorkers
 from fedboost.runtime.transport import faults
+from tests.support.contexts import altered
 from tests.support.federated import GUEST, HOSTS, Room, changing, frame_of, now, room_for
 from tests.support.halfway import carried_on, keeping
 
@@ -59,7 +60,7 @@ def room(protocol, frames, *, said="oprf", alter=None, workers=None, **of_party)
     contexts = {}
     for party, context in made.contexts.items():
         rules = {**of_party.get("everybody", {}), **of_party.get(party, {})}
-        contexts[party] = replace(context, limits=context.limits.model_copy(update=rules))
+        contexts[party] = altered(context, limits=rules)
     return Room(made.protocol, contexts, alter=alter)
 
 

@@ -1,7 +1,5 @@
 """The guest aligns with each host alone: all its rows stay, hosts learn nothing of each other."""
 
-from dataclasses import replace
-
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -16,6 +14,7 @@ from fedboost.messages.protocol import align_pairs_pb2
 from fedboost.protocols.align_pairs import guest as pairs_guest
 from fedboost.protocols.align_pairs import host as pairs_host
 from fedboost.protocols.align_pairs.pair import points_of
+from tests.support.contexts import altered
 from tests.support.federated import (
     GUEST,
     HOSTS,
@@ -385,7 +384,7 @@ def limited(frames, alter=None, **of_party):
     """A room in which some parties have rules of their own."""
     room = room_for("align-pairs", frames)
     contexts = {
-        party: replace(context, limits=context.limits.model_copy(update=of_party.get(party, {})))
+        party: altered(context, limits=of_party.get(party, {}))
         for party, context in room.contexts.items()
     }
     return Room(room.protocol, contexts, alter=alter)

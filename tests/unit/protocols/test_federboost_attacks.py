@@ -15,6 +15,7 @@ from fedboost.protocols.federboost_vertical import buckets
 from fedboost.protocols.federboost_vertical import guest as guest_steps
 from fedboost.protocols.federboost_vertical import host as host_steps
 from tests.support import conversations
+from tests.support.contexts import altered
 from tests.support.conversations import ROWS
 from tests.support.federated import GUEST, HOSTS, changing, now, room_for
 from tests.support.federboost_jobs import frames_of, open_job, room_of
@@ -321,9 +322,12 @@ def told_by(attempt_secret=None, **params):
 def test_another_attempt_of_a_job_tells_the_same_and_another_job_does_not():
     first = told_by()
     assert told_by() == first
-    assert (
-        told_by(lambda context: replace(context, secrets=context.secrets.child("again"))) == first
+    again = told_by(
+        lambda context: altered(
+            context, secrets={"attempt": context.secrets.attempt.child("again")}
+        )
     )
+    assert again == first
     other = told_by(lambda context: replace(context, job="job-2"))
     assert other != first
     assert len(other) == len(first)

@@ -103,7 +103,7 @@ def resigned(key):
     """A host's answer key replaced by another one that it signs."""
 
     def change(offered):
-        context = conversations.hybridtree_unscored().contexts[TELCO].attempt_digest
+        context = conversations.hybridtree_unscored().contexts[TELCO].attempt.digest
         offered.key = key
         text = b"fedboost answer key 1" + context + TELCO.encode() + key
         offered.signature = Hand(TELCO).sign(text)
@@ -112,13 +112,13 @@ def resigned(key):
 
 
 def signed_by_the_guest(offered):
-    context = conversations.hybridtree_unscored().contexts[TELCO].attempt_digest
+    context = conversations.hybridtree_unscored().contexts[TELCO].attempt.digest
     text = b"fedboost answer key 1" + context + TELCO.encode() + offered.key
     offered.signature = Hand(GUEST).sign(text)
 
 
 def signed_as_another(offered):
-    context = conversations.hybridtree_unscored().contexts[TELCO].attempt_digest
+    context = conversations.hybridtree_unscored().contexts[TELCO].attempt.digest
     text = b"fedboost answer key 1" + context + SHOP.encode() + offered.key
     offered.signature = Hand(TELCO).sign(text)
 

@@ -304,7 +304,7 @@ async def test_candidates_stand_in_another_order_in_every_node_and_tree():
     room = await halted("divide_rows")
     orders = []
     for tree, node in ((0, 0), (0, 1), (0, 2), (1, 0)):
-        secrets = room.contexts[HOST].secrets
+        secrets = room.contexts[HOST].secrets.attempt
         orders.append(tuple(secrets.permutation(13, "candidates", tree, node)))
     me = room.state(HOST)
     assert tuple(me.tree_batch.offered[0].order) == orders[0]

@@ -45,7 +45,7 @@ def test_a_prediction_names_its_model_and_other_protocols_name_none():
 
 def test_stages_behind_a_model_take_the_params_they_are_given():
     for protocol in known().values():
-        for name, params in protocol.before_model.items():
+        for name, params in protocol.model.before.items() if protocol.model else ():
             given = parse(named(name).params, {"model": "m-1", **params})
             assert given.model_dump()["model"] == "m-1"
 

@@ -9,8 +9,17 @@ from typing import TYPE_CHECKING, Any
 
 from fedboost import flow
 from fedboost.crypto.secrets import Secrets
-from fedboost.flow import Artefact, Place, Signer, StageContext
+from fedboost.flow import (
+    Artefact,
+    Place,
+    Signer,
+    StageAttempt,
+    StageContext,
+    StageSecrets,
+    StageServices,
+)
 from fedboost.ground.errors import FedboostError, ProtocolError
+from fedboost.ground.settings import Settings
 from fedboost.ground.workers import Workers
 from fedboost.model import shards
 from fedboost.runtime.config.policy import Policy
@@ -96,7 +105,7 @@ class PartyJob:
 
     def context(
         self, stage: str, place: Place, workers: Workers, policy: Policy, signer: Signer
-    ) -> StageContext:
+    ) -> StageContext[Settings]:
         """Return what the party brings to a stage; a ProtocolError unless it is its turn."""
         signed, artefacts = self.signed, self.files.done()
         self._check_turn(stage, artefacts)
@@ -104,14 +113,11 @@ class PartyJob:
         frame = self.table.at(stage, artefacts)
         return stage_context(
             signed,
-            StagePlace(stage, self.attempt, place),
+            StagePlace(stage, self.attempt, place, self.files.histories.get(stage, {})),
             frame,
             Secrets(self.store.vault.seed(self.id)),
-            lasting_secrets=self.store.vault.lasting,
-            kept=self.files.histories.get(stage, {}),
-            signer=signer,
-            notebook=self.files,
-            workers=workers,
+            lasting=self.store.vault.lasting,
+            services=StageServices(signer, self.files, workers),
             artefacts=artefacts,
             limits=policy,
             dataset=signed.dataset,
@@ -197,13 +203,19 @@ class StagePlace:
     stage: str
     attempt: int
     place: Place
+    kept: Mapping[Place, str] = field(default_factory=dict)  # see `flow.StageAttempt`
 
 
 def stage_context(
-    signed: SignedJob, at: StagePlace, frame: Frame | None, seed: Secrets, **more: Any
-) -> StageContext:
-    """Return what a party brings to a stage: what follows from the job, its rows and its secret
-    seed, beside what else it has.
+    signed: SignedJob,
+    at: StagePlace,
+    frame: Frame | None,
+    seed: Secrets,
+    lasting: Callable[[str], Secrets],
+    **more: Any,
+) -> StageContext[Settings]:
+    """Return what a party brings to a stage: what follows from the job, its rows and its secrets,
+    beside what else it has.
     """
     return StageContext(
         party=signed.party,
@@ -212,12 +224,18 @@ def stage_context(
         params=signed.params_of(at.stage),
         frame=frame,
         validation=signed.held_out(frame),
-        secrets=seed.child(at.stage, at.attempt),
-        job_secrets=seed.child(at.stage, "every attempt"),
         job=signed.id,
-        origin=signed.digest_of(at.stage),
-        attempt_digest=signed.digest_of(at.stage, str(at.attempt)),
-        place=at.place,
-        is_replayable=signed.is_recorded,
+        attempt=StageAttempt(
+            origin=signed.digest_of(at.stage),
+            digest=signed.digest_of(at.stage, str(at.attempt)),
+            place=at.place,
+            kept=at.kept,
+            is_replayable=signed.is_recorded,
+        ),
+        secrets=StageSecrets(
+            attempt=seed.child(at.stage, at.attempt),
+            job=seed.child(at.stage, "every attempt"),
+            lasting=lasting,
+        ),
         **more,
     )

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 
 from fedboost import flow, protocols
 from fedboost.flow import Artefact
+from fedboost.ground.settings import Settings
 from fedboost.messages.job_pb2 import StatusReport
 from fedboost.model import shards
 from fedboost.runtime.party.job.table import JobTable
@@ -35,7 +36,7 @@ def leave(table: JobTable, stage: str, left: Artefact, told: Sequence[StatusRepo
     files.finish(stage, left)
 
 
-def _disclose(table: JobTable, protocol: flow.Protocol, left: Artefact) -> None:
+def _disclose(table: JobTable, protocol: flow.Protocol[Settings], left: Artefact) -> None:
     kept, signed = left, table.signed
     # The guest's labels have to stand beside the same rows again.
     if table.aligned_ids is not None and signed.role is flow.GUEST:
@@ -43,7 +44,7 @@ def _disclose(table: JobTable, protocol: flow.Protocol, left: Artefact) -> None:
     table.disclosures.save(signed.id, kept, protocol.name, signed.table)
 
 
-def _write_model(table: JobTable, protocol: flow.Protocol, left: Artefact) -> None:
+def _write_model(table: JobTable, protocol: flow.Protocol[Settings], left: Artefact) -> None:
     signed, files = table.signed, table.files
     data = signed.manifest.spec.data
     facts = {

@@ -85,7 +85,7 @@ class JobTable:
                 todo="put the old table back, or submit a new job",
                 kind="the table has changed since the job began",
             )
-        if signed.role is flow.HOST or signed.protocol.rows is flow.RowsUsed.OWN:
+        if signed.role is flow.HOST or signed.protocol.tables.rows is flow.RowsUsed.OWN:
             self._coarsen(source, owned)
 
     def _coarsen(self, source: SourceSpec, owned: Owned) -> None:
@@ -128,9 +128,9 @@ class JobTable:
             max_bin = getattr(signed.params, "max_bin", None)
             if signed.protocol.leaves == "model" and max_bin is not None:
                 refuse_many(self.frame.categories, self.frame.n_rows, max_bin)
-            if signed.protocol.check is not None:
+            if signed.protocol.tables.check is not None:
                 held = signed.manifest.spec.validation is not None
-                signed.protocol.check(signed.role, signed.params, self.frame, held)
+                signed.protocol.tables.check(signed.role, signed.params, self.frame, held)
         except FedboostError as error:
             raise error.at(party=signed.party) from None
 
@@ -243,7 +243,7 @@ def loaded(signed: SignedJob, source: SourceSpec, folder: Path) -> tuple[Frame, 
     models = folder / "models"
     selection = signed.selection(models)
     assert selection is not None
-    is_horizontal = signed.protocol.rows is flow.RowsUsed.OWN
+    is_horizontal = signed.protocol.tables.rows is flow.RowsUsed.OWN
     needs = signed.role is not flow.GUEST or is_horizontal
     predicts = signed.protocol.leaves == "predictions"
     if predicts and signed.model is not None:
@@ -251,7 +251,7 @@ def loaded(signed: SignedJob, source: SourceSpec, folder: Path) -> tuple[Frame, 
         return rows_to_predict(
             source, selection, known, folder, party=signed.party, needs_features=needs
         )
-    labelled = signed.role in signed.protocol.labelled
+    labelled = signed.role in signed.protocol.tables.labelled
     check_label(selection, signed.party, needs_label=labelled)
     is_small = isinstance(source, TableInMemory) or row_count_most(source) < LARGE_ROWS
     if predicts or is_small:

@@ -255,7 +255,7 @@ class PartyNode:
         try:
             receiver = self._receiver(caller, envelope)
             receiver.admit(envelope)
-            return self._admission.room(envelope, receiver.context.peer_bytes_max)
+            return self._admission.room(envelope, receiver.context.services.peer_bytes_max)
         except OwnersError as error:  # why the session has stopped
             raise self.hush(envelope.job, error) from None
 

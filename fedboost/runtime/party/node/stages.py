@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from fedboost import flow, protocols
 from fedboost.ground.errors import PeerError, ProtocolError
+from fedboost.ground.settings import Settings
 from fedboost.messages import party_pb2
 from fedboost.messages.job_pb2 import StatusReport
 from fedboost.messages.party_pb2 import StepCall, StepReply
@@ -135,7 +136,8 @@ class Stages:
             signer=parts.judge.signatures_of_jobs,
         )
         most = parts.memory.peer_bytes_max(job)
-        context = replace(context, part_workers=parts.part_workers, peer_bytes_max=most)
+        services = replace(context.services, part_workers=parts.part_workers, peer_bytes_max=most)
+        context = replace(context, services=services)
         checkpoint = await asyncio.to_thread(job.files.kept, request.stage, place)
         told = await self._judge(job, request.stage, context)
         if checkpoint is not None:
@@ -164,7 +166,7 @@ class Stages:
         job.session = session
         told.MergeFrom(await session.open(checkpoint))
         is_last = request.stage == job.signed.stages[-1]  # which has a frame of its own
-        if session.protocol.bins_values and is_last and context.frame is not None:
+        if session.protocol.tables.bins_values and is_last and context.frame is not None:
             context.frame.drop_values()
         await asyncio.to_thread(give_back)  # what binning took beside the bins
         heard = await asyncio.to_thread(let_out, told)  # as of a step
@@ -199,7 +201,9 @@ class Stages:
         job.settle()
         return party_pb2.StageReply()
 
-    async def _judge(self, job: PartyJob, stage: str, context: flow.StageContext) -> StatusReport:
+    async def _judge(
+        self, job: PartyJob, stage: str, context: flow.StageContext[Settings]
+    ) -> StatusReport:
         """Refuse what the policy does not allow of the rows that take part; give what the others
         are told.
         """

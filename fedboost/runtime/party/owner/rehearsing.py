@@ -191,7 +191,7 @@ class _Trial:
     @property
     def labelled(self) -> tuple[flow.Role, ...]:
         """The roles whose parties have labels."""
-        return self.signed.protocol.labelled
+        return self.signed.protocol.tables.labelled
 
     def alone(self, change: Change) -> float | None:
         """The metric of a model of this party alone, with a change."""

@@ -17,6 +17,7 @@ from fedboost import flow
 from fedboost.flow import START, Artefact, CheckpointPolicy, Place, StageContext, Step
 from fedboost.ground import wire
 from fedboost.ground.errors import DataError, FedboostError, PeerError, ProtocolError, StoreError
+from fedboost.ground.settings import Settings
 from fedboost.messages.exchange_pb2 import Envelope
 from fedboost.messages.party_pb2 import StepCall, Turn
 from fedboost.runtime.ledger.comparison import SAID_ALIKE
@@ -67,14 +68,14 @@ class AttemptOverError(Exception):
 class SentPayloads:
     """The guest's ledger of the stage, against which a replay holds what it gives."""
 
-    protocol: flow.Protocol
+    protocol: flow.Protocol[Settings]
     sent: Mapping[MessageKey, Row]
     came: Mapping[MessageKey, Row]
     confirmed: dict[MessageKey, Row] = field(default_factory=dict)
     fed: dict[MessageKey, Row] = field(default_factory=dict)  # what steps were given of `came`
 
     @classmethod
-    def of(cls, protocol: flow.Protocol, rows: Sequence[Row]) -> SentPayloads:
+    def of(cls, protocol: flow.Protocol[Settings], rows: Sequence[Row]) -> SentPayloads:
         """Return those of the rows that are about the stage."""
         mine = [row for row in rows if row.stage == protocol.name]
         by_way = {
@@ -112,12 +113,12 @@ class SentPayloads:
             return
         if row is None and is_last:
             raise AttemptOverError
-        place, known = self.protocol.replay_place, attempt.left.get(key[1:])
-        assert place is not None
+        replay, known = self.protocol.replay, attempt.left.get(key[1:])
+        assert replay is not None
         left = None
         if known is not None and known.envelope.kind == envelope.kind:
             left = wire.decode(type(noted.message), known.payload(), envelope.sender)
-        where = place(state, envelope.step, noted.message, left)
+        where = replay.place(state, envelope.step, noted.message, left)
         text = where if row is not None else f"{where}; nothing of it left"
         raise DifferenceFoundError(_difference(envelope, envelope.receiver, text))
 
@@ -140,8 +141,8 @@ class NoLinks(Links):
 class ReplayWalk(flow.Run):
     """The walk of one attempt, of which the guest's steps alone are done."""
 
-    protocol: flow.Protocol
-    context: StageContext
+    protocol: flow.Protocol[Settings]
+    context: StageContext[Settings]
     terms: Terms
     attempt: RecordedAttempt
     payloads: SentPayloads
@@ -314,9 +315,9 @@ class ReplayWalk(flow.Run):
 
 
 async def walk_attempts(
-    protocol: flow.Protocol,
+    protocol: flow.Protocol[Settings],
     attempts: Sequence[RecordedAttempt],
-    context_of: Callable[[RecordedAttempt], StageContext],
+    context_of: Callable[[RecordedAttempt], StageContext[Settings]],
     terms_of: Callable[[RecordedAttempt], Terms],
     payloads: SentPayloads,
     done: Callable[[int], None],

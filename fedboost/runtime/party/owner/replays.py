@@ -12,8 +12,9 @@ import numpy as np
 
 from fedboost import __version__, flow
 from fedboost.crypto.secrets import Secrets
-from fedboost.flow import MemoryNotebook, StageContext
+from fedboost.flow import MemoryNotebook, StageContext, StageServices
 from fedboost.ground.errors import ConfigError, DataError
+from fedboost.ground.settings import Settings
 from fedboost.ground.workers import Workers
 from fedboost.runtime.config.daemons import PartyConfig
 from fedboost.runtime.jobs.signed import SignedJob
@@ -57,7 +58,7 @@ class _Job:
         """Return what messages of an attempt carry."""
         return Terms(self.signed.id, self.signed.manifest_sha256, attempt.opening.attempt)
 
-    def context(self, attempt: RecordedAttempt) -> StageContext:
+    def context(self, attempt: RecordedAttempt) -> StageContext[Settings]:
         """Return what the guest brought to an attempt."""
         opening = attempt.opening
         return stage_context(
@@ -65,11 +66,8 @@ class _Job:
             StagePlace(opening.stage, opening.attempt, opening.place),
             self.frame.take(np.arange(self.frame.n_rows)),
             self.seed,
-            lasting_secrets=self.seed.child,
-            kept={},
-            signer=signatures_of(self.config),
-            notebook=MemoryNotebook(),
-            workers=self.workers,
+            lasting=self.seed.child,
+            services=StageServices(signatures_of(self.config), MemoryNotebook(), self.workers),
             artefacts={},
             limits=self.config.policy,
         )

@@ -14,6 +14,7 @@ from typing import Any
 from fedboost import flow
 from fedboost.flow import AGGREGATOR, GUEST, Role, StageContext, Step
 from fedboost.ground.errors import PeerError, ProtocolError
+from fedboost.ground.settings import Settings
 
 RUNS = (GUEST, AGGREGATOR)  # roles that one party has, so a message of theirs comes from one sender
 
@@ -23,7 +24,7 @@ class ActiveRole:
     """One role at work."""
 
     module: ModuleType
-    context: StageContext
+    context: StageContext[Settings]
     state: Any = None
     last_step: str | None = None
 
@@ -31,7 +32,7 @@ class ActiveRole:
 class Roles:
     """All roles of a party that its protocol has, its own part first."""
 
-    def __init__(self, protocol: flow.Protocol, context: StageContext) -> None:
+    def __init__(self, protocol: flow.Protocol[Settings], context: StageContext[Settings]) -> None:
         """`context` is the party's; each role gets one like it."""
         self.protocol, self._table, self._party = protocol, context.table, context.party
         self._parts = {

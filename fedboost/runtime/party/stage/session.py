@@ -19,6 +19,7 @@ from fedboost import flow
 from fedboost.flow import Artefact, DisclosureInfo, Out, StageContext, Step
 from fedboost.ground import wire
 from fedboost.ground.errors import FedboostError, PeerError, ProtocolError
+from fedboost.ground.settings import Settings
 from fedboost.messages.exchange_pb2 import Envelope
 from fedboost.messages.job_pb2 import StatusReport, StepCost
 from fedboost.messages.party_pb2 import StepCall, StepReply, TurnReply
@@ -53,8 +54,8 @@ class Session:
     """A party at one stage. Create it, `open` it, then `run_step` and `accept` until `close`."""
 
     terms: Terms
-    protocol: flow.Protocol
-    context: StageContext
+    protocol: flow.Protocol[Settings]
+    context: StageContext[Settings]
     links: Links
     record: Record
     wait_s: float
@@ -85,7 +86,7 @@ class Session:
             links=self.links,
             notes=self._notes,
             keep=self._keep,
-            secrets=self.context.secrets,
+            secrets=self.context.secrets.attempt,
         )
 
     @property
@@ -182,7 +183,8 @@ class Session:
             )
         if sender != self.context.party:
             key = (sender, envelope.number, step.name, envelope.part)
-            self._inbox.check_room(key, envelope.payload_bytes, self.context.peer_bytes_max)
+            room = self.context.services.peer_bytes_max
+            self._inbox.check_room(key, envelope.payload_bytes, room)
         self._check_not_stopped()
 
     async def accept(self, envelope: Envelope, payload: bytes) -> bool:
@@ -319,7 +321,7 @@ class Session:
 
     async def _perform(self, step: Step, call: Future[StepRequest], since: float) -> TurnReply:
         logs.note(stage=self.protocol.name, step=step.name)
-        worked = self.context.workers.busy_seconds()
+        worked = self.context.services.workers.busy_seconds()
         sent_before = self._outbox.counts
         loop = asyncio.get_running_loop()
         try:
@@ -348,7 +350,7 @@ class Session:
             if self._roles.takes_parts(step):
                 await self.stop(error)  # whoever still sends parts hears it at the next one
             raise error from None
-        cpu = work.cpu_s + self.context.workers.busy_seconds() - worked
+        cpu = work.cpu_s + self.context.services.workers.busy_seconds() - worked
         sent = self._outbox.sent_since(sent_before)
         cost = StepCost(party=self.context.party, seconds=seconds, cpu_seconds=cpu, sent=sent)
         return TurnReply(told=told, cost=cost)

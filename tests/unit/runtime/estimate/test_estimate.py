@@ -59,7 +59,7 @@ def rehearsed(name, params, *, hosts=("telco",), rows=1000, columns=10):
         "data": {party: {"dataset": DATASET} for party in parties},
         "params": params,
     }
-    if protocols.named(name).rows is RowsUsed.OWN:
+    if protocols.named(name).tables.rows is RowsUsed.OWN:
         raw["parties"]["aggregator"] = "bank"
     return from_words(parse(JobSpec, raw), said)
 

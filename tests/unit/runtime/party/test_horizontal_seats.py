@@ -155,10 +155,10 @@ def seat_of(work):
 
 
 def test_what_a_step_notes_outlasts_the_attempt_and_the_process(store):
-    book = seat_of(work_of(store)).notebook
+    book = seat_of(work_of(store)).services.notebook
     assert book.read() == {}
     book.write({"opened": [[4, ["bank", "telco"]]]})
-    later = seat_of(work_of(store, attempt=2)).notebook
+    later = seat_of(work_of(store, attempt=2)).services.notebook
     assert later.read() == {"opened": [[4, ["bank", "telco"]]]}
     later.write({"opened": []})
     assert book.read() == {"opened": []}
@@ -180,11 +180,11 @@ def test_masks_of_two_attempts_jobs_and_manifests_have_nothing_in_common(store):
         work_of(store, digest=bytes(31) + b"\1"),
     ]
     contexts = [seat_of(work) for work in works]
-    assert len({context.attempt_digest for context in contexts}) == 4
-    assert {len(context.attempt_digest) for context in contexts} == {32}
+    assert len({context.attempt.digest for context in contexts}) == 4
+    assert {len(context.attempt.digest) for context in contexts} == {32}
     # Secrets hang on the job and the attempt alone; the context tells the rest apart.
-    assert len({context.secrets.derive("mask key") for context in contexts}) == 3
-    assert seat_of(work_of(store)).attempt_digest == contexts[0].attempt_digest
+    assert len({context.secrets.attempt.derive("mask key") for context in contexts}) == 3
+    assert seat_of(work_of(store)).attempt.digest == contexts[0].attempt.digest
 
 
 def test_contributors_are_counted_where_a_job_adds_up(store):

@@ -10,7 +10,7 @@ import pytest
 from fedboost import protocols
 from fedboost.data.holdout import validation_rows, validation_rows_by_id
 from fedboost.flow import GUEST as GUEST_ROLE
-from fedboost.flow import HOST, START, Artefact, Out, Protocol, RowsUsed, Step
+from fedboost.flow import HOST, START, Artefact, Out, Protocol, RowsUsed, Step, TableUse
 from fedboost.ground.settings import Settings
 from fedboost.ground.workers import Serial
 from fedboost.messages.job_pb2 import StatusReport
@@ -71,8 +71,7 @@ def contexts(monkeypatch):
         modules={GUEST_ROLE: NAME, HOST: NAME},
         before=("align-pairs",),
         leaves="predictions",
-        labelled=(),
-        rows=RowsUsed.GUESTS,
+        tables=TableUse(rows=RowsUsed.GUESTS),
     )
     monkeypatch.setitem(protocols.known(), NAME, protocol)
     return seen
