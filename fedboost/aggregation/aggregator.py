@@ -1,7 +1,7 @@
-"""The aggregator: adds masked vectors and hands everybody the sum; it holds no data.
+"""The aggregator: adds masked vectors and sends the sum to all parties; it holds no data.
 
-What it sees of a vector is uniform. With `dropout: continue` it takes off what is left of the masks
-once the survivors have given their shares; it could not have collected more.
+Each vector looks uniformly random to it. With `dropout: continue` it removes the remaining masks
+after the survivors have sent their shares; until then it cannot.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from fedboost.messages.protocol.aggregation_pb2 import Gathered, Masked, Reveale
 
 @dataclass
 class Aggregator:
-    """What the aggregator remembers between steps."""
+    """State of the aggregator between steps."""
 
     context: StageContext[Aggregation]
     number: int = 0  # of the sum that was added up last
@@ -43,7 +43,7 @@ def begin(context: StageContext[Aggregation]) -> Aggregator:
 
 
 def add_up(aggregator: Aggregator, got: Iterator[Mapping[str, Masked]]) -> Iterator[Out]:
-    """The sum of all vectors, part by part as they come in; it leaves once all are there."""
+    """Yield the sum of all vectors part by part, after every part has arrived."""
     aggregator.number += 1
     parts: list[Words] = []
     senders = None
@@ -74,12 +74,12 @@ def add_up(aggregator: Aggregator, got: Iterator[Mapping[str, Masked]]) -> Itera
 
 
 def stand_by(_: Aggregator) -> Out:
-    """Nothing yet: rounds that are asked for at once are about to begin."""
+    """Send nothing: a round that was requested early is about to begin."""
     return Out()
 
 
 def gather(aggregator: Aggregator, got: Iterator[Mapping[str, Masked]]) -> Out:
-    """Keeps all vectors and says so; shares of self-masks open their sum."""
+    """Keep all vectors and confirm it; shares of self-masks open their sum."""
     keep_masked(aggregator, next(got))
     if next(got, None) is not None:
         raise PeerError("a vector that may go on without others came in parts")
@@ -87,7 +87,7 @@ def gather(aggregator: Aggregator, got: Iterator[Mapping[str, Masked]]) -> Out:
 
 
 def add_or_close(aggregator: Aggregator, got: Mapping[str, Masked]) -> Iterator[Out]:
-    """The sum of all vectors, or word that it stays closed: somebody's is missing or withheld."""
+    """Yield the sum of all vectors, or a closed total if a vector is missing or withheld."""
     number = aggregator.number + 1
     current = {party: masked for party, masked in got.items() if masked.number >= number}
     if _members(current) - set(current):
@@ -98,7 +98,7 @@ def add_or_close(aggregator: Aggregator, got: Mapping[str, Masked]) -> Iterator[
 
 
 def keep_masked(aggregator: Aggregator, got: Mapping[str, Masked]) -> Out:
-    """Keeps what has come until the survivors agree; what a lost party sent before is dropped."""
+    """Keep the received vectors until the survivors agree; drop earlier vectors of lost parties."""
     aggregator.number += 1
     fresh = {
         party: message for party, message in got.items() if message.number >= aggregator.number
@@ -111,12 +111,12 @@ def keep_masked(aggregator: Aggregator, got: Mapping[str, Masked]) -> Out:
 
 
 def open_whole(aggregator: Aggregator, got: Mapping[str, RevealedShares]) -> Iterator[Out]:
-    """Takes all self-masks off the sum of all."""
+    """Remove all self-masks from the sum over all members."""
     yield from open_total(aggregator, got)
 
 
 def open_total(aggregator: Aggregator, got: Mapping[str, RevealedShares]) -> Iterator[Out]:
-    """Takes the survivors' masks off their sum, if they have let it be opened."""
+    """Remove the survivors' masks from their sum, if they allow it to be opened."""
     current = {party: shown for party, shown in got.items() if shown.number >= aggregator.number}
     agreed = _agreed(aggregator, current)
     vectors, aggregator.kept = aggregator.kept, {}
@@ -142,17 +142,17 @@ def open_total(aggregator: Aggregator, got: Mapping[str, RevealedShares]) -> Ite
 
 
 def snapshot(_: Aggregator, __: Place) -> Artefact:
-    """Nothing: every attempt has keys and sums of its own."""
+    """Return an empty artefact: every attempt has its own keys and sums."""
     return Artefact()
 
 
 def restore(_: Aggregator, __: Artefact) -> StatusReport:
-    """Nothing to carry on."""
+    """Restore nothing."""
     return StatusReport()
 
 
 def finish(_: Aggregator) -> Artefact:
-    """Nothing stays."""
+    """Return an empty artefact."""
     return Artefact()
 
 
@@ -165,10 +165,12 @@ def bytes_max(_: Aggregator, __: str) -> int:
 
 
 def _members(got: Mapping[str, Masked]) -> set[str]:
-    """Return whose masks the vectors have that are not withheld; a PeerError where they differ."""
+    """Return the parties masked against in the vectors that are not withheld; raise PeerError if
+    they differ.
+    """
     members = {tuple(masked.members) for masked in got.values() if not masked.withheld}
     if len(members) > 1:
-        raise PeerError("the parties do not agree on whose masks their vectors have")
+        raise PeerError("the parties' vectors are masked among different sets of parties")
     return set(next(iter(members), ()))
 
 
@@ -179,7 +181,7 @@ def _words(aggregator: Aggregator, party: str, masked: Masked) -> Words:
 
 
 def _totals(number: int, parts: list[Words]) -> Iterator[Out]:
-    """The sum as messages, none larger than a part."""
+    """Yield the sum as messages of at most `PART_WORDS` words."""
     for words in parts:
         for start in range(0, max(1, len(words)), PART_WORDS):
             part_words = words[start : start + PART_WORDS].view(np.int64)
@@ -187,20 +189,20 @@ def _totals(number: int, parts: list[Words]) -> Iterator[Out]:
 
 
 def _agreed(aggregator: Aggregator, got: Mapping[str, RevealedShares]) -> RevealedShares:
-    """Return what all survivors say alike, beside their shares; a PeerError where they do not.
+    """Return the fields that all survivors must send alike; raise PeerError if they differ.
 
-    Some may want the sum closed: they know what an earlier attempt has opened.
+    Some survivors may want the sum closed: they know what an earlier attempt opened.
     """
     if not got:
-        raise PeerError("nobody has given shares to open the sum")
+        raise PeerError("no party sent shares to open the sum")
     first = next(iter(got.values()))
     for name in ("number", "survivors", "members", "context", "threshold"):
         if any(getattr(shown, name) != getattr(first, name) for shown in got.values()):
-            raise PeerError("the parties do not agree on what is to be opened")
+            raise PeerError("the parties do not agree on the sum to open")
     opening = [shown for shown in got.values() if shown.HasField("shares")]
     for shown in opening:
         if shown.keys != opening[0].keys or shown.commitments != opening[0].commitments:
-            raise PeerError("the parties do not agree on whose keys the sum is to be opened with")
+            raise PeerError("the parties do not agree on the keys that open the sum")
     _check_named(aggregator, first, got)
     return next(iter(opening), first)
 
@@ -208,7 +210,7 @@ def _agreed(aggregator: Aggregator, got: Mapping[str, RevealedShares]) -> Reveal
 def _check_named(
     aggregator: Aggregator, agreed: RevealedShares, got: Mapping[str, RevealedShares]
 ) -> None:
-    """Refuses members and survivors that no sum of this table can have, and too few shares."""
+    """Refuse impossible members and survivors, and a threshold that is too low."""
     table = aggregator.context.table.of(EVERYBODY)
     members, survivors = tuple(agreed.members), tuple(agreed.survivors)
     for named, among in ((members, table), (survivors, members)):
@@ -225,7 +227,7 @@ def _check_named(
 def _unmask(
     aggregator: Aggregator, agreed: RevealedShares, got: Mapping[str, RevealedShares], total: Words
 ) -> None:
-    """Takes off self-masks, and what pairs with lost parties have left in the sum."""
+    """Remove the self-masks of survivors and the pair masks of lost parties from the total."""
     members, survivors = tuple(agreed.members), set(agreed.survivors)
     keys = _bytes(agreed.keys, len(members), KEY_BYTES, "the mask keys of a sum")
     committed = _bytes(agreed.commitments, len(members), KEY_BYTES, "the commitments of a sum")
@@ -252,7 +254,9 @@ def _opened(
     fits: partial[bool],
     table: tuple[str, ...],
 ) -> bytes:
-    """One member's secret from the survivors' shares; a PeerError names who gave a wrong one."""
+    """Return one member's secret from the survivors' shares; PeerError names the senders of wrong
+    ones.
+    """
     shares = []
     for party, shown in got.items():
         rows = _bytes(shown.shares, len(agreed.members), SHARE_BYTES, f"the shares of {party}")

@@ -40,44 +40,42 @@ from fedboost.messages.protocol.aggregation_pb2 import (
 Vector = NDArray[np.int64]
 
 PART_WORDS = 1 << 19  # of a vector in one message: 4 MiB
-DIGIT_WORDS = 2  # behind a vector: whose contributions are in its sum
+DIGIT_WORDS = 2  # behind a vector: a count of each party's contributions
 CHECK_WORDS = DIGIT_WORDS + TAG_WORDS  # and behind these the tag of both
-_DIGITS = 33  # contributors that one check word counts, each by a bit of its own
+_DIGITS = 33  # contributors that one check word counts, each by its own bit
 
 
 class Contributor:
-    """One party in the sums of one stage; its keys print nothing.
+    """One party in the sums of one stage; its repr shows no keys.
 
-    `history` is a hash of the job, its contributors, and of each sum so far what it is of and what
-    came out: masks cancel only among parties with the same, however they came to where they stand.
+    `history` is a hash of the job, its contributors, and the subject and result of each sum so far.
+    Masks cancel only among parties with equal histories.
     """
 
     def __init__(self, context: StageContext[Aggregation]) -> None:
         """A PolicyError where the table has fewer contributors than our owner asks for, or so few
         rows of ours to learn from that every sum would be about them.
 
-        A ConfigError where the job's drop-outs and colluders do not fit so many.
+        Raise PolicyError if the table has too few contributors, or if we have some training rows
+        but fewer than the policy's minimum. Raise ConfigError if `dropout` and `colluders` do not
+        fit the number of parties.
         """
         self.party = context.party
         self.members = context.table.of(EVERYBODY)
         self.number = 0  # of the sum that was masked last
         self.epoch: Epoch | None = None  # of fresh keys, with `dropout: continue`
-        self.begun: tuple[
-            str, ...
-        ] = ()  # over whom an earlier attempt has added up what goes on here
-        self.rows = (
-            0 if context.frame is None else len(context.parts["train"])
-        )  # that are learnt from
+        self.begun: tuple[str, ...] = ()  # parties of an earlier attempt's sum that continues here
+        self.rows = 0 if context.frame is None else len(context.parts["train"])  # training rows
         self._context = context
         self._key = MaskKey(context.secrets.attempt.derive("mask key"))
         self._pairs: dict[str, Pair] = {}
         self.history = standing.begun(context, self.members)
-        self._keys = b""  # a digest of the keys of this attempt that everybody has shown
+        self._keys = b""  # a digest of the keys that all parties sent in this attempt
         self._tag_key: bytes | None = None  # of this attempt; the aggregator has none
         self._tagging: Tagging | None = None  # of the sum at hand
         self._opened = OpenedSums(context.services.notebook)
         self._has_met = False
-        self._what = b""  # the sum at hand, and what its masks are bound to
+        self._what = b""  # digest of the current sum's statistic, which its masks are bound to
         self._sum_context = b""
         self._awaits = 0  # words of the total that is due
         self._fresh: int | None = None
@@ -108,7 +106,7 @@ class Contributor:
             self._check_shares(count, context.params.colluders)
 
     def _check_shares(self, count: int, colluders: int) -> None:
-        """Refuses numbers of parties among which no shares can be dealt that open a sum."""
+        """Raise ConfigError if no shares can be dealt among so many parties that open a sum."""
         if count > HOLDERS_MAX:
             raise ConfigError(
                 f"dropout: continue shares keys among {HOLDERS_MAX} parties at most, "
@@ -124,16 +122,16 @@ class Contributor:
     # Where the others stand
 
     def stand(self) -> Standing:
-        """Return how far our record goes, signed; at the start the guest adds the key for tags."""
+        """Return our signed history of sums; at the start the guest adds the key for tags."""
         key = b""
         if self._context.role is GUEST and self._tag_key is None:
             key = self._tag_key = self._context.secrets.attempt.derive("tag key")
         return standing.shown(self._context, self.history, key)
 
     def meet(self, got: Mapping[str, Standing]) -> None:
-        """The others' records: those of all who are left, alike, or no sum begins.
+        """Compare the records of all remaining parties with ours; without agreement no sum begins.
 
-        A second time, behind the last sum, they must have come to the same.
+        The second comparison, after the last sum, requires equal histories.
         """
         standing.check_signed(self._context, got)
         if not self._has_met:
@@ -145,13 +143,13 @@ class Contributor:
 
     @property
     def over(self) -> tuple[str, ...]:
-        """Over whom the epoch at hand adds up; nobody where there is none."""
+        """Return the members of the current epoch; empty without an epoch."""
         return () if self.epoch is None else self.epoch.members
 
     # Keys of the stage
 
     def offer(self) -> MaskKeys:
-        """Our public key, signed."""
+        """Return our public key, signed."""
         public = np.frombuffer(self._key.public, np.uint8)[None, :]
         offered = MaskKeys(keys=wire.pack(public))
         offered.signature = self._context.services.signer.sign(self._signed(self.party, offered))
@@ -171,7 +169,7 @@ class Contributor:
         self._key_with(*(offered[party].keys.data for party in self.members))
 
     def _key_with(self, *keys: bytes) -> None:
-        """Binds keys that everybody has shown in this attempt to all masks that follow."""
+        """Bind keys that all parties have sent in this attempt to all later masks."""
         self._keys = _chained(self._keys, *keys)
 
     def _signed(self, party: str, offered: MaskKeys) -> bytes:
@@ -185,11 +183,11 @@ class Contributor:
     # Sums
 
     def give(self, vector: Vector, what: Statistic) -> Iterator[Masked]:
-        """The next vector under its masks, part by part; int64 (n,), at least one part.
+        """Yield the next vector under its masks part by part, int64 (n,); at least one part.
 
-        The masks of a sum are used once: there is no way to mask another vector under them. Of a
-        statistic that is not fresh nothing leaves where not all are there who were at the last sum:
-        the difference would be what the missing ones had added.
+        The masks of a sum are used once; no second vector can be masked with them. A statistic that
+        is not fresh is withheld unless every party of the last sum is present: otherwise the
+        difference would reveal what the missing parties had added.
         """
         self._fresh = what.fresh
         if what.fresh is not None:
@@ -220,10 +218,11 @@ class Contributor:
             yield Masked(number=self.number, words=wire.pack(part.view(np.int64)), members=whole)
 
     def total(self, got: Iterator[Total], most: int) -> Vector | None:
-        """The sum over all contributors, int64 (n,), each word within ±`most`.
+        """Return the sum over all contributors, int64 (n,), each word within ±`most`.
 
-        None where the sum stays closed because somebody is missing. A PeerError where it cannot be
-        the sum: a contribution is missing or there twice, or somebody was told something else.
+        Return None if the sum stays closed because a party is missing. Raise PeerError if the total
+        cannot be the sum: a contribution is missing or doubled, or parties received different
+        totals.
         """
         whole = self._whole(got)
         if whole is None:
@@ -238,37 +237,37 @@ class Contributor:
         if not np.array_equal(digits, sum(self._digit(party) for party in present)):
             raise PeerError(
                 "a total is not the sum of one vector from each contributor",
-                todo="somebody's masks or somebody's broadcasts were changed on the way",
+                todo="the masks or the broadcasts of a party were changed on the way",
             )
         assert self._tagging is not None  # as words are due
         if not self._tagging.fits(whole[:-TAG_WORDS], tag):
             adder = self._context.table.aggregator or ""
             raise PeerError(
-                f"{adder} told a total that is not the sum of what the parties gave",
+                f"{adder} sent a total that is not the sum of the parties' vectors",
                 party=adder,
-                todo="run no job with it before its owner has explained that; it looks the same "
-                "where a contributor tags otherwise",
+                todo="do not run jobs with it until its owner has explained this; a "
+                "contributor with a wrong tag causes the same error",
             )
         if len(values) and (values.min() < -most or values.max() > most):
-            raise PeerError("a total is beyond what its parts can add up to")
+            raise PeerError("a total is outside the range of sums of its parts")
         return values
 
     def total_before_rounds(self, got: Iterator[Total], most: int) -> Vector:
-        """The same of a sum in front of the rounds, which nobody may keep closed."""
+        """Return the total of a sum before the rounds; raise PeerError if it was closed."""
         total = self.total(got, most)
         if total is None:
             raise PeerError("a total was closed in front of the rounds")
         return total
 
     def _whole(self, got: Iterator[Total]) -> Vector | None:
-        """The words that are due, from all parts; None where the sum stays closed."""
+        """Return all words of the total from its parts; None if the sum stays closed."""
         parts: list[Vector] = []
         for part in got:
             if part.number != self.number or not self._awaits:
                 raise PeerError(f"a total of sum {part.number} came, {self.number} is due")
             if part.closed:
                 if self.epoch is None or parts:
-                    raise PeerError("a total was closed that nobody has asked to keep closed")
+                    raise PeerError("a total was closed that no party asked to keep closed")
                 self._awaits = 0
                 self.broadcast(self._what, b"closed")
                 return None
@@ -286,36 +285,38 @@ class Contributor:
         return whole
 
     def broadcast(self, *said: bytes) -> None:
-        """Adds to the history what was told to everybody, or computed from it."""
+        """Add to the history data that every party received or computed."""
         self.history = _chained(self.history, *said)
 
     # With `dropout: continue`
 
     def offer_fresh(self, sums: int) -> MaskKeys:
-        """Public keys of our own for each of the next `sums` fresh sums, and for all others."""
+        """Return our public keys: one for each of the next `sums` fresh sums, and one for other
+        sums.
+        """
         number = 1 if self.epoch is None else self.epoch.number + 1
         self.epoch = Epoch(self._context, number, sums)
         return self.epoch.offer()
 
     def hold(self, got: Mapping[str, DealtShares], present: tuple[str, ...]) -> None:
-        """Takes the others' shares; the `present` are whose masks go into the next sums."""
+        """Store the other parties' shares; the masks of the next sums are among the `present`."""
         self._key_with(self.fresh.hold(got, present), *(p.encode() for p in present))
 
     def sign(self, present: tuple[str, ...]) -> Survivors:
-        """Our signature under the list of those over whom the sum at hand may be opened."""
+        """Sign the list of parties over which the current sum may be opened."""
         return self.fresh.sign(present, self.number, self._sum_context)
 
     def reveal(self, got: Mapping[str, Survivors]) -> RevealedShares:
-        """Our shares to open the sum with, once all who are left have signed the same list."""
+        """Return our shares that open the sum, after all remaining parties signed the same list."""
         self.fresh.agree(got, self.number, self._sum_context)
         return self._reveal()
 
     def reveal_whole(self, got: Gathered) -> RevealedShares:
-        """The same where all vectors have come, as the aggregator says.
+        """Return our shares after the aggregator reported that all vectors arrived.
 
-        Nobody has to sign that. Whom we call present here, the threshold keeps from being opened
-        as lost: each of us gives shares for one list, and of two lists of one statistic only one
-        can find enough.
+        No party has to sign that. The threshold prevents a party named present here from being
+        opened as lost: each of us gives shares for one list, and of two lists for one statistic
+        only one can collect enough shares.
         """
         if got.number != self.number:
             raise PeerError(f"the vectors of sum {got.number} are there, {self.number} is due")
@@ -325,7 +326,7 @@ class Contributor:
     def _reveal(self) -> RevealedShares:
         epoch = self.fresh
         if self._fresh is None:
-            raise ProtocolError("a sum over all members or nobody is not opened by shares")
+            raise ProtocolError("only a fresh sum is opened by shares")
         exact = self._is_exact and epoch.survivors != self.members
         opens = not exact and self._opened.note(self._fresh, epoch.survivors)
         return epoch.reveal(self.number, self._sum_context, opens=opens)
@@ -337,9 +338,9 @@ class Contributor:
         )
 
     def check_begun(self, statistic: int, present: tuple[str, ...], what: str) -> None:
-        """Refuses to begin without a party what an earlier attempt may have opened with it.
+        """Refuse to begin without a party whose vector an earlier attempt may have opened.
 
-        By a list that somebody refuses nobody is lost for good: the job pauses, and takes it back.
+        A refused list loses no party for good: the job pauses and continues with the party.
         """
         gone = [party for party in self._opened.over(statistic) if party not in present]
         if gone:
@@ -357,7 +358,7 @@ class Contributor:
         return self.epoch
 
     def _streams(self) -> list[tuple[bytes, int]]:
-        """The stream keys of this sum, and which way each goes."""
+        """Return the stream keys of this sum with the sign of each."""
         if self.epoch is not None:
             fresh = self._fresh is not None
             streams = self.epoch.streams if fresh else self.epoch.whole_streams
@@ -381,11 +382,13 @@ class Contributor:
         return discrete_gaussian(sigmas, self._context.secrets.job, "of sums", what.name, *within)
 
     def _bound_to(self, what: bytes) -> bytes:
-        """Return what masks are drawn from beside keys, 32 bytes: all so far, and what is next."""
+        """Return the context of the masks, 32 bytes: the history, this sum's statistic and the
+        keys.
+        """
         return hashlib.sha256(b"fedboost sum 2" + self.history + what + self._keys).digest()
 
     def _digit(self, party: str | None = None) -> Vector:
-        """Return what a party's contribution adds to the check words: a bit of its own."""
+        """Return a party's addition to the check words: a bit of its own."""
         place = self.members.index(party or self.party)
         words = np.zeros(DIGIT_WORDS, np.int64)
         words[place // _DIGITS] = 1 << (place % _DIGITS)

@@ -1,9 +1,9 @@
-"""Where everybody's columns are cut: a search that counts values under masks, once a job.
+"""Search for the cut points of all parties' columns, by counting values under masks once a job.
 
-    parties ─── values below each probe ───► aggregator ─── Total ───► parties    ≤ 32 times
+parties ─── values below each probe ───► aggregator ─── Total ───► parties    ≤ 32 times
 
-A protocol puts both steps into its table and both functions into its role modules; what follows
-when all cuts are found is its own affair. FederBoost (Tian et al.), Protocol 3.
+A protocol adds both steps to its table and both functions to its role modules, and decides what
+follows the search. FederBoost (Tian et al.), Protocol 3.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ async def find_cuts(run: Run, count: Step) -> None:
 
 
 def count_below(party: Looks) -> Iterator[Out]:
-    """Send how many of our values are below each probe of the search."""
+    """Send the number of our values below each probe of the search."""
     below = party.ranked.below(party.search.probes())
     yield from adding.given(party, below, Statistic("count_below"))
 

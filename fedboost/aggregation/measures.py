@@ -1,4 +1,4 @@
-"""Metrics of a job whose rows lie with many parties, round by round, and when they end it."""
+"""Metrics and early stopping of a job whose rows are split among many parties."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ EXPONENTS = range(-64, 64)  # the powers of two that bound labels and weights
 
 @dataclass(frozen=True)
 class Counts:
-    """Rows of all parties together, and bounds of what is in them."""
+    """Number of rows of all parties together, and bounds of their values."""
 
     train: int
     validation: int
@@ -38,12 +38,12 @@ class Counts:
 
     @property
     def parts(self) -> dict[str, int]:
-        """The parts of the rows that anybody has, by name."""
+        """Return the row counts of the parts that have rows, by name."""
         return {name: count for name in PARTS if (count := getattr(self, name))}
 
 
 def of_rows(present: Vector, label: Floats, weight: Floats, parts: Mapping[str, Rows]) -> Vector:
-    """A party's own share of the counts, int64; no weight of a row is above its `weight`."""
+    """Return a party's own share of the counts, int64; `weight` bounds the weights of its rows."""
     rows = [len(parts.get(name, ())) for name in PARTS]
     return np.concatenate(
         [rows, present, exceeds(weight.max(initial=0.0)), exceeds(np.abs(label).max(initial=0.0))]
@@ -51,7 +51,7 @@ def of_rows(present: Vector, label: Floats, weight: Floats, parts: Mapping[str, 
 
 
 def read(total: Vector, columns: int) -> Counts:
-    """Return what the sum of all shares says."""
+    """Decode the sum of all shares."""
     train, validation = total[: len(PARTS)].tolist()
     rest = total[len(PARTS) :]
     present, bounds = rest[:columns], rest[columns:].reshape(2, len(EXPONENTS))
@@ -59,15 +59,16 @@ def read(total: Vector, columns: int) -> Counts:
         raise DataError(
             "no party has rows to train on",
             kind="no party has rows to train on",
-            todo="check the tables, and how many rows validation holds out",
+            todo="check the tables and the number of rows held out for validation",
         )
     weight, label = bound(bounds[0], "weight"), bound(bounds[1], "label")
     return Counts(train, validation, present, weight, label)
 
 
 def of_labels(params: BoostingParams, counts: Counts, label: Floats, weight: Floats) -> Vector:
-    """A party's own sums over its training rows, int64: of weights, of weight times label, and of
-    each class's weights. Each row is rounded to a unit of `counts`' bounds."""
+    """Return a party's sums over its training rows, int64: weights, weight times label, and the
+    weights of each class. Each row is rounded to a unit of `counts`' bounds.
+    """
     classes = range(params.num_class or 0)
     unit = _units(counts)
     values = [weight / unit[0], weight * label / unit[1]]
@@ -76,8 +77,8 @@ def of_labels(params: BoostingParams, counts: Counts, label: Floats, weight: Flo
 
 
 def summary(params: BoostingParams, counts: Counts, total: Vector) -> Summary:
-    """Return what an objective starts from. Labels lie between the bounds: at 0 and above where the
-    objective asks for it, otherwise on both sides.
+    """Return the starting values of the objective. Labels lie between the bounds: from 0 up if the
+    objective requires it, otherwise on both sides.
     """
     weight, mean, *classes = total.tolist()
     unit = _units(counts)
@@ -106,7 +107,7 @@ def summary(params: BoostingParams, counts: Counts, total: Vector) -> Summary:
 
 
 def most(counts: Counts) -> int:
-    """Return what no sum of `of_labels` exceeds."""
+    """Return an upper bound of every sum of `of_labels`."""
     return counts.train << fixed_point.bits_for(counts.train)
 
 
@@ -117,12 +118,12 @@ def _units(counts: Counts) -> tuple[float, float]:
 
 
 def exceeds(largest: float) -> Vector:
-    """1 for each power of two that a party's greatest value exceeds, int64 (EXPONENTS,)."""
+    """Return 1 for each power of two below a party's greatest value, int64 (EXPONENTS,)."""
     return np.array([largest > math.ldexp(1.0, e) for e in EXPONENTS], np.int64)
 
 
 def bound(exceeded: Vector, what: str) -> float:
-    """The least power of two that no party exceeds; a JobError where even the last one is."""
+    """Return the least power of two that no party exceeds; raise JobError if there is none."""
     free = np.flatnonzero(exceeded == 0)
     if not len(free):
         raise JobError(f"a {what} is above 2^{EXPONENTS[-1]}", todo=f"scale the {what}s down")
@@ -138,11 +139,12 @@ class MeasuresState:
 
 
 class Measures(MeasuresState):
-    """What every party knows of the metrics so far; all come to the same from the same sums."""
+    """The metrics so far; every party computes the same ones from the same sums."""
 
     def __init__(self, params: BoostingParams, counts: Counts, base_margin: Floats) -> None:
-        """`counts` say which parts of the rows anybody has, `base_margin` float64 (outputs,) is
-        the objective's."""
+        """Start without metrics; `counts` name the parts that have rows, `base_margin` is float64
+        (outputs,).
+        """
         self._params = params
         bigger = METRICS[params.metrics[-1]].bigger_is_better
         self.history = []
@@ -159,21 +161,23 @@ class Measures(MeasuresState):
 
     @property
     def best_round(self) -> int:
-        """From 0; the last round unless early stopping found an earlier one better."""
+        """Return the best round, from 0; the last one unless early stopping found a better one."""
         return len(self.history) - 1 if self.stopping.best is None else self.stopping.best_round
 
     @property
     def latest(self) -> dict[str, dict[str, float]]:
-        """The metrics of the best round, or of the last one before it whose sum was opened."""
+        """Return the metrics of the best round, or of the last round before it whose sum was
+        opened.
+        """
         return next((metrics for metrics in self.history[self.best_round :: -1] if metrics), {})
 
     @property
     def words(self) -> int:
-        """Return how long a `tally` is."""
+        """Return the length of a `tally`."""
         return sum(tally.length for tally in self._tallies.values())
 
     def tally(self, watched: Mapping[str, Watched]) -> Vector:
-        """The own rows' share of the job's metrics after a round, int64."""
+        """Return our rows' share of the job's metrics after a round, int64."""
         shares = []
         for part, tally in self._tallies.items():
             seen = watched[part]
@@ -182,7 +186,7 @@ class Measures(MeasuresState):
         return np.concatenate(shares)
 
     def hear(self, total: Vector | None) -> dict[str, dict[str, float]]:
-        """The metrics of the round from everybody's shares; none where the sum stayed closed."""
+        """Return the metrics of the round from the total; empty if the sum stayed closed."""
         measured = {}
         if total is not None:
             ends = np.cumsum([tally.length for tally in self._tallies.values()])

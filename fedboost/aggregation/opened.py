@@ -1,4 +1,4 @@
-"""Which fresh statistics may have been opened, and over whom, in any attempt of a job."""
+"""Record of the fresh statistics that may have been opened in any attempt, with their parties."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from fedboost.flow import Notebook
 
 Parties = tuple[str, ...]
-Run = tuple[int, int, Parties]  # the first and the last of statistics, and over whom
+Run = tuple[int, int, Parties]  # the first and the last statistic, and their parties
 
 
 @dataclass(frozen=True)
@@ -17,13 +17,14 @@ class OpenedSums:
     notebook: Notebook
 
     def over(self, fresh: int) -> Parties:
-        """Return over whom a statistic is noted; nobody where it is not."""
+        """Return the parties of a statistic; empty if it is not recorded."""
         return _over(self._runs, fresh)
 
     def note(self, fresh: int, parties: Parties) -> bool:
-        """Note that a statistic is opened over parties; return False where it must not be.
+        """Record that a statistic is opened over parties; return False if it must not be.
 
-        It was opened over others before, or later ones have been, and nobody knows whether it was.
+        It must not be opened if it was opened over other parties before, or if later ones were
+        opened and its own opening is unknown.
         """
         runs = self._runs
         over = _over(runs, fresh)

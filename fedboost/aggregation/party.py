@@ -1,4 +1,4 @@
-"""What every party of a sum does, whatever the protocol: a role module takes these as its own."""
+"""Steps that every party of a sum takes in any protocol; role modules import them."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Adds(Protocol):
 
     @property
     def sums_ahead(self) -> int:
-        """Return how many fresh sums to have keys for."""
+        """Return the number of fresh sums that need keys."""
 
 
 def tell_standing(party: Adds) -> Out:
@@ -45,12 +45,12 @@ def compare_standings(party: Adds, got: Mapping[str, Standing]) -> Out:
 
 
 def offer_keys(party: Adds) -> Out:
-    """Our mask key for the whole stage."""
+    """Send our mask key for the whole stage."""
     return Out(send=party.sums.offer())
 
 
 def hear_keys(party: Adds, got: Mapping[str, MaskKeys]) -> Out:
-    """Everybody's mask keys: from here on there are sums."""
+    """Store all parties' mask keys; sums are possible afterwards."""
     party.sums.hear(got)
     return Out()
 
@@ -61,33 +61,33 @@ def offer_fresh_keys(party: Adds) -> Out:
 
 
 def deal_shares(party: Adds, got: Mapping[str, MaskKeys]) -> Out:
-    """To each of the others its shares of what could open our vectors."""
+    """Send each other party its shares of the secrets that could open our vectors."""
     return Out(send=party.sums.fresh.deal(got))
 
 
 def hold_shares(party: Adds, got: Mapping[str, DealtShares], present: tuple[str, ...]) -> Out:
-    """Keeps the others' shares."""
+    """Store the other parties' shares."""
     party.sums.hold(got, present)
     return Out()
 
 
 def sign_survivors(party: Adds, present: tuple[str, ...]) -> Out:
-    """Sign who is left, as we were told."""
+    """Sign the list of remaining parties that we received."""
     return Out(send=party.sums.sign(present))
 
 
 def reveal_shares(party: Adds, got: Mapping[str, Survivors]) -> Out:
-    """Our shares for the aggregator, never both of anybody."""
+    """Send our shares to the aggregator, never both of one party."""
     return Out(send=party.sums.reveal(got))
 
 
 def reveal_whole(party: Adds, got: Gathered) -> Out:
-    """The same where everybody has given a vector: of self-masks alone."""
+    """Send shares of self-masks alone, after every party has sent a vector."""
     return Out(send=party.sums.reveal_whole(got))
 
 
 def bytes_max(_: Adds, __: str) -> int:
-    """As long as our own vectors, which the totals are checked against."""
+    """Return the limit of a message of totals, which are as long as our own vectors."""
     return wire.MESSAGE_BYTES_MAX
 
 
@@ -95,7 +95,7 @@ def bytes_max(_: Adds, __: str) -> int:
 
 
 def given(party: Adds, vector: Vector, what: Statistic) -> Iterator[Out]:
-    """Send a step's vector, part by part; the first one is charged with all of it."""
+    """Yield a step's vector part by part; the first part is charged with the whole vector."""
     rows = party.sums.rows
     charges = (Charge(Spent.TOTALS, len(vector) / max(1, rows)),)
     about = DisclosureInfo(rows, charges=charges if len(vector) else ())

@@ -1,11 +1,11 @@
-"""Sums that go on when a party is lost: fresh keys, shares of them, and what may be opened.
+"""Sums that continue after a party is lost: fresh keys, their shares, and rules of opening.
 
 For every fresh sum of an epoch a party has a mask key and a self-mask, and every other contributor
-holds a share of both. Where all vectors have come, or all have signed who is left, each gives away
-one share of every member: of the self-mask where its vector is in the sum, of the mask key where it
-is gone. With more than (n + colluders) / 2 shares needed, nobody can collect both (Bonawitz et al.,
-2017, section 6). Other sums are opened over all members or not at all: one more key, of which
-nobody has a share, masks them.
+holds a share of both. When all vectors have arrived, or all remaining parties have signed the list
+of survivors, each reveals one share for every member: of the self-mask if its vector is in the sum,
+of the mask key if the member is lost. Because more than (n + colluders) / 2 shares are needed, both
+secrets of a member cannot be collected (Bonawitz et al., 2017, section 6). Other sums are opened
+over all members or not at all: one more key, never shared, masks them.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ FIELD_PRIME = (1 << 255) - 19  # of Curve25519: a public key has one way to be w
 
 @dataclass(frozen=True)
 class Offered:
-    """What one party has shown of its keys, one of each for every fresh sum of the epoch."""
+    """Public keys and commitments of one party, one of each for every fresh sum of the epoch."""
 
     keys: ByteArray = field(repr=False)  # (sums + 1, 32), the last one for sums that are not fresh
     commitments: ByteArray = field(repr=False)  # (sums, 32)
 
 
 def threshold(contributors: int, colluders: int) -> int:
-    """Return how many shares open a secret: the least number above (n + colluders) / 2."""
+    """Return the number of shares that open a secret: the least one above (n + colluders) / 2."""
     return (contributors + colluders) // 2 + 1
 
 
@@ -57,8 +57,8 @@ class Epoch:
     def __init__(self, context: StageContext[Aggregation], number: int, sums: int) -> None:
         """`number` tells the epochs of a stage apart, from 1."""
         self.number, self.sums = number, sums
-        self.members: tuple[str, ...] = ()  # whose keys go into the masks
-        self.survivors: tuple[str, ...] = ()  # over whom the sum at hand is opened
+        self.members: tuple[str, ...] = ()  # parties whose keys go into the masks
+        self.survivors: tuple[str, ...] = ()  # parties of the current sum
         self.index = -1  # of the sum at hand
         self._context, self._table = context, context.table.of(EVERYBODY)
         self._secrets: Secrets = context.secrets.attempt.child("epoch", number)
@@ -70,12 +70,12 @@ class Epoch:
             str, tuple[ByteArray, ByteArray]
         ] = {}  # by owner: shares of keys, of self-masks
         self._threshold = 0
-        self._revealed = -1  # the last sum whose shares we have given away
+        self._revealed = -1  # the last sum whose shares we revealed
 
     # Keys and shares
 
     def offer(self) -> MaskKeys:
-        """Our public keys and commitments to our self-masks, signed."""
+        """Return our public keys and commitments to our self-masks, signed."""
         keys = self._own()
         offered = MaskKeys(
             epoch=self.number, keys=wire.pack(keys.keys), commitments=wire.pack(keys.commitments)
@@ -85,7 +85,7 @@ class Epoch:
         return offered
 
     def deal(self, got: Mapping[str, MaskKeys]) -> dict[str, DealtShares]:
-        """To each contributor its shares of our secrets, once its own keys are there and sound."""
+        """Return the shares of our secrets for each contributor, after checking their keys."""
         for party, offered in got.items():
             theirs = self._offers[party] = self._read(party, offered)
             self._pairs[party] = [
@@ -119,7 +119,9 @@ class Epoch:
         }
 
     def hold(self, got: Mapping[str, DealtShares], present: tuple[str, ...]) -> bytes:
-        """Keeps the others' shares; the `present` are the epoch's members. Gives what was told."""
+        """Store the other parties' shares and set the members to `present`; return the members'
+        public keys and commitments.
+        """
         for party, dealt in got.items():
             if dealt.epoch != self.number:
                 raise PeerError(f"{party} dealt shares of epoch {dealt.epoch}, not {self.number}")
@@ -140,7 +142,7 @@ class Epoch:
     # Masks
 
     def streams(self, context: bytes) -> list[tuple[bytes, int]]:
-        """The stream keys of the next fresh sum, and which way each goes; used once."""
+        """Return the stream keys of the next fresh sum with the sign of each; used once."""
         self.index += 1
         if self.index >= self.sums:
             raise ProtocolError(f"an epoch of {self.sums} sums has no keys for another one")
@@ -148,7 +150,7 @@ class Epoch:
         return [(stream, 1), *self._pair_streams(self.index, context)]
 
     def whole_streams(self, context: bytes) -> list[tuple[bytes, int]]:
-        """The same of a sum that is opened over all members or not at all."""
+        """Return the stream keys of a sum that is opened over all members or not at all."""
         return self._pair_streams(self.sums, context)
 
     def _pair_streams(self, index: int, context: bytes) -> list[tuple[bytes, int]]:
@@ -159,10 +161,10 @@ class Epoch:
             if peer != us
         ]
 
-    # Who is left, and what may be opened
+    # Survivors, and rules of opening
 
     def sign(self, present: tuple[str, ...], number: int, context: bytes) -> Survivors:
-        """Our signature under the list of those over whom this sum may be opened, if it may."""
+        """Sign the list of parties over which this sum may be opened; raise if they are too few."""
         self.survivors = tuple(party for party in self.members if party in present)
         self._check_left(self.survivors)
         listed = Survivors(number=number, parties=self.survivors)
@@ -170,23 +172,23 @@ class Epoch:
         return listed
 
     def agree(self, got: Mapping[str, Survivors], number: int, context: bytes) -> None:
-        """Refuses to open anything unless enough of the others have signed the same list."""
+        """Refuse to open a sum unless enough other parties have signed the same list."""
         for party, theirs in got.items():
             if theirs.number < number:
                 continue  # of a party that has been gone since
             self._context.services.signer.check(party, _listed(theirs, context), theirs.signature)
             if tuple(theirs.parties) != self.survivors:
-                raise PeerError(f"{party} was told of other survivors than we were")
+                raise PeerError(f"{party} received other survivors than we did")
         signed = {party for party, theirs in got.items() if theirs.number == number}
         self._check_left([*signed, self._context.party])
 
     def all_came(self) -> None:
-        """Notes that all members have given their vectors: all may be in the sum."""
+        """Record that all members have sent their vectors, so the sum may hold all of them."""
         self.survivors = self.members
         self._check_left(self.survivors)
 
     def reveal(self, number: int, context: bytes, *, opens: bool) -> RevealedShares:
-        """One share of each member's secrets for this sum: never both, and never twice."""
+        """Return one share of each member's secrets for this sum: never both, and never twice."""
         if self._revealed >= self.index:
             raise ProtocolError(f"the shares of sum {number} were given away before")
         self._revealed = self.index
@@ -208,13 +210,13 @@ class Epoch:
         return shown
 
     def opened(self) -> None:
-        """Notes that the sum was opened: those who are gone have no part in later ones."""
+        """Record that the sum was opened: lost parties have no part in later sums."""
         self.members = self.survivors
 
     # Inside
 
     def _check_left(self, left: Collection[str]) -> None:
-        """An UnreachableError where those who are left are too few for a sum."""
+        """Raise UnreachableError if the remaining parties are too few for a sum."""
         least = max(self._threshold, self._context.limits.aggregation_parties_min)
         if len(left) < least:
             gone = [party for party in self._table if party not in left]
@@ -239,7 +241,9 @@ class Epoch:
         return Offered(keys, commitments.view(np.uint8))
 
     def _dealt(self, party: str, array: Array) -> ByteArray:
-        """The shares that a party has dealt to us; a PeerError where they are another's."""
+        """Return the shares that a party dealt to us; raise PeerError if they are meant for another
+        party.
+        """
         what = f"the shares of {party}"
         rows = wire.unpack(array, "u1", (self.sums, SHARE_BYTES), what).view(np.uint8)
         place = self._table.index(self._context.party) + 1
@@ -258,9 +262,9 @@ class Epoch:
 
 
 def keys_of(offered: MaskKeys, count: int, party: str) -> ByteArray:
-    """A party's public keys, uint8 (count, 32).
+    """Return a party's public keys, uint8 (count, 32).
 
-    A PeerError for another number, and for a key that is not written the one way keys are.
+    Raise PeerError for another number of keys, or for a key that is not in its one valid encoding.
     """
     what = f"the mask keys of {party}"
     keys = wire.unpack(offered.keys, "u1", (count, KEY_BYTES), what).view(np.uint8)
@@ -270,7 +274,7 @@ def keys_of(offered: MaskKeys, count: int, party: str) -> ByteArray:
 
 
 def pair_of(key: MaskKey, public: ByteArray, salt: bytes, party: str) -> Pair:
-    """Return what we share with a party; a PeerError names whose key shares nothing."""
+    """Return the pair secret with a party; raise PeerError if its key has small order."""
     try:
         return Pair(key.shared(public.tobytes()), salt)
     except PeerError:
@@ -283,17 +287,19 @@ def sign_of(party: str, peer: str, table: tuple[str, ...]) -> int:
 
 
 def commitment(self_mask: bytes) -> bytes:
-    """Return what a party shows of a self-mask before anybody may open it, 32 bytes."""
+    """Return the commitment to a self-mask, 32 bytes; parties exchange it before the mask can be
+    opened.
+    """
     return hashlib.sha256(b"fedboost self mask 1" + self_mask).digest()
 
 
 def self_stream(self_mask: bytes, salt: bytes, context: bytes) -> bytes:
-    """The stream key of a party's self-mask for one sum."""
+    """Return the stream key of a party's self-mask for one sum."""
     return Pair(self_mask, salt).stream_key(context + b"self")
 
 
 def share_of(data: ByteArray, party: str) -> Share:
-    """The share in 34 bytes; a PeerError names the party that sent bytes which are none."""
+    """Decode a share of 34 bytes; raise PeerError with the sender's name if it is invalid."""
     try:
         return Share.from_bytes(data.tobytes())
     except PeerError as error:

@@ -1,4 +1,4 @@
-"""Where contributors' own records of sums stand: an attempt goes on where all of them agree."""
+"""Comparison of the contributors' own records of sums: an attempt continues where all agree."""
 
 from __future__ import annotations
 
@@ -32,14 +32,16 @@ class Tagging:
     __slots__ = ("_pad", "_stream")
 
     def __init__(self, key: bytes, context: bytes, words: int) -> None:
-        """`key` is what the contributors share, `context` names one sum for ever."""
+        """Derive r and s from the contributors' shared `key`; `context` identifies one sum for
+        ever.
+        """
         stream_key = hmac.digest(key, b"fedboost tag 1" + context, hashlib.sha512)
         self._stream = np.zeros(words, np.uint64)
         add_stream(self._stream, stream_key[:KEY_BYTES], 1)
         self._pad = int.from_bytes(stream_key[KEY_BYTES:], "big") % PRIME
 
     def of(self, vector: Vector, *, adds_pad: bool) -> Vector:
-        """The tag of a party's own vector, (TAG_WORDS,); the pad s belongs into one of them."""
+        """Return the tag of a party's own vector, (TAG_WORDS,); one party alone adds the pad s."""
         tag = (inner(self._stream, vector) + adds_pad * self._pad) % PRIME
         return np.array([tag & ((1 << _LOW_BITS) - 1), tag >> _LOW_BITS], np.int64)
 
@@ -53,7 +55,7 @@ class Tagging:
 
 
 def inner(left: Words, right: Vector) -> int:
-    """⟨left, right⟩ over the integers; uint64 (n,) and int64 (n,)."""
+    """Return ⟨left, right⟩ over the integers; uint64 (n,) and int64 (n,)."""
     low, middle, high, wrapped, carried = _inner(left, right.view(np.uint64)).tolist()
     # A negative number is 2^64 less than its word.
     return low + (middle - wrapped << 64) + (high - carried << 128)
@@ -61,8 +63,9 @@ def inner(left: Words, right: Vector) -> int:
 
 @kernel
 def _inner(left: Words, right: Words) -> Words:
-    """Σ left·right in three words, least first; then in two words Σ left where right's first bit
-    is set."""
+    """Return Σ left·right in three words, least first; then in two words Σ left over the entries
+    with right's first bit set.
+    """
     sums = np.zeros(5, np.uint64)
     for i in range(len(left)):
         a, b = left[i], right[i]
@@ -108,8 +111,8 @@ def agreed(context: StageContext[Settings], got: Mapping[str, Standing]) -> byte
     """Checks that the attempt goes on from the last place that all have kept alike; gives the key
     for tags.
 
-    A PeerError names a party that has not kept our place with the same sums. A ProtocolError where
-    there is a later place that all have kept.
+    Raise PeerError for a party that has not kept our place with the same sums, ProtocolError if all
+    have kept a later place.
     """
     common = {place for place, history in context.attempt.kept.items() if history} | {START}
     for party, theirs in got.items():
@@ -138,7 +141,7 @@ def agreed(context: StageContext[Settings], got: Mapping[str, Standing]) -> byte
 
 
 def same(history: bytes, got: Mapping[str, Standing]) -> None:
-    """Refuses, by name, who has not heard the sums that we have."""
+    """Refuse, by name, a party with another history of sums."""
     for party, theirs in got.items():
         if theirs.history != history:
             raise _apart(party, "has another record of the sums so far")

@@ -1,4 +1,4 @@
-"""What a vector under masks says, as every contributor describes it for itself."""
+"""Description of a masked vector, which every contributor derives for itself."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 class Statistic:
     """A sum's name, place and schema; masks cancel only between equal ones.
 
-    `fresh` numbers the statistics that have not been added up before in any form: only these may
-    be opened when a party is missing that was there at the last sum. `unit` is the most that one
-    row adds to a word, in size; None where noise would make nothing of the sum.
+    `fresh` numbers the statistics that were never added up before in any form: only these may be
+    opened without a party of the last sum. `unit` is the largest absolute amount that one row adds
+    to a word; None if noise would make the sum useless.
     """
 
     name: str  # the step's
@@ -28,6 +28,6 @@ class Statistic:
     unit: int | NDArray[np.int64] | None = field(default=None, compare=False)
 
     def digest(self, words: int) -> bytes:
-        """32 bytes that no other statistic, and no vector of another length, has."""
+        """Return a hash of 32 bytes, unique to this statistic and vector length."""
         said = [self.name, *self.place], words, self.fresh, self.schema
         return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).digest()

@@ -1,7 +1,7 @@
 """The steps of a sum and how a walk calls them; protocols put them into their own tables.
 
 A protocol's step that gives `Masked` is a generator over `Contributor.give`; its step that takes
-`Total` hands what came to `Contributor.total`.
+`Total` passes the messages to `Contributor.total`.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from fedboost.messages.protocol.aggregation_pb2 import (
 
 
 class Aggregation(Settings):
-    """What a job may say about its sums."""
+    """Settings of a job's sums."""
 
-    dropout: Literal["wait", "continue"] = "wait"  # what a lost host does to the job
+    dropout: Literal["wait", "continue"] = "wait"  # effect of a lost host on the job
     colluders: int = Field(1, ge=0, le=63)  # parties that may help the aggregator to pry
 
 
@@ -39,7 +39,7 @@ add_up = Step("add_up", AGGREGATOR, takes=Masked, gives=Total, after=BETWEEN, st
 gather = Step("gather", AGGREGATOR, takes=Masked, gives=Gathered, after=BETWEEN)
 open_whole = Step("open_whole", AGGREGATOR, takes=RevealedShares, gives=Total, after=("gather",),
                   streams=True)  # fmt: skip
-# The same where somebody may be lost: with what has come.
+# The same for a sum that may lack a party: with the vectors that arrived.
 add_or_close = Step("add_or_close", AGGREGATOR, takes=Masked, gives=Total, after=BETWEEN,
                     streams=True, tolerates=True)  # fmt: skip
 keep_masked = Step("keep_masked", AGGREGATOR, takes=Masked, after=BETWEEN, tolerates=True)
@@ -48,7 +48,7 @@ open_total = Step("open_total", AGGREGATOR, takes=RevealedShares, gives=Total,
 
 ADDING = (stand_by, add_up, gather, open_whole, add_or_close, keep_masked, open_total)
 
-# A party's, with `dropout: continue`: shares of fresh keys; who is left, and what opens a sum.
+# A party's steps with `dropout: continue`: shares of fresh keys, survivors, opening of a sum.
 deal_shares = Step("deal_shares", EVERYBODY, takes=MaskKeys, gives=DealtShares,
                    after=("offer_fresh_keys",))  # fmt: skip
 hold_shares = Step("hold_shares", EVERYBODY, takes=DealtShares, after=("deal_shares",),
@@ -67,22 +67,26 @@ def tell_standing(*after: str) -> Step:
 
 
 def offer_fresh_keys(*after: str) -> Step:
-    """Fresh keys for the next sums, behind these steps of the protocol."""
+    """Return the step that offers keys for the next sums, after these steps of the protocol."""
     return Step("offer_fresh_keys", EVERYBODY, gives=MaskKeys, after=(*after, "hold_shares"))
 
 
 def sign_survivors(*after: str) -> Step:
-    """Return who is left, behind the protocol's steps that give a fresh vector."""
+    """Return the step that signs the survivors, after the protocol's steps that give a fresh
+    vector.
+    """
     return Step("sign_survivors", EVERYBODY, gives=Survivors, after=after, hears=EVERYBODY)
 
 
 def reveal_whole(*after: str) -> Step:
-    """Return what opens a sum whose vectors have all come, behind the same steps."""
+    """Return the step that opens a sum with all vectors, after the same steps."""
     return Step("reveal_whole", EVERYBODY, takes=Gathered, gives=RevealedShares, after=after)
 
 
 async def compare(run: Run, tell: Step, *, spares: bool = False) -> None:
-    """Records, among the parties that are left; none is lost before they have told theirs."""
+    """Exchange and compare records among the remaining parties; none is dropped before it has sent
+    its own.
+    """
     if not spares:
         await run(tell, compare_standings)
         return
@@ -91,7 +95,7 @@ async def compare(run: Run, tell: Step, *, spares: bool = False) -> None:
 
 
 async def exchange_keys(run: Run, offer: Step) -> tuple[str, ...]:
-    """Fresh keys and their shares, among the parties that are left; return the hosts of these."""
+    """Exchange fresh keys and shares among the remaining parties; return the remaining hosts."""
     await run(offer, spares=True)
     await run(deal_shares, spares=True)
     present = run.present
@@ -110,13 +114,13 @@ class FreshSum:
 
     @property
     def steps(self) -> tuple[Step, ...]:
-        """All of them where nobody is lost."""
+        """Return the steps of a sum without a lost party."""
         return self.give, gather, self.reveal, open_whole, self.read
 
     async def walk(self, run: Run, keyed: tuple[str, ...], behind: Step | None = None) -> None:
-        """Open it over those who are left; `keyed` are the hosts that have exchanged keys.
+        """Open the sum over the remaining parties; `keyed` are the hosts that exchanged keys.
 
-        `behind` is the step that somebody was lost in front of, where parties have given vectors.
+        `behind` is the step before which a party was lost, after parties sent vectors.
         """
         if behind in (None, self.give):
             await run(self.give, spares=True)
@@ -131,14 +135,14 @@ class FreshSum:
 
 @dataclass(frozen=True)
 class WholeSum:
-    """Those of one that is opened over all who were in the last one, or stays closed."""
+    """Steps of a sum that is opened over all members of the last one, or stays closed."""
 
     give: Step
     read: Step
 
     @property
     def steps(self) -> tuple[Step, ...]:
-        """All of them where nobody is lost."""
+        """Return the steps of a sum without a lost party."""
         return self.give, add_up, self.read
 
     async def walk(self, run: Run, behind: Step | None = None) -> None:

@@ -1,4 +1,4 @@
-"""Attacks of a party on what it has itself let others see, with the success of chance beside them.
+"""Attacks of a party on the data it disclosed itself, each compared with chance.
 
 Pure functions on arrays: nothing here reads a disk or another party.
 

@@ -29,7 +29,7 @@ from fedboost.ground.errors import DataError
 
 Groupings = NDArray[np.int16]  # (rows, trees) the node of each row, −1 where the host has none
 
-DRAWS = 10  # of which rows those are
+DRAWS = 10  # random choices of the known rows
 AXES = 8  # along which rows differ most by the nodes that they share
 RIDGE = 100.0  # so strong for as few labels: nearly the difference of their means
 GROUPING_SEED = 11
@@ -44,7 +44,7 @@ def label_aucs(groupings: Groupings, positive: Bits, *, draws: int = DRAWS) -> F
     half, ones, zeros = LABELS_KNOWN // 2, np.flatnonzero(positive), np.flatnonzero(~positive)
     if min(len(ones), len(zeros)) <= half:
         raise DataError(
-            f"of {len(positive)} rows {len(ones)} have the label: too few on one side to know "
+            f"{len(ones)} of {len(positive)} rows have the label: too few on one side to know "
             f"{half} and rank others",
             todo="audit a job with more rows of both labels",
         )
@@ -62,10 +62,11 @@ def label_aucs(groupings: Groupings, positive: Bits, *, draws: int = DRAWS) -> F
 
 
 def likeness(groupings: Groupings) -> Floats:
-    """Rows along the axes on which they differ most by shared nodes, float64 (rows, at most AXES).
+    """Return rows along the axes of largest difference in shared nodes, float64 (rows, at most
+    AXES).
 
-    The leading eigenvectors of the chance to come from one row to another by a node drawn among
-    those that it stands in, behind the constant one; each times its eigenvalue.
+    The axes are the leading eigenvectors, after the constant one, of a walk between rows that share
+    a randomly drawn node; each is scaled by its eigenvalue.
     """
     shared = _shared(groupings)
     n_rows = shared.shape[0]
@@ -89,7 +90,7 @@ def likeness(groupings: Groupings) -> Floats:
 
 
 def _shared(groupings: Groupings) -> csr_array:
-    """1 where a row stands in a node of a tree; (rows, nodes of all trees)."""
+    """Return 1 for each node of a tree that holds a row; (rows, nodes of all trees)."""
     row, tree = np.nonzero(groupings >= 0)
     stride = int(groupings.max(initial=0)) + 1
     _, node = np.unique(tree * stride + groupings[row, tree], return_inverse=True)
@@ -98,7 +99,7 @@ def _shared(groupings: Groupings) -> csr_array:
 
 
 def _ranked(axes: Floats, known: NDArray[np.int64], positive: Bits) -> Floats:
-    """A score for each row, by ridge regression on the known ones."""
+    """Return a score for each row, by ridge regression on the known rows."""
     known_axes = axes[known]
     centre = known_axes.mean(axis=0)
     known_axes, target = known_axes - centre, np.where(positive, 1.0, -1.0)
@@ -109,10 +110,11 @@ def _ranked(axes: Floats, known: NDArray[np.int64], positive: Bits) -> Floats:
 
 
 def losses(y: Floats, prediction: Floats, *, classes: bool) -> Floats:
-    """The loss of each row, float64 (rows,).
+    """Return the loss of each row, float64 (rows,).
 
-    y float64 (rows,); prediction (rows,) or (rows, outputs): with `classes` probabilities, whose
-    loss is −log p of the row's own class; without, numbers and their distance from y.
+    y float64 (rows,); prediction (rows,) or (rows, outputs). With `classes` predictions are
+    probabilities and the loss is −log p of the row's own class; without, the loss is the distance
+    from y.
     """
     predicted = one_column(prediction)
     if not classes:
@@ -125,9 +127,9 @@ def losses(y: Floats, prediction: Floats, *, classes: bool) -> Floats:
 
 
 def member_auc(loss: Floats, is_training: Bits) -> float:
-    """Return the AUC with which a small loss tells training rows, bool (rows,), from the others.
+    """Return the AUC of telling training rows, bool (rows,), from the others by a small loss.
 
-    A DataError where there are only rows of one kind.
+    Raise DataError if all rows are of one kind.
     """
     return metrics.evaluate("auc", is_training.astype(np.float64), -loss)
 
@@ -159,7 +161,7 @@ class AttackTarget:
 
 @dataclass(frozen=True)
 class GuestView:
-    """The guest's knowledge of what one host was shown."""
+    """One host's view of row groups, as the guest knows it."""
 
     about: str  # the host's name
     groupings: Groupings
@@ -167,7 +169,7 @@ class GuestView:
 
 
 def targets(releases: KnownReleases, columns: int, seed: int = SEED) -> list[AttackTarget]:
-    """Some groups of some columns of which sums left, as drawn from a seed."""
+    """Return groups of columns with released sums, drawn from a seed."""
     draw = np.random.default_rng(seed)
     using = [c for c in range(releases.cells.shape[1]) if releases.using(c)]
     findings = []
@@ -190,11 +192,11 @@ def of_host(
     coefficients: Coefficients | None = None,
     progress: Callable[[int, int], None] = lambda done, of: None,
 ) -> list[Finding]:
-    """Attack a host's own rows by its released sums, for each linking that is asked for.
+    """Attack a host's own rows by its released sums, once for each linking of the plan.
 
-    `coefficients` are the gradients that the sums were made of, where whoever audits has them;
-    absent: generic ones, which tell at least as much. `progress` hears how much is done. Nothing
-    where no cut has left.
+    `coefficients` are the gradients behind the sums, if the auditor has them; by default generic
+    ones, which reveal at least as much. `progress` receives the number of finished attacks. Return
+    no findings if no cut was released.
     """
     chosen = targets(releases, plan.columns)
     known = coefficients or linear.generic(SEED, releases.n_rows, releases.values)
@@ -218,10 +220,10 @@ def of_guest(
     is_training: Bits,
     progress: Callable[[int, int], None] = lambda done, of: None,
 ) -> list[Finding]:
-    """Attack labels by row groups, host by host, and membership by the model.
+    """Attack labels by row groups, host by host, and membership by the model's losses.
 
-    loss float64 and is_training bool (rows,). Left out is what cannot be tried: labels with too
-    few rows on one side, and membership where no row was held out.
+    loss float64 and is_training bool (rows,). Skip the attack on labels if one side has too few
+    rows, and the attack on membership if no row was held out.
     """
     findings = []
     for done, view in enumerate(views):
@@ -243,7 +245,7 @@ def of_guest(
 def _alone(
     releases: KnownReleases, target: AttackTarget, coefficients: Coefficients, solve: Solver
 ) -> Iterator[tuple[float, float]]:
-    """Precision and chance of single sums, drawn among all of the target's column."""
+    """Yield precision and chance of single sums, drawn among all sums of the target's column."""
     draw, column_cells = np.random.default_rng(SEED), releases.cells[:, target.column]
     each: dict[int, list[tuple[int, int, Bits]]] = {}
     for number in releases.using(target.column):
@@ -272,7 +274,7 @@ def _alone(
 def _in_a_tree(
     releases: KnownReleases, target: AttackTarget, coefficients: Coefficients, solve: Solver
 ) -> Iterator[tuple[float, float]]:
-    """Precision and chance in single trees, spread over the job."""
+    """Yield precision and chance of single trees, spread over the job."""
     using = releases.using(target.column)
     chosen = np.unique(np.linspace(0, len(using) - 1, min(TREES_ALONE, len(using))).astype(int))
     for place in chosen.tolist():
@@ -282,7 +284,7 @@ def _in_a_tree(
 def _in_all(
     releases: KnownReleases, target: AttackTarget, coefficients: Coefficients, solve: Solver
 ) -> Iterator[tuple[float, float]]:
-    """Precision and chance from all trees at once."""
+    """Yield precision and chance of all trees together."""
     yield _solved(releases, target, releases.using(target.column), coefficients, solve)
 
 

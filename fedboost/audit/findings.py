@@ -1,4 +1,4 @@
-"""What attacks have found, in numbers and in words."""
+"""Results of attacks, in numbers and in words."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ LABELS_KNOWN = 20  # to the attacker of row groupings
 class Finding:
     """The result of one attack."""
 
-    attack: str  # what it works on: one of SUMS, CLUSTERS, MEMBERS
-    linking: str  # of SUMS, what the attacker knows: one of LINKINGS; empty for the others
+    attack: str  # the source of the attack: one of SUMS, CLUSTERS, MEMBERS
+    linking: str  # with SUMS, the attacker's knowledge: one of LINKINGS; otherwise empty
     measure: Literal["precision", "auc"]
     value: float  # the mean over all that was tried
     chance: float
     worst: float  # the largest
     tried: int  # targets or draws
-    about: str = ""  # whose rows, where there are several answers
+    about: str = ""  # owner of the attacked rows, if there are several
 
     @property
     def ratio(self) -> float:
-        """Return how many times better than chance the attack is; an AUC has no such ratio."""
+        """Return the attack's value divided by chance; 0.0 for an AUC, which has no such ratio."""
         return self.value / self.chance if self.chance else 0.0
 
     def sentence(self) -> str:

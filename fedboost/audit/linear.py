@@ -1,9 +1,9 @@
-"""Solving for a bin's rows from its sums: the guest knows every gradient, so each is an equation.
+"""Solver that finds a bin's rows from its sums: with all gradients known, each sum is an equation.
 
-The unknown of a row is 1 if it is in the bin and 0 if not; of its relaxation x in [0, 1] the sums
-say A·x = s, the constraints of a linear programme. `nearest` gives the feasible point nearest to
-what chance says, which ranks rows better than a corner of the feasible set, `corner`, that linear
-programming gives; above about one equation for six rows there is only one feasible point.
+The unknown of a row is 1 if it is in the bin and 0 if not. Relaxed to x in [0, 1], the sums give
+A·x = s, the constraints of a linear programme. `nearest` returns the feasible point nearest to
+chance, which ranks rows better than `corner`, the corner of the feasible set found by linear
+programming. Above about one equation for six rows only one feasible point exists.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Rows = NDArray[np.int64]
 Coefficients = Callable[[int], Floats]  # of a tree by its place: (rows, values)
 
 STEPS_MAX = 300  # of the descent; by then the order of the rows has long settled
-NOISES_OF_A_SUM = 2.0**0.5  # a bin's sum is what one cut lets go minus another
+NOISES_OF_A_SUM = 2.0**0.5  # a bin's sum is the difference of two released sums
 MEMORY = 20  # of the descent's estimate of curvature
 
 
@@ -35,12 +35,12 @@ class Equations:
     matrix: csr_array  # (equations, rows), each of length 1
     sums: Floats  # (equations,)
     spread: Floats  # (equations,) the variance of their noise; 0: exact
-    rows: Rows  # (rows,) which of the table's rows they are about
-    truth: Bits  # (rows,) what an attacker looks for
+    rows: Rows  # (rows,) indices of the rows in the table
+    truth: Bits  # (rows,) whether each row is in the bin
 
     @property
     def chance(self) -> float:
-        """The precision of whoever names rows at random."""
+        """Return the precision of a random guess."""
         return float(self.truth.mean()) if len(self.truth) else 0.0
 
 
@@ -48,10 +48,10 @@ Solver = Callable[[Equations], Floats]  # a guess for each of the equations' row
 
 
 def generic(seed: int, n_rows: int, values: int) -> Coefficients:
-    """Gradients that no two rows share, for a host, which never sees the guest's.
+    """Return gradients that no two rows share, for a host, which never sees the guest's.
 
-    They tell at least as much as true ones, of which many rows have the same. float64 (n_rows,
-    values): even places as gradients are, of either sign; odd ones as hessians, above zero.
+    They reveal at least as much as true gradients, which many rows share. float64 (n_rows, values):
+    even indices are like gradients, of either sign; odd ones like hessians, above zero.
     """
 
     def of_tree(number: int) -> Floats:
@@ -72,8 +72,8 @@ def of_bin(
 ) -> Equations:
     """Return the equations of some trees' sums on the rows in the target's cells of a column.
 
-    target bool (cells,). Whoever solves them knows in every node of these trees which sums belong
-    to the target: how much that takes is the linking (see `attacks`).
+    target bool (cells,). The equations assume an attacker that knows the target's sums in every
+    node of these trees; the linking says how much knowledge that takes (see `attacks`).
     """
     cells, n_cells = releases.cells[:, column], len(target)
     parts: list[tuple[Rows, Rows, Floats]] = []
@@ -96,7 +96,9 @@ def of_bin(
 
 def of_node(releases: KnownReleases, truth: Bits, number: int, node: int, coefficients: Coefficients
             ) -> Equations:  # fmt: skip
-    """Return the equation of one sum of a node: of its rows those in `truth`, bool (all rows,)."""
+    """Return the equation of one node's sum over its rows; `truth` bool (all rows,) marks the
+    solution.
+    """
     equation, rows = members(releases.trees[number], [node])
     parts = [(equation, rows, coefficients(number)[rows])]
     return _equations(parts, 1, np.sort(rows), truth, releases.noise)
@@ -123,9 +125,9 @@ def members(tree: ReleasedTree, nodes: Sequence[int]) -> tuple[Rows, Rows]:
 def nearest(equations: Equations, *, steps: int = STEPS_MAX) -> Floats:
     """Return the point in [0, 1] nearest to chance that fits the sums, float64 (rows,).
 
-    The dual of min ½‖x − p‖² s.t. A·x = s, 0 ≤ x ≤ 1 has x = clip(p + Aᵀλ) and as many unknowns
-    as there are equations; L-BFGS climbs it. Sums with noise of variance v may be missed: by v·λ,
-    in units of what a row varies by chance.
+    The dual of min ½‖x − p‖² s.t. A·x = s, 0 ≤ x ≤ 1 has x = clip(p + Aᵀλ) and one unknown for each
+    equation; L-BFGS climbs it. Sums with noise of variance v may be missed by v·λ, in units of a
+    row's variance under chance.
     """
     matrix, start = equations.matrix, equations.chance
     across = csr_array(matrix.T)
@@ -170,10 +172,11 @@ SOLVERS: dict[str, Solver] = {"nearest": nearest, "corner": corner}
 
 
 def precision(guess: Floats, truth: Bits, seed: int = 0) -> float:
-    """Return the share of true rows among the rows with the largest guesses, as many as are true.
+    """Return the share of true rows among the n rows with the largest guesses, n the number of true
+    rows.
 
-    Rows of equal guesses are named in a random order, so that guesses that say nothing score
-    chance. 0 where nothing is true.
+    Rows of equal guesses come in a random order, so uninformative guesses score chance. Return 0 if
+    no row is true.
     """
     count = int(truth.sum())
     if not count:
@@ -186,7 +189,7 @@ def precision(guess: Floats, truth: Bits, seed: int = 0) -> float:
 def _equations(
     parts: Sequence[tuple[Rows, Rows, Floats]], count: int, inside: Rows, truth: Bits, noise: float
 ) -> Equations:
-    """Equations of `count` nodes, each part's (node, row, coefficients (…, values))."""
+    """Return the equations of `count` nodes, each part's (node, row, coefficients (…, values))."""
     values = parts[0][2].shape[1] if parts else 1
     column = np.full(len(truth), -1, np.int64)
     column[inside] = np.arange(len(inside))

@@ -1,4 +1,4 @@
-"""What a host has let go of its rows: where they stood in each tree, and whose sums left."""
+"""Releases of a host about its rows: their node in each tree, and the groups with released sums."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ class ReleasedTree:
     """A tree's releases: rows stand in nodes by heap id, children of i at 2i + 1 and 2i + 2."""
 
     at: NDArray[np.int16]  # (rows,) the deepest node of each, −1 where the tree does not learn it
-    nodes: Nodes  # (opened,) whose sums left, rising
+    nodes: Nodes  # (opened,) nodes with released sums, rising
     columns: Nodes  # (used,) places among the releases' columns that the tree could use
-    groups: Cells  # (opened, used, cells) the group of each cell, of which one sum left
+    groups: Cells  # (opened, used, cells) the group of each cell; one sum left for each group
 
     def place_of(self, column: int) -> int | None:
         """Return the index of a column's groups; None where the tree could not use it."""
@@ -35,10 +35,10 @@ class ReleasedTree:
 class KnownReleases:
     """All known trees of a job."""
 
-    cells: Cells  # (rows, columns) the cell of each row: its bin, or the one of missing values
+    cells: Cells  # (rows, columns) the cell of each row: its bin, or the cell of missing values
     values: int  # numbers of a sum: a gradient and a hessian for each output
     trees: Sequence[ReleasedTree]
-    noise: float = 0.0  # the σ of what the host added to each sum, in greatest gradients of a row
+    noise: float = 0.0  # the host's noise σ on each sum, in greatest gradients of a row
 
     @property
     def n_rows(self) -> int:
@@ -46,11 +46,13 @@ class KnownReleases:
         return len(self.cells)
 
     def using(self, column: int) -> list[int]:
-        """The trees in which some cut of a column left."""
+        """Return the trees with a released cut of a column."""
         return [number for number in range(len(self.trees)) if self.cut(number, column).any()]
 
     def cut(self, number: int, column: int) -> Bits:
-        """bool (opened,): in which nodes of a tree a cut between cells that hold rows left."""
+        """Return the nodes of a tree with a released cut between cells that hold rows, bool
+        (opened,).
+        """
         tree = self.trees[number]
         place = tree.place_of(column)
         if place is None:
@@ -72,7 +74,7 @@ class KnownReleases:
 
 
 def counts(tree: ReleasedTree, column_cells: Cells, n_cells: int) -> Counts:
-    """Return how many rows of each opened node lie in each cell, int64 (opened, cells).
+    """Return the number of each opened node's rows in each cell, int64 (opened, cells).
 
     column_cells (rows,): the rows' cells in one column.
     """
@@ -89,10 +91,10 @@ def counts(tree: ReleasedTree, column_cells: Cells, n_cells: int) -> Counts:
 
 
 def known_nodes(groups: Cells, held: Counts, target: Bits) -> Bits:
-    """bool (opened,): the nodes whose released sums give the sum of the target's rows alone.
+    """Return the nodes whose released sums give the sum of the target's rows alone, bool (opened,).
 
-    groups and held int64 (opened, cells), target bool (cells,): a union of groups that holds
-    the target's cells and no other cell in which the node has rows.
+    groups and held int64 (opened, cells), target bool (cells,). In such a node a union of groups
+    holds the target's cells, and no other cell with rows of the node.
     """
     touched = np.zeros(groups.shape, np.bool_)
     for cell in np.flatnonzero(target).tolist():
@@ -102,7 +104,7 @@ def known_nodes(groups: Cells, held: Counts, target: Bits) -> Bits:
 
 
 def independent(nodes: Sequence[int]) -> list[int]:
-    """Nodes whose sums give those of all `nodes` and do not follow from one another, rising.
+    """Return independent nodes whose sums determine the sums of all `nodes`, rising.
 
     A child's sum is its parent's minus its sibling's, whether or not that sibling was open.
     """

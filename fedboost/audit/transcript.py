@@ -1,4 +1,6 @@
-"""A party's transcript of a job as the attacks take it; `encrypted.record` says what is in it."""
+"""Conversion of a party's transcript of a job for the attacks; `encrypted.record` defines its
+content.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,7 @@ class AuditResult:
 
     trees: int  # that the transcript holds
     rows: int
-    columns: Sequence[str]  # of a host's, those that were there to be drawn
+    columns: Sequence[str]  # a host's columns that could be drawn
     findings: Sequence[Finding] = field(default_factory=tuple)
     equations_per_row: float | None = None  # of a host, about one bin
 
@@ -32,14 +34,15 @@ class AuditResult:
 def audit(
     kept: Artefact, plan: AttackPlan, progress: Callable[[int, int], None] = lambda done, of: None
 ) -> AuditResult:
-    """Attacks a host's own bins, or what a guest has shown of labels.
+    """Attack a host's own bins, or the labels by a guest's disclosures.
 
-    A ConfigError where the transcript ends before the first tree, or a guest's before the job did.
+    Raise ConfigError if the transcript ends before the first tree, or a guest's before the job.
     """
     if not trees(kept):
         raise ConfigError(
-            "the job's transcript holds no tree in which sums have left",
-            todo="audit a job that has kept a round, with mode or split that has hosts offer sums",
+            "the job's transcript holds no tree with released sums",
+            todo="audit a job that has kept a round, with a mode or split in which hosts offer "
+            "sums",
         )
     if kept.facts["kind"] == record.HOST:
         given = releases(kept)
@@ -57,7 +60,7 @@ def audit(
 
 
 def trees(kept: Artefact) -> list[int]:
-    """The numbers of the trees that a transcript holds, rising; a host's without sums left out."""
+    """Return the numbers of the trees in a transcript, rising; of a host, only trees with sums."""
     indices = (name.split(".") for name in kept.arrays)
     trees = sorted({int(place[0]) for place in indices if place[0].isdecimal()})
     if kept.facts["kind"] == record.GUEST:
@@ -66,7 +69,7 @@ def trees(kept: Artefact) -> list[int]:
 
 
 def releases(kept: Artefact) -> KnownReleases:
-    """A host's transcript."""
+    """Return the releases in a host's transcript."""
     views = []
     for number in trees(kept):
         names = (record.AT, record.NODES, record.USED, record.GROUPS)
@@ -84,7 +87,7 @@ def releases(kept: Artefact) -> KnownReleases:
 
 
 def views(kept: Artefact) -> list[GuestView]:
-    """A guest's transcript: what each host could see, if it took part in a tree."""
+    """Return each host's view in a guest's transcript, if the host took part in a tree."""
     y, objective = np.asarray(kept.arrays[record.Y], np.float64), str(kept.facts["objective"])
     positive = two_sides(y, objective)
     guest_views = []
@@ -99,8 +102,8 @@ def views(kept: Artefact) -> list[GuestView]:
 
 
 def two_sides(y: Floats, objective: str) -> Bits:
-    """Labels as a question of yes or no, bool (rows,): of several classes whether it is the most
-    frequent one, of numbers whether it lies above the median.
+    """Return labels as yes or no, bool (rows,): of several classes, whether it is the most frequent
+    one; of numbers, whether it is above the median.
     """
     record = objectives.named(objective)
     if record.has_chances:

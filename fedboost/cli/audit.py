@@ -35,24 +35,26 @@ from fedboost.runtime.store.transcripts import Transcripts
 @click.argument("job", shell_complete=jobs_here)
 @DAEMON
 @click.option("--linking", type=click.Choice(LINKINGS), multiple=True,
-              help="What an attacker of sums knows; absent: each in turn.")  # fmt: skip
+              help="Knowledge of an attacker of sums; by default every kind in turn.")  # fmt: skip
 @click.option("--columns", type=click.IntRange(min=1), default=attacks.COLUMNS, show_default=True,
-              help="How many of our columns to attack, drawn among all.")  # fmt: skip
+              help="Number of our columns to attack, drawn among all.")  # fmt: skip
 @click.option("--solver", type=click.Choice(tuple(SOLVERS)), default="nearest", show_default=True,
-              help="Whose point that fits the sums ranks our rows: the one nearest to chance, or "
-                   "a corner, as linear programming alone gives it, in minutes.")  # fmt: skip
-@click.option("--out", type=FILE, help="Draws what was found, as an HTML file.")
+              help="The point, among those that fit the sums, that ranks our rows: the one "
+                   "nearest to chance, or a corner from linear programming alone, which takes "
+                   "minutes.")  # fmt: skip
+@click.option("--out", type=FILE, help="Write the findings to an HTML file.")
 @JSON
 def audit(job: str, config: Path, out: Path | None, as_json: bool, **how: Any) -> None:
-    """Show what the other parties of JOB could have learnt from this one.
+    """Show what the other parties of JOB could have learnt from this party.
 
     \b
       fedboost audit attack credit-1a2b3c4d --config configs/party-telco.yaml --out audit.html
 
-    A host's own bins are attacked by linear programming on the sums that it released, a guest's
-    labels by the row groupings that hosts have seen, and by the model's loss who was learnt from;
-    chance stands beside each. It reads what this party has kept and asks nobody; the daemon may
-    run. What it found stays in the store, and on the page of `fedboost job report --config`.
+    The attack on a host's bins is linear programming on its released sums; on a guest's labels, the
+    row groups that hosts have seen; on membership in the training rows, the model's losses. Each
+    result is shown beside chance. The command reads this party's own store and contacts no one; the
+    daemon may run. The findings stay in the store and appear on the page of `fedboost job report
+    --config`.
     """
     party = load(PartyConfig, config)
     kept = Transcripts(party.store)

@@ -15,7 +15,9 @@ from fedboost.runtime.store.backups import Backup, move_store, restore_backup, w
 @cli.command("backup")
 @DAEMON
 @OUT
-@click.option("--without-key", is_flag=True, help="Leave out what unseals the secrets of jobs.")
+@click.option(
+    "--without-key", is_flag=True, help="Leave out the key that unseals the secrets of jobs."
+)
 def backup(config: Path, out: Path, without_key: bool) -> None:
     """Write a daemon's store into one file; the daemon may run.
 

@@ -29,7 +29,7 @@ DAYS = click.option(
     type=click.IntRange(1, certificates.CA_DAYS),
     default=Term.days,
     show_default=True,
-    help="How long a certificate is valid.",
+    help="Validity of a certificate in days.",
 )
 
 
@@ -57,14 +57,14 @@ def create(
     users: tuple[str, ...],
     hosts: tuple[str, ...],
 ) -> None:
-    """Make the CA and certificates that are missing; nothing is overwritten.
+    """Make the missing certificates, and the CA if there is none; nothing is overwritten.
 
     \b
       fedboost certs create --coordinator coord --party bank --party telco --user ana
       fedboost certs create --out certs --party shop --days 90
 
-    One folder holds them all: ca.pem, ca.key, ca.crl, and NAME.pem and NAME.key for everybody.
-    Whoever has ca.key can be anybody: keep it off the daemons' machines.
+    All files are in one folder: ca.pem, ca.key, ca.crl, and NAME.pem and NAME.key for each name. A
+    person with ca.key can issue a certificate for any name: keep it off the daemons' machines.
     """
     named = dict(zip(ROLES, (parties, coordinators, users), strict=True))
     leaves = [Leaf(role, name) for role in ROLES for name in named[role]]
@@ -77,19 +77,19 @@ def create(
 @certs_group.command("request")
 @OUT
 @click.option("--role", type=click.Choice(ROLES), required=True,
-              help="Whose it is.")  # fmt: skip
+              help="The role of the certificate's owner.")  # fmt: skip
 @click.option("--host", "hosts", multiple=True, metavar="HOST_OR_IP",
               help="A further host name or address; none is needed.")  # fmt: skip
 @click.argument("name")
 def request(folder: Path, name: str, role: Role, hosts: tuple[str, ...]) -> None:
-    """Write NAME.csr for a CA that is not ours; NAME.key is made where there is none.
+    """Write NAME.csr for another CA; make NAME.key if it is missing.
 
     \b
       fedboost certs request --role party bank
       fedboost certs request --role user --out ana ana
 
-    Whoever runs the CA signs it with the extensions that it asks for. Put the certificate beside
-    the key as NAME.pem; doctor checks it.
+    The CA signs it with the requested extensions. Put the certificate beside the key as NAME.pem;
+    doctor checks it.
     """
     from fedboost.runtime.transport.certificate_requests import request as write_request
 
@@ -119,7 +119,9 @@ def rotate(folder: Path, days: int, names: tuple[str, ...]) -> None:
 
 @certs_group.command("revoke")
 @OUT
-@click.option("--superseded", is_flag=True, help="Only those that rotations have replaced.")
+@click.option(
+    "--superseded", is_flag=True, help="Revoke only certificates that a rotation has replaced."
+)
 @click.argument("name", shell_complete=certificates_here)
 def revoke(folder: Path, name: str, superseded: bool) -> None:
     """Revoke every certificate of NAME; give ca.crl to all daemons, beside their ca.pem.
@@ -139,7 +141,7 @@ def revoke(folder: Path, name: str, superseded: bool) -> None:
 @certs_group.command("show")
 @OUT
 def show(folder: Path) -> None:
-    """List the certificates in use and those that were revoked.
+    """List the certificates in use and the revoked ones.
 
     \b
       fedboost certs show --out certs
@@ -163,35 +165,35 @@ def show(folder: Path) -> None:
 @certs_group.command("renew-ca")
 @OUT
 def renew_ca(folder: Path) -> None:
-    """Make a new CA; until `retire-ca` certificates of both count.
+    """Make a new CA; until `retire-ca`, certificates of both CAs are valid.
 
     \b
       fedboost certs renew-ca
       fedboost certs rotate coord bank telco ana
       fedboost certs retire-ca
 
-    Give ca.pem to all daemons and users before anybody gets a certificate of the new CA, and then
-    ca.crl. Nobody has to stop for it.
+    Give the new ca.pem to all daemons and users before you issue any certificate of the new CA, and
+    then ca.crl. No daemon has to stop.
     """
     ca_rotation.begin(folder, datetime.now(UTC))
-    click.echo(f"{folder / 'ca.pem'}: a new CA signs from now on, the old one still counts")
-    click.echo("copy ca.pem and ca.crl to everybody, then rotate every certificate")
+    click.echo(f"{folder / 'ca.pem'}: the new CA signs from now on; the old one is still valid")
+    click.echo("copy ca.pem and ca.crl to all daemons and users, then rotate every certificate")
 
 
 @certs_group.command("retire-ca")
 @OUT
 def retire_ca(folder: Path) -> None:
-    """End what `renew-ca` has begun: only the new CA counts from here on.
+    """Finish `renew-ca`: only the new CA is valid from here on.
 
     \b
       fedboost certs retire-ca --out certs
 
-    Refused while somebody's certificate in the folder is of the old CA. Give ca.pem to all daemons
-    and users, and ca.retired beside it: ledgers hold signatures under certificates of then.
+    The command refuses while a certificate in the folder is from the old CA. Give ca.pem and
+    ca.retired to all daemons and users: ledgers hold signatures under certificates of the old CA.
     """
     count = ca_rotation.retire(folder)
     click.echo(f"{folder / 'ca.pem'}: {count} old CA(s) retired")
-    click.echo("copy ca.pem and ca.retired to everybody")
+    click.echo("copy ca.pem and ca.retired to all daemons and users")
 
 
 def _left(end: datetime, now: datetime) -> str:

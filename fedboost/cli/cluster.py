@@ -43,8 +43,8 @@ AGAIN = click.option(
     "--resume/--fresh",
     "resume",
     default=None,
-    help="Go on with what an interrupted run of the same job has left, or begin anew; without "
-    "either a terminal asks, and elsewhere the job begins anew.",
+    help="Continue an interrupted run of the same job, or start again. Without either, a "
+    "terminal asks; elsewhere the job starts again.",
 )
 GO_ON = "to go on with it: the same command with --resume"
 
@@ -92,7 +92,7 @@ async def _begun(client: CoordinatorClient, spec: JobSpec, resume: bool | None) 
 
 
 async def _unfinished(client: CoordinatorClient, spec: JobSpec) -> JobStatus | None:
-    """Return the last paused job whose content is that of the file."""
+    """Return the newest paused job with the same content as the file."""
     wanted = json.loads(spec.model_dump_json())
     paused = [job for job in await client.jobs() if job.state == JobState.PAUSED]
     for status in sorted(paused, key=lambda status: status.created, reverse=True):
@@ -133,7 +133,7 @@ DIR = click.option(
 
 
 class OneCommand(TrialProcesses):
-    """Daemons that live as long as a command, in which an earlier one's jobs wait for a person."""
+    """Daemons that live as long as a command; jobs of an interrupted command stay paused."""
 
     auto_resume = False
 
@@ -159,11 +159,11 @@ def run_cluster(
       fedboost cluster run job.yaml --data bank=bank.parquet --data telco=telco.parquet
 
     A job of hybridtree may name several label holders, `parties: {guests: [a, b], hosts: [c]}`:
-    they train one after the other, a model each, in jobs called NAME-a and NAME-b.
+    they train one after the other, one model each, in jobs called NAME-a and NAME-b.
 
-    Ctrl-C pauses the job, and the same command with --resume goes on with it.
+    Ctrl-C pauses the job; the same command with --resume continues it.
 
-    The last line is the command that scores rows with what has been trained, one of each guest.
+    The last lines are the commands that score rows with the trained models, one for each guest.
     """
     sources = read_sources(data)
     spec = complete(read_yaml(file), sources, file=str(file))
@@ -206,7 +206,7 @@ def simulate(file: Path, data: tuple[str, ...], folder: Path | None, as_json: bo
 
 @contextmanager
 def _progress_for_log() -> Iterator[None]:
-    """Silence the parties' log, which says again what progress and result say."""
+    """Silence the parties' log, which repeats the progress and the result."""
     log = logging.getLogger("fedboost.runtime")
     before, wants_log = log.level, logs.is_json() or logging.getLogger().level <= logging.DEBUG
     log.setLevel(before if wants_log else logging.ERROR)
@@ -239,8 +239,8 @@ def _check_alone(spec: JobSpec, **where: str) -> None:
     earlier = protocol.used_model(params) or protocol.used_disclosure(params) or spec.aligned_by
     if earlier is not None:
         raise ConfigError(
-            f"the job uses what the job {earlier} has left, and simulate begins with nothing",
-            todo="give --dir, the folder in which that job ran",
+            f"the job needs data of the job {earlier}, and simulate starts with an empty store",
+            todo="give --dir, the folder of that job",
             **where,
         )
 
@@ -248,10 +248,10 @@ def _check_alone(spec: JobSpec, **where: str) -> None:
 async def _simulated(
     turns: outcome.Turns, sources: Mapping[str, SourceSpec], folder: Path | None, scratch: Path
 ) -> None:
-    """Run the jobs in `folder`, or in `scratch`, whose models and reports are not kept."""
+    """Run the jobs in `folder`, or in `scratch`, where models and reports are not kept."""
 
     async def runs(job: JobSpec) -> tuple[JobJournal, dict[str, Any]]:
-        """Run one job and show how far it is."""
+        """Run one job and show its progress."""
         with Progress(Console(stderr=True), job.name) as progress:
             journal = await cluster.run(job, progress.event)
         result = result_of(journal)
@@ -291,7 +291,7 @@ def run_job(
 ) -> tuple[JobJournal, dict[str, Any]]:
     """Run a job on daemons of our own; return its journal and, if it finished, its result.
 
-    `batch_rows` are those that a prediction scores at once.
+    `batch_rows` is the number of rows that a prediction scores at once.
     """
     with OneCommand(folder, spec, sources, pages=pages) as cluster, _shown(cluster):
         return run(_on(cluster, spec, resume=False, keeps=False, batch_rows=batch_rows))

@@ -1,4 +1,4 @@
-"""`fedboost ledger verify`, `export`, `diff`, `restored`: is it whole, and what do peers say."""
+"""`fedboost ledger verify`, `export`, `diff`, `restored`: checks and comparisons of ledgers."""
 
 from __future__ import annotations
 
@@ -46,12 +46,12 @@ def verify(file: Path, as_json: bool) -> None:
 
 @ledger_group.command("export")
 @CONFIG
-@click.option("--job", required=True, metavar="ID", help="Whose rows.")
+@click.option("--job", required=True, metavar="ID", help="The job of the rows.")
 @click.option("--for", "reader", metavar="PARTY",
               help="Show the rows about this peer alone; the others stay hashes.")  # fmt: skip
 @OUT
 def export(file: Path, job: str, reader: str | None, out: Path) -> None:
-    """Write a job's rows into a signed file, with which a peer can compare its own.
+    """Write a job's rows into a signed file that a peer can compare with its own.
 
     \b
       fedboost ledger export --config party-telco.yaml --job credit-1a2b3c4d --out t.ledger
@@ -67,8 +67,8 @@ def export(file: Path, job: str, reader: str | None, out: Path) -> None:
 
 @ledger_group.command("diff")
 @CONFIG
-@click.option("--with", "other", type=FILE, metavar="FILE", help="What a peer has exported.")
-@click.option("--job", metavar="ID", help="Compare with what peers have signed during this job.")
+@click.option("--with", "other", type=FILE, metavar="FILE", help="A peer's exported file.")
+@click.option("--job", metavar="ID", help="Compare with the heads that peers signed in this job.")
 @JSON
 def diff(file: Path, other: Path | None, job: str | None, as_json: bool) -> int:
     """Compare our rows of a job with a peer's, payload for payload; exit code 1 if they differ.
@@ -78,7 +78,7 @@ def diff(file: Path, other: Path | None, job: str | None, as_json: bool) -> int:
       fedboost ledger diff --config configs/party-bank.yaml --job credit-1a2b3c4d
     """
     if (other is None) == (job is None):
-        raise ConfigError("say what to compare with", todo="give either --with FILE or --job ID")
+        raise ConfigError("nothing to compare with", todo="give either --with FILE or --job ID")
     config = load(PartyConfig, file)
     check = checker(config)
     with opened_ledger(config) as ledger:
@@ -93,24 +93,27 @@ def diff(file: Path, other: Path | None, job: str | None, as_json: bool) -> int:
 
 @ledger_group.command("restored")
 @CONFIG
-@click.option("--seen", is_flag=True, help="You know of it: jobs may run again.")
+@click.option(
+    "--seen", is_flag=True, help="Confirm that you have seen the gap: jobs may run again."
+)
 def restored(file: Path, seen: bool) -> None:
-    """Show rows that this party has signed and its ledger lacks, since its store was restored.
+    """Show rows that this party has signed but its restored ledger lacks.
 
     \b
       fedboost ledger restored --config configs/party-telco.yaml --seen
 
-    Peers keep what we have signed. The account knows nothing of what those rows told: before you
-    say that you have seen it, lower `disclosure_max` and `epsilon_row_max` by what that may be.
+    Peers keep our signatures. The account does not count the disclosure in those rows: before you
+    give --seen, lower `disclosure_max` and `epsilon_row_max` by the amount they may have used.
     """
     config = load(PartyConfig, file)
     with closing(Ledger(config.store / "store.sqlite", read_only=not seen)) as ledger:
         if seen:
             ledger.see_gaps()
         for gap in ledger.gaps():
-            known = f"seen by the owner {gap.seen}" if gap.seen else "no job runs until it is seen"
+            known = f"seen by the owner {gap.seen}" if gap.seen else "no job runs until --seen"
             sentence = (
-                f"{gap.peer} keeps our signature of row {gap.n} (job {gap.job}), not there: {known}"
+                f"{gap.peer} has our signature of row {gap.n} (job {gap.job}), which this "
+                f"ledger lacks: {known}"
             )
             click.echo(printable_text(sentence))
         if not ledger.gaps():
@@ -136,7 +139,7 @@ def _signer(config: PartyConfig) -> Signatures:
     tls = config.tls
     if tls is None:
         raise ConfigError(
-            "insecure_loopback has no certificate that a peer could check a signature by",
+            "insecure_loopback has no certificate, so a peer could not check the signature",
             todo="give the party tls: fedboost certs create",
         )
     identity = load_identity(tls, role="party", name=config.name)

@@ -1,4 +1,4 @@
-"""`fedboost completion`: what a shell completes, ids of jobs and models among it."""
+"""`fedboost completion`: shell completion of commands, options, files and ids."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ SHELLS = ("bash", "zsh", "fish")
 @cli.command("completion")
 @click.argument("shell", type=click.Choice(SHELLS))
 def completion(shell: str) -> None:
-    """Print what makes a shell complete commands, options, files and ids.
+    """Print a script that completes commands, options, files and ids in a shell.
 
     \b
       fedboost completion bash > ~/.local/share/bash-completion/completions/fedboost
       fedboost completion zsh > ~/.zfunc/_fedboost
       fedboost completion fish > ~/.config/fish/completions/fedboost.fish
 
-    For one session: eval "$(fedboost completion bash)". Ids of jobs are those of the coordinator
-    that --coordinator and --tls, variables or client.yaml name, or of the party's store that
-    --config names; ids of models those of the store or local cluster at hand.
+    For one session: eval "$(fedboost completion bash)". Ids of jobs come from the coordinator named
+    by --coordinator and --tls, environment variables or client.yaml, or from the store of the party
+    named by --config; ids of models come from that store or the local cluster.
     """
     kind = get_completion_class(shell)
     assert kind is not None
@@ -41,7 +41,7 @@ def completion(shell: str) -> None:
 
 
 def jobs_there(context: click.Context, _: click.Parameter, typed: str) -> list[str]:
-    """Jobs at the coordinator."""
+    """Return matching jobs of the coordinator."""
     from fedboost.ground.settings import home
     from fedboost.runtime.client.client import CoordinatorClient
     from fedboost.runtime.client.config import client_config
@@ -59,7 +59,7 @@ def jobs_there(context: click.Context, _: click.Parameter, typed: str) -> list[s
 
 
 def jobs_here(context: click.Context, _: click.Parameter, typed: str) -> list[str]:
-    """Jobs in the store of the party whose file is in --config."""
+    """Return matching jobs in the store of the party in --config."""
     from fedboost.ground.disk import on_disk, opened
     from fedboost.ground.settings import load
     from fedboost.runtime.config.daemons import PartyConfig
@@ -77,7 +77,7 @@ def jobs_here(context: click.Context, _: click.Parameter, typed: str) -> list[st
 
 
 def models_here(context: click.Context, _: click.Parameter, typed: str) -> list[str]:
-    """Models in the stores at hand."""
+    """Return matching models in the stores at hand."""
     from fedboost.cli.shelves import open_shelves
 
     given: dict[str, Any] = context.params
@@ -89,7 +89,7 @@ def models_here(context: click.Context, _: click.Parameter, typed: str) -> list[
 
 
 def certificates_here(context: click.Context, _: click.Parameter, typed: str) -> list[str]:
-    """Names of the certificates in the folder of a development CA."""
+    """Return matching names of certificates in the folder of a development CA."""
     from fedboost.runtime.transport import authority
 
     try:

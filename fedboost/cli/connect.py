@@ -1,4 +1,4 @@
-"""What commands share: who we are, where the coordinator is, how a job ends."""
+"""Options and helpers shared by commands: user, coordinator, exit codes."""
 
 from __future__ import annotations
 
@@ -34,9 +34,7 @@ TLS = click.option(
     metavar="DIR",
     help="Folder with ca.pem and our NAME.pem and NAME.key.",
 )
-COORDINATOR = click.option(
-    "--coordinator", metavar="HOST:PORT", help="Where the coordinator listens."
-)
+COORDINATOR = click.option("--coordinator", metavar="HOST:PORT", help="Address of the coordinator.")
 CONFIG_VARIABLE = "FEDBOOST_CONFIG"  # what --config is where it is absent
 
 
@@ -53,14 +51,14 @@ DAEMON = config_option("The daemon's settings file.")
 
 @dataclass(frozen=True)
 class CoordinatorAccess:
-    """A coordinator as the command line names it; what it leaves out is said elsewhere."""
+    """A coordinator from the command line; other sources fill in missing parts."""
 
     address: str | None
     tls: Path | None
 
     @cached_property
     def config(self) -> ClientConfig:
-        """See `settings`."""
+        """Return the client's settings, see `settings`."""
         return settings(self.address, self.tls)
 
     def ask(self, work: Callable[[CoordinatorClient], Awaitable[T]]) -> T:

@@ -36,7 +36,10 @@ if TYPE_CHECKING:
 UNUSED = ("pandas", "coverage")
 
 UNTIL_STDIN = click.option(
-    "--until-stdin-closes", is_flag=True, hidden=True, help="Stop when whoever started us is gone."
+    "--until-stdin-closes",
+    is_flag=True,
+    hidden=True,
+    help="Stop when the process that started us exits.",
 )
 
 
@@ -44,13 +47,13 @@ UNTIL_STDIN = click.option(
 @DAEMON
 @UNTIL_STDIN
 def serve_party(config: Path, until_stdin_closes: bool) -> None:
-    """Run the party's daemon until it is told to stop.
+    """Run the party's daemon until it receives a stop signal.
 
     \b
       fedboost party serve --config configs/party-bank.yaml
       FEDBOOST_LOGS=json fedboost party serve --config configs/party-bank.yaml
 
-    SIGTERM and Ctrl-C stop it: running jobs pause, and go on when it is back.
+    SIGTERM and Ctrl-C stop it: running jobs pause, and continue when it is back.
     """
     from fedboost.runtime.daemons import daemon
     from fedboost.runtime.process import memory
@@ -75,7 +78,7 @@ def serve_party(config: Path, until_stdin_closes: bool) -> None:
 @DAEMON
 @UNTIL_STDIN
 def serve_coordinator(config: Path, until_stdin_closes: bool) -> None:
-    """Run the coordinator's daemon until it is told to stop.
+    """Run the coordinator's daemon until it receives a stop signal.
 
     \b
       fedboost coordinator serve --config configs/coordinator.yaml
@@ -109,14 +112,14 @@ def _serve(work: Coroutine[Any, Any, None]) -> NoReturn:
 
 
 def _write_report(journal: JobJournal, path: str) -> None:
-    """Write a report; what draws it is imported only now."""
+    """Write a report; import the code that draws it only now."""
     from fedboost.cli.outcome import write_report
 
     write_report(journal, path)
 
 
 def _memory_of(spec: JobSpec, party: str, source: SourceSpec) -> Space:
-    """Return a job's peak memory and disk; what estimates them is imported only now."""
+    """Return a job's peak memory and disk; import the code that estimates them only now."""
     from fedboost.runtime.estimate.footprint import footprint
 
     return footprint(spec, party, source)
@@ -141,7 +144,9 @@ class _Absent(MetaPathFinder):
 def _command(kind: type[DaemonConfig], whose: str) -> click.Command:
     @click.command("page")
     @DAEMON
-    @click.option("--new", is_flag=True, help="Draw another token; whoever has signed in is out.")
+    @click.option(
+        "--new", is_flag=True, help="Draw a new token; all signed-in users are signed out."
+    )
     @JSON
     def page(config: Path, new: bool, as_json: bool) -> None:
         ours = load(kind, config)
@@ -174,7 +179,7 @@ coordinator_group.add_command(_command(CoordinatorConfig, "the coordinator's"))
 @DAEMON
 @JSON
 def doctor(config: Path, as_json: bool) -> int:
-    """Check certificates, disk, tables, clocks, versions, every link both ways; name what fails.
+    """Check certificates, disk, tables, clocks, versions and every link both ways; list failures.
 
     \b
       fedboost doctor --config configs/party-bank.yaml
@@ -200,7 +205,7 @@ def doctor(config: Path, as_json: bool) -> int:
 
 
 def daemon_config(path: Path) -> tuple[DaemonConfig, Role]:
-    """Return the settings of a party's or a coordinator's daemon, and which of the two it is."""
+    """Return the settings of a daemon, and whether it is a party or a coordinator."""
     raw = read_yaml(path)
     if isinstance(raw, dict) and "parties" in raw:
         return load(CoordinatorConfig, path), "coordinator"

@@ -24,7 +24,7 @@ from fedboost.ground.errors import DataError
 from fedboost.ground.settings import parse
 
 COLUMN_HEADS = ("column", "type", "role", "missing", "distinct", "min", "max")
-COLUMNS_SHOWN_MAX = 200  # more rows than this nobody reads in a terminal
+COLUMNS_SHOWN_MAX = 200  # a longer table is not readable in a terminal
 PARTY_HEADS = ("party", "file", "rows", "columns", "label")
 json_option = click.option("--json", "as_json", is_flag=True, help="One JSON object as last line.")
 
@@ -33,7 +33,7 @@ json_option = click.option("--json", "as_json", is_flag=True, help="One JSON obj
 @click.argument("files", metavar="FILE…", nargs=-1, required=True)
 @json_option
 def check(files: tuple[str, ...], as_json: bool) -> None:
-    """Describe each FILE, a table or the declaration of one, and what a job would refuse about it.
+    """Describe each FILE, a table or its declaration, and list problems that a job would refuse.
 
     \b
       fedboost data check bank.parquet telco.csv credit.yaml
@@ -53,9 +53,9 @@ def check(files: tuple[str, ...], as_json: bool) -> None:
         raise DataError(
             f"problems found: {n_problems}",
             file=", ".join(bad),
-            todo="mend the tables, or leave the named columns out of the job with 'ignore'"
+            todo="correct the tables, or leave the named columns out of the job with 'ignore'"
             if all(survey.columns for survey in surveys)
-            else "check the paths, and how the files were written",
+            else "check the paths and the format of the files",
         )
 
 
@@ -73,7 +73,7 @@ def check(files: tuple[str, ...], as_json: bool) -> None:
 @click.option("--out", required=True, metavar="DIR", help="Folder for PARTY.parquet.")
 @click.option("--label", help="The pooled file's label column.")
 @click.option("--id", help="Its id column; absent: 'id', or row numbers if there is none.")
-@click.option("--seed", type=int, help="What is drawn depends on nothing else.")
+@click.option("--seed", type=int, help="Seed of all random choices.")
 @click.option("--skew", type=float, help="Horizontal, hybrid: deal each class by Dirichlet(skew).")
 @click.option("--overlap", type=float, help="Hybrid: share of rows that two hosts hold.")
 @click.option("--drop-columns", type=float, help="Hybrid: share of its columns each host lacks.")
@@ -112,7 +112,7 @@ def split(pooled: str, parties: tuple[str, ...], out: str, as_json: bool, **give
 
 
 def _party(text: str) -> dict[str, Any]:
-    """``bank=age,income`` as the plan's settings; no ``=`` means no columns were named."""
+    """Read ``bank=age,income`` as the plan's settings; without ``=`` no columns are named."""
     name, sign, columns = text.partition("=")
     named = [column.strip() for column in columns.split(",") if column.strip()]
     return {"name": name.strip(), "columns": named if sign else None}

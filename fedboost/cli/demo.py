@@ -135,7 +135,7 @@ def _job() -> JobSpec:
 def _xgboost(
     values: NDArray[np.float32], y: NDArray[np.int64], shared: NDArray[np.int64]
 ) -> dict[str, float]:
-    """AUC of XGBoost on the pooled table, with the same rows held out."""
+    """Return the AUC of XGBoost on the pooled table, with the same rows held out."""
     import xgboost
     from sklearn.metrics import roc_auc_score
 

@@ -1,4 +1,4 @@
-"""`fedboost estimate`: what a job takes, before anything runs; `fedboost warm`: compiles for it."""
+"""`fedboost estimate`: cost of a job before it runs; `fedboost warm`: compiles kernels."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ Numbers = dict[str, int]
 @cli.command("estimate")
 @click.argument("file", type=FILE)
 @click.option("--data", multiple=True, metavar="PARTY=FILE",
-              help="Tables that are at hand: all parties' or none.")  # fmt: skip
+              help="Tables of all parties, or of none.")  # fmt: skip
 @click.option("--rows", metavar="N|PARTY=N,…", help="Rows of every table, or of each.")
 @click.option("--columns", metavar="PARTY=N,…", help="Columns of each, without id and label.")
 @click.option("--link", metavar="SPEED,DELAY",
@@ -79,7 +79,7 @@ def _setting(file: Path, given: Mapping[str, Any]) -> Setting:
     if given["data"]:
         if given["rows"] or given["columns"]:
             raise ConfigError(
-                "--data says rows and columns itself", todo="leave --rows and --columns out"
+                "--data already gives rows and columns", todo="leave --rows and --columns out"
             )
         sources = read_sources(given["data"])
         spec = complete(raw, sources, **where).one_each()[0]
@@ -91,7 +91,7 @@ def _setting(file: Path, given: Mapping[str, Any]) -> Setting:
 
 
 def _unfilled(raw: object, where: dict[str, str]) -> JobSpec:
-    """The job, with a data set for each party where the file leaves that to the command."""
+    """Return the job, with a data set for each party that the file does not name one for."""
     if isinstance(raw, dict) and isinstance(raw.get("parties"), dict):
         parties = raw["parties"]
         names = [
@@ -108,7 +108,7 @@ def _unfilled(raw: object, where: dict[str, str]) -> JobSpec:
 
 
 def _numbers(text: str | None, everybody: tuple[str, ...], option: str) -> Numbers:
-    """``N`` for everybody, or ``PARTY=N,…``; a ConfigError for anything else."""
+    """Read ``N`` for all parties, or ``PARTY=N,…``; raise ConfigError for other text."""
     if text is None:
         return {}
     by_party: Numbers = {}
@@ -127,7 +127,7 @@ def _place(link: str | None, cores: int | None) -> Placement:
     speed, _, delay = link.partition(",")
     fast, late = SPEED.fullmatch(speed.strip()), DELAY.fullmatch(delay.strip() or "0ms")
     if fast is None or late is None:
-        raise ConfigError(f"--link {link} is no speed and delay", todo="--link 100MB/s,20ms")
+        raise ConfigError(f"--link {link} is not a speed and a delay", todo="--link 100MB/s,20ms")
     each = float(fast[1]) * SCALE[fast[2]] / (8.0 if fast[3] == "bit" else 1.0)
     seconds = float(late[1]) * (1e-3 if late[2] == "ms" else 1.0)
     return Placement(cores_here, apart=True, bytes_per_s=each, latency_s=seconds)
@@ -184,26 +184,26 @@ def _print(forecast: Estimate, place: Placement, warnings: list[str]) -> None:
 @cli.command("warm")
 @JSON
 def warm(as_json: bool) -> None:
-    """Compile what jobs compute with, once for this machine, so that no job has to.
+    """Compile the numeric kernels once for this machine, so that no job has to.
 
     \b
       fedboost warm
       NUMBA_CACHE_DIR=/srv/fedboost/kernels fedboost warm
 
-    It runs a small job of each kind and keeps the machine code with the installation, where every
-    user of it reads it, or else in the user's own cache. Needed again after an update or on another
-    kind of processor; what is there already is not compiled again.
+    It runs a small job of each kind and keeps the machine code with the installation, shared by all
+    its users, or else in the user's own cache. Run it again after an update or on another kind of
+    processor; existing code is not compiled again.
     """
     from fedboost.ground import kernel_files
     from fedboost.runtime.cluster import warming
 
-    logging.disable(logging.WARNING)  # what parties of made-up tables warn of
+    logging.disable(logging.WARNING)  # warnings about made-up tables
     folder = kernel_files.writable()
     if folder is None:
         tried = ", ".join(str(place) for place in kernel_files.folders())
         raise ConfigError(
-            "no folder may hold compiled kernels, or others could write it",
-            todo=f"name a folder of your own: {kernel_files.VARIABLE}=DIR fedboost warm",
+            "no folder for compiled kernels is writable by us alone",
+            todo=f"name your own folder: {kernel_files.VARIABLE}=DIR fedboost warm",
             tried=tried,
         )
     console = Console(stderr=True)

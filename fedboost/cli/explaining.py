@@ -1,4 +1,4 @@
-"""`fedboost model explain` and `picture`: what columns add to margins; drawn trees."""
+"""`fedboost model explain` and `picture`: contributions of columns to margins; drawn trees."""
 
 from __future__ import annotations
 
@@ -51,20 +51,20 @@ LISTED = 10  # columns that the terminal shows
 @model_group.command("explain")
 @click.argument("model", metavar="ID", shell_complete=models_here)
 @click.option("--data", multiple=True, required=True, metavar="PARTY=…",
-              help="A file, or with --config a declared data set; of a merged model "
-              "once for each party.")  # fmt: skip
+              help="A file, or with --config a declared data set; for a merged model once for "
+                   "each party.")  # fmt: skip
 @RELEASED
 @click.option("--picture", type=FILE, metavar="F.svg",
               help="Draw the mean |contribution| of each column there.")  # fmt: skip
 @click.option("--top", type=click.IntRange(min=1), default=TOP, show_default=True,
-              help="How many columns the picture shows.")  # fmt: skip
+              help="Number of columns in the picture.")  # fmt: skip
 @OUT
 @stores
 @JSON
 def explain(
     model: str, data: tuple[str, ...], out: Path, as_json: bool, shelves: Shelves, **given: Any
 ) -> None:
-    """Say what each column adds to each row's margin (TreeSHAP, computed by XGBoost).
+    """Compute each column's contribution to each row's margin (TreeSHAP, by XGBoost).
 
     \b
       fedboost model explain ID --data bank=new.parquet --out S.parquet --picture S.svg
@@ -72,13 +72,12 @@ def explain(
           --data bank=credit --data telco=t.parquet --out S.parquet
 
     The table has the rows' ids, a column of contributions for each column of the model, and bias:
-    together they are the row's margin, before the objective makes it a probability. Of several
-    classes every column stands once for each, NAME_0, NAME_1, ….
+    together they add up to the row's margin, before the objective makes it a probability. With
+    several classes each column appears once for each class, NAME_0, NAME_1, ….
 
-    A model that every party holds whole explains the rows of one --data. A vertical one needs
-    every host's release of its splits (--with), and the tables of all parties whose columns it
-    splits on: rows are those that all of them have, by their ids. Needs the extra
-    fedboost[explain].
+    A model that every party holds whole explains the rows of one --data. A vertical one needs every
+    host's release of its splits (--with), and the tables of all parties in its splits; it explains
+    the rows with ids in all these tables. Needs the extra fedboost[explain].
     """
     check_folder(out)
     if given["picture"] is not None:
@@ -111,7 +110,8 @@ def _wanted(shelves: Shelves, merged: Whole, data: dict[str, str]) -> dict[str, 
     if kinds.of(merged.facts).is_whole:
         if len(data) > 1:
             raise ConfigError(
-                f"--data names {len(data)} parties: a whole model explains the rows of one",
+                f"--data names {len(data)} parties, but a whole model explains the rows of one "
+                "party",
                 todo="give one --data, and run the command for each party's rows",
             )
         (party,) = data
@@ -167,13 +167,13 @@ def _shown(effects: list[Effect]) -> Table:
 @model_group.command("picture")
 @click.argument("model", metavar="ID", shell_complete=models_here)
 @click.option("--tree", type=click.IntRange(min=0), default=0, show_default=True, metavar="N",
-              help="Which tree, counted from 0.")  # fmt: skip
+              help="Number of the tree, from 0.")  # fmt: skip
 @click.option("--format", "kind", type=click.Choice(["svg", "dot"]),
               help="SVG or Graphviz DOT.  [default: by the name of --out, else svg]")  # fmt: skip
 @click.option("--depth", type=click.IntRange(min=1), default=trees.DEPTH, show_default=True,
-              help="Layers of splits; what lies below is told in one node.")  # fmt: skip
+              help="Layers of splits; one node summarises each deeper part.")  # fmt: skip
 @click.option("--whole", "is_whole", is_flag=True,
-              help="What every owner's splits ask, where all of them are here.")  # fmt: skip
+              help="Show the splits of all owners, if all of them are here.")  # fmt: skip
 @RELEASED
 @PARTY
 @click.option("--out", type=FILE, help="The file to write.  [default: ID-treeN.svg]")
@@ -189,9 +189,10 @@ def picture(
       fedboost model picture ID --tree 3 --format dot | dot -Tpng > tree.png
       fedboost model picture ID --config bank.yaml --with telco.json --out tree.svg
 
-    The guest of a vertical model knows every node and what its own splits ask: a split of another
-    party is drawn as that party's, without its column. A host knows its own splits alone. With
-    the releases of all hosts (--with), or --whole in a local cluster, everything is drawn.
+    The guest of a vertical model knows every node and the conditions of its own splits: a split of
+    another party is drawn with that party's name, without its column. A host knows only its own
+    splits. With the releases of all hosts (--with), or --whole in a local cluster, everything is
+    drawn.
     """
     out, kind = given["out"], given["kind"]
     kind = kind or ("dot" if out is not None and out.suffix in (".dot", ".gv") else "svg")
@@ -210,10 +211,12 @@ def picture(
 
 
 def _known(shelves: Shelves, model: str, tree: int, given: dict[str, Any]) -> Picture:
-    """Return the tree as one party knows it, or all of it."""
+    """Return the tree as one party knows it, or the whole tree."""
     if given["released"] or given["is_whole"]:
         if given["party"]:
-            raise click.UsageError("--party shows what one party knows: leave --with, --whole out")
+            raise click.UsageError(
+                "--party shows the tree as one party knows it: leave --with and --whole out"
+            )
         return branches.of_whole(whole_model(shelves, model, given["released"]), tree)
     shard = shelves.shard(model, given["party"])
     return kinds.of(shard.facts).picture(shard, tree)

@@ -47,19 +47,19 @@ def export(model: str, kind: str, out: Path, as_json: bool, shelves: Shelves, **
       fedboost model export ID --config telco.yaml --format json --out own.json
 
     A vertical model is whole only with the splits of all its owners: each host that consents runs
-    `fedboost model release ID --to GUEST` and hands the file to the guest, who names it in --with.
-    Without every owner's file the export is refused. A model that every party holds whole needs
-    nobody's consent, and in a local cluster every store is here.
+    `fedboost model release ID --to GUEST` and gives the file to the guest, which names it in
+    --with. Without every owner's file the export is refused. A model that every party holds whole
+    needs no consent, and in a local cluster every store is here.
     """
     model = shelves.named(model)
     if kind == "json":
         if given["released"]:
-            raise click.UsageError("--with belongs to --format xgboost-json")
+            raise click.UsageError("--with requires --format xgboost-json")
         shard = shelves.shard(model, given["party"])
         text = kinds.of(shard.facts).exported(shard)
     else:
         if given["party"]:
-            raise click.UsageError("--party belongs to --format json")
+            raise click.UsageError("--party requires --format json")
         text = xgboost_json(whole_model(shelves, model, given["released"]))
     write_file(out, text.encode(), PUBLIC_MODE)
     summary = {"model": model, "format": kind, "out": str(out)}
@@ -103,11 +103,11 @@ def release(model: str, config: Path, receiver: str, yes: bool, out: Path, as_js
 
 
 def _told(drafted: Release) -> str:
-    """Say what the file would reveal, for the owner who decides."""
+    """Describe the content of the file, for the owner's decision."""
     counts = Counter(split.column for split in drafted.shard.splits)
     listed = [f"{printable(name)} ({count})" for name, count in counts.most_common()]
     splits = plural(len(drafted.shard.splits), "split")
-    head = f"{drafted.party} would tell {drafted.receiver} {splits} of {drafted.model}"
+    head = f"{drafted.party} would give {drafted.receiver} {splits} of {drafted.model}"
     return "\n".join([f"{head}, by column:" if listed else f"{head}.", *(f"  {x}" for x in listed)])
 
 
@@ -119,13 +119,13 @@ def _told(drafted: Release) -> str:
               help="The shard becomes the folder ID in it.")  # fmt: skip
 @JSON
 def fetch(model: str, config: Path, tls: Path | None, out: Path, as_json: bool) -> None:
-    """Take the party's own shard of a model along, from its running daemon.
+    """Copy the party's own shard of a model from its running daemon.
 
     \b
       fedboost model fetch ID --config party-bank.yaml --tls certs/ana --out models
 
-    A model is its id, the job's name for its newest model, or latest. For users whom the party's
-    policy names as approvers; the ledger says who took what. From Python:
+    A model is its id, the job's name for its newest model, or latest. Only users that the party's
+    policy names as approvers may do this; the ledger records each copy. From Python:
     `fedboost.sdk.load_model("models/ID")`.
     """
     client = own_daemon(load(PartyConfig, config), tls)

@@ -1,6 +1,6 @@
-"""The command line's tree: every group, and of each command its name, module and first sentence.
+"""The command line's tree: every group, and the name, module and first sentence of each command.
 
-Nothing is imported to print a help; a command's module comes when the command is used.
+Printing a help imports no command; a command's module is imported when it is used.
 """
 
 from __future__ import annotations
@@ -20,12 +20,14 @@ from click.shell_completion import CompletionItem
 from fedboost import __version__
 from fedboost.runtime.process import logs
 
-Table = Mapping[str, tuple[str, str]]  # by command: its module in `fedboost.cli`, what it does
+Table = Mapping[str, tuple[str, str]]  # by command: module in `fedboost.cli`, first sentence
 
 
 @contextmanager
 def _no_garbage() -> Iterator[None]:
-    """Modules stay: nothing is looked for among them, which takes a tenth of their import."""
+    """Pause garbage collection during an import; collecting takes a tenth of its time and frees
+    nothing.
+    """
     was_on = gc.isenabled()
     gc.disable()
     try:
@@ -37,7 +39,7 @@ def _no_garbage() -> Iterator[None]:
 
 
 class LazyGroup(click.Group):
-    """A group whose commands are imported when somebody uses them.
+    """A group that imports a command when it is used.
 
     A module adds its commands to the group when it is imported; the table says which module.
     """
@@ -47,11 +49,11 @@ class LazyGroup(click.Group):
         self.table = table
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Every command's name."""
+        """Return every command's name."""
         return sorted({*self.table, *self.commands})
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """The command, or None for an unknown name."""
+        """Return the command, or None for an unknown name."""
         if cmd_name not in self.commands and cmd_name in self.table:
             with _no_garbage():
                 importlib.import_module(f"fedboost.cli.{self.table[cmd_name][0]}")
@@ -60,7 +62,7 @@ class LazyGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find the command; a UsageError for an unknown name has those that may be meant."""
+        """Return the command; for an unknown name raise a UsageError that suggests similar ones."""
         name = args[0]
         if name.startswith("-") or ctx.resilient_parsing or self.get_command(ctx, name):
             return super().resolve_command(ctx, args)
@@ -79,7 +81,7 @@ class LazyGroup(click.Group):
         return near or top + other
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Writes each command's first sentence, as the table has it."""
+        """Write each command's first sentence from the table."""
         names = self.list_commands(ctx)
         room = formatter.width - 6 - max(map(len, names))
         commands = [click.Command(name, help=self._sentence(name)) for name in names]
@@ -88,7 +90,7 @@ class LazyGroup(click.Group):
             formatter.write_dl(rows)
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        """Commands that begin with what is typed."""
+        """Return the commands that begin with the typed text."""
         names = [name for name in self.list_commands(ctx) if name.startswith(incomplete)]
         completions = [CompletionItem(name, help=self._sentence(name)) for name in names]
         return [*completions, *click.Command.shell_complete(self, ctx, incomplete)]
@@ -104,8 +106,8 @@ class LazyGroup(click.Group):
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     table={
         "backup": ("backup", "Write a daemon's store into one file; the daemon may run."),
-        "completion": ("complete", "Print what makes a shell complete commands, options, files and "
-                       "ids."),
+        "completion": ("complete", "Print a script that completes commands, options, files and "
+                                   "ids in a shell."),
         "demo": ("demo", "Train on scikit-learn's breast cancer table, split over three daemons, "
                  "beside XGBoost."),
         "doctor": ("daemons", "Check certificates, disk, tables, clocks, versions, every link "
@@ -116,15 +118,15 @@ class LazyGroup(click.Group):
                     "name, every file checked."),
         "schema": ("schema", "Print the JSON Schema of a settings or job file, for editors."),
         "simulate": ("cluster", "Run the job in FILE with all parties in this process."),
-        "warm": ("estimate", "Compile what jobs compute with, once for this machine, so that no "
-                 "job has to."),
+        "warm": ("estimate", "Compile the numeric kernels once for this machine, so that no "
+                             "job has to."),
     },
 )  # fmt: skip
 @click.version_option(__version__, prog_name="fedboost")
 @click.option("-v", "--verbose", is_flag=True, help="Log every step.")
 @click.option("--log-format", type=click.Choice(get_args(logs.LogFormat)), envvar="FEDBOOST_LOGS",
-              show_envvar=True, help="How log lines on stderr look; a daemon's settings file says "
-              "it as `logs:`.  [default: text]")  # fmt: skip
+              show_envvar=True, help="Format of log lines on stderr; a daemon's settings file "
+                                     "sets it as `logs:`.  [default: text]")  # fmt: skip
 def cli(verbose: bool, log_format: logs.LogFormat | None) -> None:
     """Gradient boosting across organisations that may not pool their tables.
 
@@ -134,15 +136,15 @@ def cli(verbose: bool, log_format: logs.LogFormat | None) -> None:
       fedboost job submit job.yaml --watch --coordinator 127.0.0.1:7100 --tls certs
 
     Errors are three lines on stderr: what, where, and what to do. Exit codes: 0 done, 1 the job
-    failed, 2 the command line, a file or the job is wrong, 3 somebody is not there, 4 refused by a
-    policy, 130 interrupted.
+    failed, 2 the command line, a file or the job is wrong, 3 a party or the coordinator is
+    unreachable, 4 refused by a policy, 130 interrupted.
     """
-    if not logging.getLogger().handlers:  # whoever calls us from a program logs as it likes
+    if not logging.getLogger().handlers:  # a calling program sets up its own logging
         logs.set_up(log_format or "text", logging.DEBUG if verbose else logging.INFO)
 
 
 class AuditGroup(LazyGroup):
-    """The audits; without the name of one, it is the attack, as before there were others."""
+    """The audits; without a subcommand, the attack."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Put `attack` in front of a job's id, and of options that are no group's."""
@@ -157,13 +159,13 @@ _JOB_ID = re.compile("-[0-9a-f]{8}$")
 
 
 @cli.group("audit", cls=AuditGroup, table={
-    "attack": ("audit", "Show what the other parties of JOB could have learnt from this one."),
-    "forget": ("replaying", "Destroy what this party kept of JOB for a replay: its secret, and "
-               "what it received."),
-    "replay": ("replaying", "Show that this party, the guest of JOB, sent what honest training "
-               "sends, and nothing else."),
-    "verify": ("replaying", "Check the signed FILE of a guest's replay, and hold it to what this "
-               "party got and sent."),
+    "attack": ("audit", "Show what the other parties of JOB could have learnt from this party."),
+    "forget": ("replaying", "Destroy this party's replay data of JOB: its secret, and the "
+                            "received messages."),
+    "replay": ("replaying", "Show that this party, the guest of JOB, sent exactly the payloads "
+                            "of honest training."),
+    "verify": ("replaying", "Check the signed FILE of a guest's replay against this party's "
+                            "ledger."),
 })  # fmt: skip
 def audit_group() -> None:
     """Attack a job's own record, or replay the guest of one; the daemon may run.
@@ -173,16 +175,16 @@ def audit_group() -> None:
 
 
 @cli.group("certs", cls=LazyGroup, table={
-    "create": ("certs", "Make the CA and certificates that are missing; nothing is overwritten."),
-    "renew-ca": ("certs", "Make a new CA; until `retire-ca` certificates of both count."),
-    "request": ("certs", "Write NAME.csr for a CA that is not ours; NAME.key is made where there "
-                "is none."),
-    "retire-ca": ("certs", "End what `renew-ca` has begun: only the new CA counts from here on."),
+    "create": ("certs", "Make the missing certificates, and the CA if there is none; nothing "
+                        "is overwritten."),
+    "renew-ca": ("certs", "Make a new CA; until `retire-ca`, certificates of both CAs are valid."),
+    "request": ("certs", "Write NAME.csr for another CA; make NAME.key if it is missing."),
+    "retire-ca": ("certs", "Finish `renew-ca`: only the new CA is valid from here on."),
     "revoke": ("certs", "Revoke every certificate of NAME; give ca.crl to all daemons, beside "
                "their ca.pem."),
     "rotate": ("certs", "Give NAME a new key and certificate; running daemons take them up by "
                "themselves."),
-    "show": ("certs", "List the certificates in use and those that were revoked."),
+    "show": ("certs", "List the certificates in use and the revoked ones."),
 })  # fmt: skip
 def certs_group() -> None:
     """Make, replace, revoke and show certificates of a development CA."""
@@ -193,21 +195,21 @@ def certs_group() -> None:
             "everything."),
 })  # fmt: skip
 def cluster_group() -> None:
-    """A whole local cluster of real daemons."""
+    """Run a whole local cluster of real daemons."""
 
 
 @cli.group("coordinator", cls=LazyGroup, table={
     "page": ("daemons", "Print the link that signs you in to the coordinator's page, token "
              "included."),
-    "serve": ("daemons", "Run the coordinator's daemon until it is told to stop."),
+    "serve": ("daemons", "Run the coordinator's daemon until it receives a stop signal."),
 })  # fmt: skip
 def coordinator_group() -> None:
     """Serve a coordinator."""
 
 
 @cli.group("data", cls=LazyGroup, table={
-    "check": ("data", "Describe each FILE, a table or the declaration of one, and what a job "
-              "would refuse about it."),
+    "check": ("data", "Describe each FILE, a table or its declaration, and list problems that "
+                      "a job would refuse."),
     "split": ("data", "Deal the table POOLED out to parties: one DIR/PARTY.parquet each, with `id` "
               "everywhere."),
 })  # fmt: skip
@@ -217,34 +219,33 @@ def data_group() -> None:
 
 @cli.group("job", cls=LazyGroup, table={
     "cancel": ("job", "End a job for good, on every party."),
-    "delete": ("job", "Have the coordinator forget jobs that are over, with their journals."),
-    "list": ("job", "Every job of the coordinator."),
+    "delete": ("job", "Delete ended jobs and their journals at the coordinator."),
+    "list": ("job", "List every job of the coordinator."),
     "report": ("submit", "Write the job's report: one HTML file without anything outside it."),
     "resume": ("submit", "Carry a paused or failed job on from the last round that all parties "
                "have kept."),
-    "status": ("job", "Show a job's state, and who is waited for, at what, since when."),
-    "submit": ("submit", "Hand in the job in FILE; prints its id, or with --watch its result."),
-    "sweep": ("sweep", "Try settings and folds of the job in FILE, whose section `sweep` says "
-              "which."),
+    "status": ("job", "Show a job's state, and the parties and steps that it waits for, with "
+                      "times."),
+    "submit": ("submit", "Submit the job in FILE; prints its id, or with --watch its result."),
+    "sweep": ("sweep", "Try the settings and folds in the section `sweep` of the job in FILE."),
     "watch": ("submit", "Show a job's progress until it is done."),
 })  # fmt: skip
 def job_group() -> None:
     """Submit, watch, cancel, resume and delete jobs at a coordinator.
 
-    Where it is and who we are say --coordinator and --tls, or FEDBOOST_COORDINATOR and
-    FEDBOOST_TLS, or ~/.config/fedboost/client.yaml.
+    The address and the user come from --coordinator and --tls, from FEDBOOST_COORDINATOR and
+    FEDBOOST_TLS, or from ~/.config/fedboost/client.yaml.
     """
 
 
 @cli.group("ledger", cls=LazyGroup, table={
     "diff": ("compare", "Compare our rows of a job with a peer's, payload for payload; exit code 1 "
              "if they differ."),
-    "export": ("compare", "Write a job's rows into a signed file, with which a peer can compare "
-               "its own."),
-    "restored": ("compare", "Show rows that this party has signed and its ledger lacks, since its "
-                 "store was restored."),
-    "show": ("ledger", "List every payload that left or came: to whom, how much, how protected, "
-             "what it tells."),
+    "export": ("compare", "Write a job's rows into a signed file that a peer can compare with "
+                          "its own."),
+    "restored": ("compare", "Show rows that this party has signed but its restored ledger lacks."),
+    "show": ("ledger", "List every payload that this party sent or received, with size, "
+                       "protection and content."),
     "verify": ("compare", "Check every row's hash, the chain and the signed heads; the first that "
                "is broken is named."),
 })  # fmt: skip
@@ -258,33 +259,35 @@ def ledger_group() -> None:
     "explain": ("explaining", "Say what each column adds to each row's margin (TreeSHAP, computed "
                 "by XGBoost)."),
     "export": ("exporting", "Write a model to a file."),
-    "fetch": ("exporting", "Take the party's own shard of a model along, from its running daemon."),
-    "list": ("model", "Every model of which a shard lies here."),
+    "fetch": ("exporting", "Copy the party's own shard of a model from its running daemon."),
+    "list": ("model", "List every model with a shard here."),
     "picture": ("explaining", "Draw one tree of a model, as one party knows it."),
-    "predict": ("model", "Score rows with a model: the guest's table decides which, the hosts add "
-                "what they know."),
+    "predict": ("model", "Score rows with a model: the guest's table selects the rows, the "
+                         "hosts contribute their columns."),
     "release": ("exporting", "Consent to a merged model: write this party's splits, signed, for "
                 "the model's guest."),
-    "rules": ("model", "The split rules that most trees of a model share."),
-    "show": ("model", "Facts, importance and the first trees of a model, as one party knows it."),
+    "rules": ("model", "Show the split rules that most trees of a model share."),
+    "show": ("model", "Show facts, importance and the first trees of a model, as one party "
+                      "knows it."),
 })  # fmt: skip
 def model_group() -> None:
     """List, show, use, export and delete models."""
 
 
 @cli.group("party", cls=LazyGroup, table={
-    "account": ("owner", "Show what jobs have released of each data set, by job and guest; the "
-                "daemon may run."),
-    "approve": ("owner", "Let a job run that waits for a person's approval; shows what it wants, "
-                "and asks."),
+    "account": ("owner", "Show the releases of each data set, by job and guest; the daemon may "
+                         "run."),
+    "approve": ("owner", "Approve a job that waits for a person's approval; shows its request, "
+                         "and asks."),
     "deny": ("owner", "Refuse a job, for good."),
-    "forget": ("owner", "Delete what this party keeps of a job that is over."),
-    "jobs": ("owner", "Every job that this party has seen, and which of them wait for approval."),
+    "forget": ("owner", "Delete this party's data of a job that has ended."),
+    "jobs": ("owner", "List every job that this party has seen, with those that wait for "
+                      "approval."),
     "move": ("backup", "Write a stopped daemon's store for another machine, and close the store "
              "here."),
     "page": ("daemons", "Print the link that signs you in to the party's page, token included."),
-    "reload": ("owner", "Have the daemon take up what has changed in its settings file."),
-    "serve": ("daemons", "Run the party's daemon until it is told to stop."),
+    "reload": ("owner", "Make the daemon reload its settings file."),
+    "serve": ("daemons", "Run the party's daemon until it receives a stop signal."),
 })  # fmt: skip
 def party_group() -> None:
     """Serve a party; look at, approve, deny and forget the jobs that want its data."""

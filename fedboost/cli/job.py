@@ -18,7 +18,7 @@ from fedboost.runtime.client.client import CoordinatorClient
 @JSON
 @connection
 def list_jobs(as_json: bool, coordinator: CoordinatorAccess) -> None:
-    """Every job of the coordinator.
+    """List every job of the coordinator.
 
     \b
       fedboost job list --coordinator 127.0.0.1:7100 --tls certs
@@ -43,7 +43,7 @@ def list_jobs(as_json: bool, coordinator: CoordinatorAccess) -> None:
 @JSON
 @connection
 def status(job: str, as_json: bool, coordinator: CoordinatorAccess) -> None:
-    """Show a job's state, and who is waited for, at what, since when.
+    """Show a job's state, and the parties and steps that it waits for, with times.
 
     \b
       fedboost job status credit-1a2b3c4d
@@ -87,16 +87,17 @@ def cancel(job: str, coordinator: CoordinatorAccess) -> None:
 @JSON
 @connection
 def delete(jobs: tuple[str, ...], yes: bool, as_json: bool, coordinator: CoordinatorAccess) -> int:
-    """Have the coordinator forget jobs that are over, with their journals.
+    """Delete ended jobs and their journals at the coordinator.
 
     \b
       fedboost job delete credit-1a2b3c4d
       fedboost job delete credit-1a2b3c4d credit-5e6f7a8b --yes
 
-    Only finished, failed and cancelled jobs, by users who may cancel. Parties keep what they have
-    of a job, models and ledgers among it, until their owners forget it: fedboost party forget.
+    Only finished, failed and cancelled jobs can be deleted, by users who may cancel. Parties keep
+    their own data of a job, models and ledgers included, until their owners delete it: fedboost
+    party forget.
     """
-    _ = coordinator.config  # what is wrong with it is said before anything is asked
+    _ = coordinator.config  # report errors in the settings before asking
     if not yes and not click.confirm(f"delete {', '.join(jobs)}?", err=True):
         click.echo("nothing was deleted", err=True)
         return 1

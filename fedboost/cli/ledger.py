@@ -1,4 +1,4 @@
-"""``fedboost ledger``: what left this party and what came, and whether the record is whole."""
+"""``fedboost ledger``: the payloads that left and reached this party."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ CONFIG = config_option("The party's settings file.", "file")
 @click.option("--long", "in_full", is_flag=True, help="A sentence for each row.")
 @JSON
 def show(file: Path, job: str | None, in_full: bool, as_json: bool) -> None:
-    """List every payload that left or came: to whom, how much, how protected, what it tells.
+    """List every payload that this party sent or received, with size, protection and content.
 
     \b
       fedboost ledger show --config configs/party-telco.yaml --job credit-1a2b3c4d --long
@@ -42,7 +42,7 @@ def show(file: Path, job: str | None, in_full: bool, as_json: bool) -> None:
         click.echo(json.dumps({"rows": listed, "head": asdict(head)}))
         return
     if not rows:
-        click.echo("nothing has left or come" + (f" in job {job}" if job else ""))
+        click.echo("nothing was sent or received" + (f" in job {job}" if job else ""))
         return
     if in_full:
         for row in rows:
@@ -77,8 +77,8 @@ def _table(rows: list[Row]) -> Table:
 
 
 def _legend(rows: list[Row]) -> Table:
-    """Explain each kind of message once: what it reveals and how it is protected."""
-    table = Table("message", "what it tells", "protection")
+    """Explain each kind of message once: its content and its protection."""
+    table = Table("message", "content", "protection")
     for cells in dict.fromkeys((_message(row), row.reveals, row.protection) for row in rows):
         table.add_row(*(Text(printable_text(cell)) for cell in cells))
     return table
@@ -89,7 +89,7 @@ def _moment(row: Row) -> str:
 
 
 def _message(row: Row) -> str:
-    """The last word of a message's full name."""
+    """Return the last word of a message's full name."""
     return row.kind.rpartition(".")[2]
 
 
@@ -98,5 +98,5 @@ def _kilobytes(count: int) -> str:
 
 
 def printable_text(text: str) -> str:
-    """Without control characters, which could write over the terminal."""
+    """Replace control characters, which could overwrite the terminal."""
     return printable(text, instead="?")

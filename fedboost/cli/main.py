@@ -1,4 +1,4 @@
-"""`fedboost`: runs the command line, and says how it failed."""
+"""`fedboost`: runs the command line, and prints its error."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ INTERRUPTED = 130
 
 
 def main() -> None:
-    """Runs the command line; every failure becomes three lines and an exit code."""
-    os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # what it says of links we say ourselves
-    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")  # nobody else reads settings
+    """Run the command line; turn every failure into three lines and an exit code."""
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # we report link errors ourselves
+    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")  # no plugin may read settings
     try:
         code = cli(standalone_mode=False)
     except FedboostError as error:
@@ -38,7 +38,7 @@ def main() -> None:
 
 
 def refuse(error: FedboostError) -> int:
-    """Prints an error for people, and for programs that asked for JSON; gives the exit code."""
+    """Print an error for people, and with `--json` for programs; return the exit code."""
     if logs.is_json():
         log.error("%s", "; ".join(error.lines()))
     else:

@@ -1,4 +1,4 @@
-"""`fedboost model`: list, show, use, export and delete the models that lie in the stores here."""
+"""`fedboost model`: list, show, use, export and delete the models in local stores."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ COLUMNS = (
 @stores
 @JSON
 def list_models(shelves: Shelves, as_json: bool) -> None:
-    """Every model of which a shard lies here.
+    """List every model with a shard here.
 
     \b
       fedboost model list --config configs/party-bank.yaml
@@ -68,7 +68,7 @@ def list_models(shelves: Shelves, as_json: bool) -> None:
 @model_group.command("show")
 @click.argument("model", metavar="ID", shell_complete=models_here)
 @click.option("--trees", type=click.IntRange(min=0), default=TREES_SHOWN, show_default=True,
-              help="How many trees, or rounds of networks, to print.")  # fmt: skip
+              help="Number of trees, or of rounds of networks, to print.")  # fmt: skip
 @click.option("--tree", type=click.IntRange(min=0), metavar="N",
               help="Print this tree alone, counted from 0.")  # fmt: skip
 @PARTY
@@ -77,7 +77,7 @@ def list_models(shelves: Shelves, as_json: bool) -> None:
 def show(
     model: str, trees: int, tree: int | None, party: str | None, as_json: bool, shelves: Shelves
 ) -> None:
-    """Facts, importance and the first trees of a model, as one party knows it.
+    """Show facts, importance and the first trees of a model, as one party knows it.
 
     \b
       fedboost model show credit-1a2b3c4d --config configs/party-bank.yaml --trees 1
@@ -116,22 +116,23 @@ def show(
 @model_group.command("rules")
 @click.argument("model", metavar="ID", shell_complete=models_here)
 @click.option("--columns", metavar="A,B,…",
-              help="Only rules that ask for one of these columns.")  # fmt: skip
+              help="Only rules with one of these columns.")  # fmt: skip
 @click.option("--top", type=click.IntRange(min=1), default=RULES_SHOWN, show_default=True,
-              help="How many rules to print.")  # fmt: skip
+              help="Number of rules to print.")  # fmt: skip
 @stores
 @JSON
 def rules(model: str, columns: str | None, top: int, shelves: Shelves, as_json: bool) -> None:
-    """The split rules that most trees of a model share.
+    """Show the split rules that most trees of a model share.
 
     \b
       fedboost model rules credit-1a2b3c4d --columns age,income --top 5
 
-    A rule is all that the path to a leaf asks: rows that satisfy it get one value from the tree.
-    Two rules are the same where they ask the same of the same columns, in whatever order.
+    A rule is the set of conditions on the path to a leaf: rows that satisfy it get one value from
+    the tree. Two rules are equal if they have the same conditions on the same columns, in any
+    order.
 
-    Of a vertical model the guest knows the rules of its own columns alone; how many leaves have
-    others is said below the table. A model that every party holds whole shows all rules.
+    Of a vertical model the guest knows only the rules of its own columns; a line below the table
+    counts the leaves with other rules. A model that every party holds whole shows all rules.
     """
     model = shelves.named(model)
     kind = kinds.of(shelves.facts(model))
@@ -167,16 +168,17 @@ def predict(
     shelves: Shelves,
     coordinator: CoordinatorAccess,
 ) -> int:
-    """Score rows with a model: the guest's table decides which, the hosts add what they know.
+    """Score rows with a model: the guest's table selects the rows, the hosts contribute their
+    columns.
 
     \b
       fedboost model predict latest --data bank=new.parquet --data telco=b.parquet --out P.parquet
 
     A model is its id, the job's name for its newest model, or latest.
 
-    With --cluster DIR, --data are files and the daemons of that local cluster are started for it.
+    With --cluster DIR, --data are files, and the command starts the daemons of that local cluster.
     With --config of the guest, --data are data sets that the parties have declared, and
-    --coordinator leads daemons that run already.
+    --coordinator leads running daemons.
 
     A model that every party holds whole scores the rows of one --data, a party whose store is
     here; nobody else takes part, and no daemon is needed.
@@ -184,7 +186,10 @@ def predict(
     model = shelves.named(model)
     if kinds.of(shelves.facts(model)).is_whole:
         if coordinator.address or coordinator.tls:
-            raise click.UsageError("a whole model predicts here: leave --coordinator and --tls out")
+            raise click.UsageError(
+                "a whole model predicts here, without a coordinator: leave "
+                "--coordinator and --tls out"
+            )
         return alone(shelves, model, pairs("--data", data), out, as_json=as_json)
     wish = PredictionRequest.of(shelves.guest_shard(model), pairs("--data", data), out)
     return scored_by_job(wish, shelves, coordinator).conclude(as_json=as_json)
@@ -196,12 +201,12 @@ def predict(
 @stores
 @JSON
 def delete(model: str, yes: bool, shelves: Shelves, as_json: bool) -> int:
-    """Delete a model's shards here, and what its job disclosed; other parties keep theirs.
+    """Delete a model's shards here, and its job's disclosure; other parties keep theirs.
 
     \b
       fedboost model delete credit-1a2b3c4d --config configs/party-bank.yaml
 
-    The daemon may run; a model that a job needs which is not over is refused.
+    The daemon may run. The command refuses to delete a model that an unfinished job needs.
     """
     model = shelves.named(model)
     holders = list(shelves.holders(model))

@@ -1,4 +1,4 @@
-"""How a job goes and ends, on a terminal, as JSON and as a report."""
+"""Progress and result of a job, on a terminal, as JSON and as a report."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ async def follow(client: Jobs, job: str, *, after: int = 0, batch_rows: int = 0)
 
 
 def conclude(journal: JobJournal, result: dict[str, Any], *, as_json: bool) -> int:
-    """Print how a job ended, for people or as JSON; return the exit code."""
+    """Print a job's result, for people or as JSON; return the exit code."""
     code, ending = ended(journal, result, as_json=as_json)
     if as_json:
         click.echo(json.dumps(ending))
@@ -65,7 +65,7 @@ def conclude(journal: JobJournal, result: dict[str, Any], *, as_json: bool) -> i
 def ended(
     journal: JobJournal, result: dict[str, Any], *, as_json: bool
 ) -> tuple[int, dict[str, Any]]:
-    """Print how a job ended, for people; return the exit code and the job's JSON object.
+    """Print a job's result, for people; return the exit code and the job's JSON object.
 
     With `as_json` stdout stays empty.
     """
@@ -78,7 +78,7 @@ def ended(
         error.todo = f"fedboost job resume {status.id}"
     click.echo(f"job {status.id} is {status.state}", err=True)
     shown = error.lines()
-    if status.state == JobState.PAUSED:  # why stands among the lines of its progress
+    if status.state == JobState.PAUSED:  # the reason is among the lines of its progress
         shown = [f"to do: {error.todo}"]
     for line in shown:
         click.echo(line, err=True)
@@ -96,7 +96,7 @@ class ReportAdditions:
 
 
 def report_additions(party: PartyConfig, job: str) -> ReportAdditions:
-    """Return a party's ledger of a job, and what its audit has found, if one has run."""
+    """Return a party's ledger of a job, and the findings of its audit if one has run."""
     from fedboost.runtime.ledger.ledger import Ledger
     from fedboost.runtime.store.transcripts import Transcripts
 
@@ -134,7 +134,7 @@ class Turns:
             except FedboostError as error:
                 if not self.outcomes:
                     raise
-                self._not_run(spec, error)  # what the guests before have is not lost by it
+                self._not_run(spec, error)  # an error keeps the results of earlier guests
             if self.code:
                 break
         if waiting and self.code:

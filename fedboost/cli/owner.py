@@ -51,7 +51,7 @@ def _ask(config: Path, tls: Path | None, method: str, request: Any) -> Any:
 @owner_options
 @JSON
 def jobs(config: Path, tls: Path | None, as_json: bool) -> None:
-    """Every job that this party has seen, and which of them wait for approval.
+    """List every job that this party has seen, with those that wait for approval.
 
     \b
       fedboost party jobs --config configs/party-bank.yaml --tls certs
@@ -60,7 +60,7 @@ def jobs(config: Path, tls: Path | None, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps({"jobs": [_owned(job) for job in listed.jobs]}))
         return
-    table = Table(Column("job", no_wrap=True), "state", "what it wants")
+    table = Table(Column("job", no_wrap=True), "state", "request")
     for job in listed.jobs:
         reason = f": {job.reason.what}" if job.reason.what else ""
         wants = "\n".join(_wants(job))
@@ -73,7 +73,7 @@ def jobs(config: Path, tls: Path | None, as_json: bool) -> None:
 @YES
 @owner_options
 def approve(job: str, yes: bool, config: Path, tls: Path | None) -> int:
-    """Let a job run that waits for a person's approval; shows what it wants, and asks.
+    """Approve a job that waits for a person's approval; shows its request, and asks.
 
     \b
       fedboost party approve credit-1a2b3c4d --config configs/party-bank.yaml --tls certs
@@ -92,7 +92,7 @@ def approve(job: str, yes: bool, config: Path, tls: Path | None) -> int:
 
 @party_group.command("deny")
 @click.argument("job", shell_complete=jobs_here)
-@click.option("--reason", default="", help="Why; everybody in the job reads it.")
+@click.option("--reason", default="", help="The reason, shown to all parties of the job.")
 @owner_options
 def deny(job: str, reason: str, config: Path, tls: Path | None) -> None:
     """Refuse a job, for good.
@@ -108,14 +108,14 @@ def deny(job: str, reason: str, config: Path, tls: Path | None) -> None:
 @owner_options
 @JSON
 def reload(config: Path, tls: Path | None, as_json: bool) -> None:
-    """Have the daemon take up what has changed in its settings file.
+    """Make the daemon reload its settings file.
 
     \b
       fedboost party reload --config configs/party-bank.yaml --tls certs
 
-    That is policy, peers, data sets and retention, as at SIGHUP; another change needs a restart,
-    and then nothing is taken up. Jobs that run go on, judged by the new policy from their next
-    stage on.
+    A reload changes policy, peers, data sets and retention, like SIGHUP; any other change needs a
+    restart, and then nothing is reloaded. Running jobs continue and are judged by the new policy
+    from their next stage on.
     """
     reloaded: Reloaded = _ask(config, tls, "Reload", ReloadRequest())
     changed = list(reloaded.changed)
@@ -132,17 +132,17 @@ def reload(config: Path, tls: Path | None, as_json: bool) -> None:
 def forget(
     job: str, keep_model: bool, yes: bool, config: Path, tls: Path | None, as_json: bool
 ) -> int:
-    """Delete what this party keeps of a job that is over.
+    """Delete this party's data of a job that has ended.
 
     \b
       fedboost party forget credit-1a2b3c4d --config configs/party-bank.yaml --tls certs
       fedboost party forget credit-1a2b3c4d --keep-model --yes --config configs/party-bank.yaml
 
-    That is its model, predictions, report, checkpoints, transcript and what it disclosed. The rows
-    of the ledger and of `fedboost party account` stay. Other parties keep what they have. The job
+    That is its model, predictions, report, checkpoints, transcript and record of disclosures. The
+    rows of the ledger and of `fedboost party account` stay. Other parties keep their data. The job
     can never be resumed with this party.
     """
-    what = "what is kept of it, but its model" if keep_model else "all that is kept of it"
+    what = "all its data except its model" if keep_model else "all its data"
     if not yes and not click.confirm(f"delete {job}, {what}?", err=True):
         click.echo("nothing was deleted", err=True)
         return 1
@@ -173,14 +173,14 @@ def _owned(job: OwnedJob) -> dict[str, Any]:
 @DAEMON
 @JSON
 def account(config: Path, as_json: bool) -> None:
-    """Show what jobs have released of each data set, by job and guest; the daemon may run.
+    """Show the releases of each data set, by job and guest; the daemon may run.
 
     \b
       fedboost party account --config configs/party-telco.yaml
 
-    Released sums count per bin of the most told column and row, of all guests that may compare
-    notes; ε per row adds up over all jobs. Totals are values of sums under masks, by training rows.
-    A job that goes on counts with what it is expected to tell.
+    Released sums count per row, for the column with most released bins, together for all guests
+    that may cooperate; ε per row adds up over all jobs. Totals are values of sums under masks, per
+    training row. An unfinished job counts with its expected releases.
     """
     ours = load(PartyConfig, config)
     with closing(Account(ours.store / "store.sqlite", read_only=True)) as stored:
@@ -190,7 +190,7 @@ def account(config: Path, as_json: bool) -> None:
         click.echo(json.dumps({"jobs": [_job(entry) for entry in entries], "spent": spent}))
         return
     if not entries:
-        click.echo("no job has told anything of any data set")
+        click.echo("no job has released anything of any data set")
         return
     Console().print(_table(entries))
     for column in spent:
@@ -198,7 +198,7 @@ def account(config: Path, as_json: bool) -> None:
 
 
 def _spent(entries: list[AccountEntry], policy: Policy) -> list[dict[str, Any]]:
-    """Return what guests have received of each data set's sums, and everybody of noisy values."""
+    """Return the sums of each data set sent to guests, and the noisy values sent to anyone."""
     rows: list[dict[str, Any]] = []
     for total in totals(entries, policy.disclosure_apart):
         if total.guest:
@@ -227,7 +227,7 @@ def _in_words(spent: dict[str, Any]) -> str:
 
 
 def _job(entry: AccountEntry) -> dict[str, Any]:
-    """An entry, with what counts for it."""
+    """Return an entry in the form of `--json`, with its counted amounts."""
     charged = {kind: _finite(dict(amounts)) for kind, amounts in entry.charged.items()}
     counts = {"counted": entry.counted, "sums": entry.sums, "placed": entry.placed}
     counts["noise"] = entry.noise
@@ -235,12 +235,12 @@ def _job(entry: AccountEntry) -> dict[str, Any]:
 
 
 def _finite(values: dict[str, Any]) -> dict[str, Any]:
-    """JSON knows no infinity: null stands for no noise, and for no limit."""
+    """Replace infinity, which JSON lacks, by null: no noise, or no limit."""
     return {key: None if value == math.inf else value for key, value in values.items()}
 
 
 def _table(entries: list[AccountEntry]) -> Table:
-    """A row for each job; of what no job has told there is no column."""
+    """Return a table with a row for each job, without empty columns."""
     columns = {
         "sums": [f"{entry.counted:.3g}" if entry.sums else "" for entry in entries],
         "expected": [f"{entry.planned:.3g}" if entry.sums else "" for entry in entries],

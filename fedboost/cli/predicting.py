@@ -1,6 +1,6 @@
-"""How `fedboost model predict` scores rows: by a job on a local cluster or on running daemons.
+"""Scoring of rows for `fedboost model predict`: by a job on a local cluster or running daemons.
 
-A model that every party holds whole needs no job: `alone` scores one party's rows right here.
+A model that every party holds whole needs no job: `alone` scores one party's rows here.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class PredictionRequest:
 
     @classmethod
     def of(cls, guest: Artefact, data: dict[str, str], out: Path) -> PredictionRequest:
-        """A ConfigError unless `data` names every party of the model and nobody else."""
+        """Check that `data` names exactly the parties of the model; raise ConfigError otherwise."""
         parties = [guest.facts["guest"], *guest.facts["hosts"]]
         part = "which has a part in the model", "which has no part in the model"
         data = in_order(data, parties, part)
@@ -62,11 +62,11 @@ class PredictionRequest:
 
     @property
     def model(self) -> str:
-        """The model's id, which is that of the job that trained it."""
+        """Return the model's id, equal to the id of its training job."""
         return self.facts["job"]
 
     def job(self, datasets: dict[str, str]) -> JobSpec:
-        """The job; every party's id columns are those of the training."""
+        """Return the prediction job; every party keeps the id columns of the training."""
         ids = self.facts.get("ids", {})
         data = {
             party: {"dataset": name, "id": ids.get(party, ["id"])}
@@ -83,7 +83,7 @@ class PredictionRequest:
         return parse(JobSpec, raw)
 
     def batch_rows(self, job: JobSpec) -> int:
-        """Return how many rows such a job scores at once."""
+        """Return the number of rows that such a job scores at once."""
         params: Any = parse(protocols.named(job.protocol).params, job.params, section="params")
         return batch_rows(params.batch_rows, self.facts)
 
@@ -98,7 +98,7 @@ class Scored:
     table_rows: int  # of the guest's table
 
     def conclude(self, *, as_json: bool) -> int:
-        """Says what was predicted, or why not; gives the exit code."""
+        """Print the result or the error; return the exit code."""
         if not self.result:
             return conclude(self.journal, self.result, as_json=as_json)
         if as_json:
@@ -116,7 +116,7 @@ class Scored:
 
     @property
     def rows(self) -> int:
-        """Return how many rows a finished job has predicted."""
+        """Return the number of rows that a finished job has predicted."""
         return self.result["rows"]["predicted"]
 
     @property
@@ -128,7 +128,7 @@ class Scored:
 def scored_by_job(
     wish: PredictionRequest, shelves: Shelves, coordinator: CoordinatorAccess
 ) -> Scored:
-    """Have a job predict: on running daemons where a party's settings are given, else here."""
+    """Run a prediction job: on running daemons if a party's settings are given, otherwise here."""
     if shelves.config is not None:
         return over_daemons(wish, shelves.config, coordinator)
     assert shelves.cluster is not None
@@ -136,7 +136,7 @@ def scored_by_job(
 
 
 def in_cluster(wish: PredictionRequest, folder: Path) -> Scored:
-    """Starts the cluster in `folder` again for the model's parties; `data` are files."""
+    """Start the cluster in `folder` again for the model's parties; `data` are files."""
     sources = read_sources(tuple(f"{party}={path}" for party, path in wish.data.items()))
     spec = wish.job(dict.fromkeys(sources, DATASET))
     journal, result = run_job(spec, sources, folder, batch_rows=wish.batch_rows(spec))
@@ -146,7 +146,7 @@ def in_cluster(wish: PredictionRequest, folder: Path) -> Scored:
 def over_daemons(
     wish: PredictionRequest, config: PartyConfig, coordinator: CoordinatorAccess
 ) -> Scored:
-    """Has running daemons predict; `data` are data sets that the parties have declared.
+    """Predict on running daemons; `data` are data sets that the parties have declared.
 
     `config` is the guest's, whose store must be on this machine.
     """
@@ -168,16 +168,16 @@ def over_daemons(
 
 
 def alone(shelves: Shelves, model: str, data: dict[str, str], out: Path, *, as_json: bool) -> int:
-    """Scores a party's rows with a model that it holds whole; gives the exit code.
+    """Score a party's rows with a model that it holds whole; return the exit code.
 
-    `data` names one party and its file, or a data set that its settings file declares. A
-    ConfigError where it names several, or one whose shard is not here; a DataError for a table
-    that lacks a column of the model, or has it otherwise.
+    `data` names one party with a file or a data set of its settings file. Raise ConfigError if it
+    names several parties, or one without a shard here; raise DataError for a table that lacks a
+    column of the model, or has it with another type.
     """
     check_folder(out)
     if len(data) > 1:
         raise ConfigError(
-            f"--data names {len(data)} parties: a whole model scores the rows of one at a time",
+            f"--data names {len(data)} parties, but a whole model scores the rows of one at a time",
             todo="give one --data, and run the command for each party's rows",
             model=model,
         )
@@ -195,7 +195,7 @@ def alone(shelves: Shelves, model: str, data: dict[str, str], out: Path, *, as_j
 
 
 class Pace:
-    """Rows a second, said every LINE_EVERY_S seconds and at the end."""
+    """Printer of rows per second, every LINE_EVERY_S seconds and at the end."""
 
     def __init__(self) -> None:
         self._began = self._said_at = time.monotonic()
@@ -208,7 +208,7 @@ class Pace:
             _say_pace(done, now - self._began, of)
 
     def end(self, rows: int) -> None:
-        """Say how long all took."""
+        """Print the total time."""
         _say_pace(rows, time.monotonic() - self._began)
 
 
@@ -221,14 +221,14 @@ def _say_pace(rows: int, seconds: float, of: int = 0) -> None:
 
 
 def source_of(shelves: Shelves, party: str, name: str) -> SourceSpec:
-    """The data set of that name that the party's settings file declares, else the file."""
+    """Return the data set of that name in the party's settings file, otherwise the file."""
     config = shelves.config
     declared = config.datasets if config is not None and config.name == party else {}
     if name in declared:
         return declared[name]
     if declared and not Path(name).is_file():
         raise ConfigError(
-            f"{name!r} is no file, and no data set that {party} has declared",
+            f"{name!r} is neither a file nor a data set that {party} has declared",
             todo=f"its data sets are: {', '.join(declared)}",
             party=party,
         )
@@ -236,19 +236,19 @@ def source_of(shelves: Shelves, party: str, name: str) -> SourceSpec:
 
 
 def check_folder(out: Path) -> None:
-    """Refuses, by a ConfigError, a file whose folder does not exist."""
+    """Raise ConfigError if the folder of a file does not exist."""
     if not out.absolute().parent.is_dir():
         raise ConfigError(
             "the folder of --out does not exist",
             file=str(out),
-            todo="make the folder, or name another",
+            todo="create the folder, or name another",
         )
 
 
 def _collected(
     wish: PredictionRequest, journal: JobJournal, result: dict[str, Any], store: Path
 ) -> Scored:
-    """Copies the predictions from the guest's store to where they shall go."""
+    """Copy the predictions from the guest's store to the output file."""
     if not result:
         return Scored(wish, journal, result, 0)
     copy_file(store / "predictions" / f"{result['job']}.parquet", wish.out, PUBLIC_MODE)

@@ -1,4 +1,4 @@
-"""`fedboost audit replay`, `verify` and `forget`: a guest that shows that it was honest."""
+"""`fedboost audit replay`, `verify` and `forget`: proof that a guest was honest."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ from fedboost.runtime.config.daemons import PartyConfig
 @audit_group.command("replay")
 @click.argument("job", shell_complete=jobs_here)
 @DAEMON
-@click.option("--out", type=FILE, help="Writes the result, signed, for the auditor and the hosts.")
+@click.option("--out", type=FILE, help="Write the signed result, for the auditor and the hosts.")
 @JSON
 def replay(job: str, config: Path, out: Path | None, as_json: bool) -> int:
-    """Show that this party, the guest of JOB, sent what honest training sends, and nothing else.
+    """Show that this party, the guest of JOB, sent exactly the payloads of honest training.
 
     \b
       fedboost audit replay credit-1a2b3c4d --config configs/party-bank.yaml --out replay.json
 
-    It does the guest's steps again, from the table, the job's sealed secret and what came from the
-    hosts, and holds each payload to the ledger. For jobs with `replayable: true`, while they rest.
-    Hosts check the file with `fedboost audit verify`. Exit code 1 where a payload is another one,
-    tree and node of which are named, and where hosts have not signed all that passed.
+    It repeats the guest's steps from the table, the job's sealed secret and the messages from the
+    hosts, and compares each payload with the ledger. It works for jobs with `replayable: true` that
+    are not running. Hosts check the file with `fedboost audit verify`. The exit code is 1 if a
+    payload differs, with its tree and node, or if hosts have not signed all messages.
     """
     from fedboost.runtime.party.owner import replay_results, replays
     from fedboost.runtime.process.workers import ProcessWorkers
@@ -67,14 +67,14 @@ def replay(job: str, config: Path, out: Path | None, as_json: bool) -> int:
 @DAEMON
 @JSON
 def verify(file: Path, config: Path, as_json: bool) -> int:
-    """Check the signed FILE of a guest's replay, and hold it to what this party got and sent.
+    """Check the signed FILE of a guest's replay against this party's ledger.
 
     \b
       fedboost audit verify replay.json --config configs/party-telco.yaml
 
-    What this party's ledger says came from the guest must be what the replay has confirmed, and
-    what it sent to the guest what the replay was given. Exit code 1 if anything differs or is
-    missing, or the replay found a difference itself.
+    Messages from the guest in this party's ledger must be those that the replay confirmed; messages
+    to the guest must be those that the replay used. The exit code is 1 if any differs or is
+    missing, or if the replay itself found a difference.
     """
     from fedboost.runtime.party.owner import replay_results
 
@@ -99,17 +99,17 @@ def verify(file: Path, config: Path, as_json: bool) -> int:
 @DAEMON
 @YES
 def forget(job: str, config: Path, yes: bool) -> int:
-    """Destroy what this party kept of JOB for a replay: its secret, and what it received.
+    """Destroy this party's replay data of JOB: its secret, and the received messages.
 
     \b
       fedboost audit forget credit-1a2b3c4d --config configs/party-bank.yaml
 
-    Job, model and ledger stay. Afterwards nobody can show that the guest was honest.
+    Job, model and ledger stay. Afterwards the guest's honesty cannot be shown.
     """
     from fedboost.runtime.party.owner import replays
 
     party = load(PartyConfig, config)
-    if not yes and not click.confirm(f"destroy what a replay of {job} takes?", err=True):
+    if not yes and not click.confirm(f"destroy the replay data of {job}?", err=True):
         click.echo("nothing was destroyed", err=True)
         return 1
     replays.forget(party, job)

@@ -1,4 +1,4 @@
-"""`fedboost schema`: the JSON Schema of a file that people write."""
+"""`fedboost schema`: the JSON Schema of a settings or job file."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def schema(file: str) -> None:
       fedboost schema job > job.schema.json
 
     With `# yaml-language-server: $schema=party.schema.json` in a file's first line, editors
-    complete its keys and mark what is wrong.
+    complete its keys and mark errors.
     """
     from fedboost.runtime.client.schemas import json_schema
 

@@ -1,4 +1,4 @@
-"""Where `fedboost model` finds shards: in one party's store, or in all of a local cluster."""
+"""Stores in which `fedboost model` finds shards: one party's, or all of a local cluster."""
 
 from __future__ import annotations
 
@@ -31,16 +31,16 @@ class Shelves:
     """The stores at hand, by party."""
 
     stores: dict[str, Path]
-    config: PartyConfig | None = None  # of the one party whose store it is
-    cluster: Path | None = None  # the folder whose stores they are
+    config: PartyConfig | None = None  # settings of the one party with a store here
+    cluster: Path | None = None  # folder of the local cluster
 
     def models(self) -> list[str]:
-        """Every model of which a shard is here."""
+        """Return every model with a shard here."""
         held = (shards.names(store / "models") for store in self.stores.values())
         return sorted({name for names in held for name in names})
 
     def named(self, text: str) -> str:
-        """See `shards.meant`, of the models here."""
+        """Return the model meant by a text, see `shards.meant`."""
         return text if text in self.models() else shards.meant(text, self._known())
 
     def has(self, text: str) -> bool:
@@ -52,7 +52,9 @@ class Shelves:
         return {model: (str(held["name"]), str(held["created"])) for model, held in facts.items()}
 
     def holders(self, model: str) -> dict[str, dict[str, Any]]:
-        """The facts of a model's shards here, by party, the guest first; a ConfigError if none."""
+        """Return the facts of a model's shards here, by party, the guest first; ConfigError if
+        none.
+        """
         shards_here = {}
         for party, store in self.stores.items():
             folder = shards.folder_of(store / "models", model)
@@ -65,28 +67,30 @@ class Shelves:
         )
 
     def facts(self, model: str) -> dict[str, Any]:
-        """The facts of a model as its guest has them, or whichever shard is here."""
+        """Return the guest's facts of a model, or another party's if the guest's are not here."""
         return next(iter(self.holders(model).values()))
 
     def shard(self, model: str, party: str | None = None) -> Artefact:
-        """The party's shard of a model; without a party the guest's, or whichever is here."""
+        """Return the party's shard of a model; without a party the guest's, or another one here."""
         holders = self.holders(model)
         chosen = party or next(iter(holders))
         if chosen not in holders:
             raise ConfigError(
-                f"no shard of the model lies at {chosen} here",
+                f"there is no shard of the model of {chosen} here",
                 todo=f"name one of: {', '.join(holders)}",
                 model=model,
             )
         return shards.load(self.folder(model, chosen))
 
     def guest_shard(self, model: str) -> Artefact:
-        """The guest's shard; a ConfigError names the guest where only hosts' shards are here."""
+        """Return the guest's shard; if only hosts' shards are here, raise ConfigError with the
+        guest's name.
+        """
         shard = self.shard(model)
         if shard.facts["role"] != GUEST:
             guest = shard.facts["guest"]
             raise ConfigError(
-                f"the trees of the model lie at its guest {guest}",
+                f"the trees of the model are stored at its guest {guest}",
                 todo=f"run the command there, with --config of {guest}",
                 model=model,
             )
@@ -97,8 +101,8 @@ class Shelves:
         return shards.folder_of(self.stores[party] / "models", model)
 
     def delete(self, model: str, party: str) -> None:
-        """Remove a party's shard of a model, what its training has disclosed to the party, and
-        what the party has kept of it for an audit; a ConfigError where a job needs it.
+        """Remove a party's shard of a model, the disclosures to the party in its training, and its
+        record for audits; raise ConfigError if a job needs it.
         """
         refuse_used(self.stores[party], model)
         delete_model(self.stores[party], model)
@@ -119,7 +123,7 @@ CONFIG = click.option(
 
 
 def stores(command: Command) -> Command:
-    """Add `--config` and `--cluster`; the command gets the `shelves` whose models they mean."""
+    """Add `--config` and `--cluster` to a command, and pass it the `shelves` that they name."""
 
     @wraps(command)
     def opened(*, config: Path | None, cluster: Path | None, **given: Any) -> Any:
@@ -128,7 +132,7 @@ def stores(command: Command) -> Command:
     return CONFIG(CLUSTER(opened))
 
 
-PARTY = click.option("--party", metavar="NAME", help="Whose shard; absent: the guest's.")
+PARTY = click.option("--party", metavar="NAME", help="Owner of the shard; by default the guest.")
 RELEASED = click.option(
     "--with",
     "released",
@@ -140,7 +144,7 @@ RELEASED = click.option(
 
 
 def open_shelves(config: Path | None, cluster: Path | None) -> Shelves:
-    """The stores that the options name; a ConfigError where they name two things or nothing."""
+    """Return the stores that the options name; raise ConfigError for two options or no store."""
     if config is not None and cluster is not None:
         raise ConfigError("--config and --cluster exclude each other", todo="give one of them")
     if config is None and cluster is None and CONFIG_VARIABLE in os.environ:
@@ -160,7 +164,7 @@ def open_shelves(config: Path | None, cluster: Path | None) -> Shelves:
 
 
 def pairs(option: str, texts: tuple[str, ...]) -> dict[str, str]:
-    """The ``PARTY=SOMETHING`` texts of an option; a ConfigError for a bad or doubled one."""
+    """Read the ``PARTY=VALUE`` texts of an option; raise ConfigError for a bad or doubled one."""
     stores: dict[str, str] = {}
     for text in texts:
         party, equals, value = text.partition("=")
@@ -193,10 +197,10 @@ def in_order(
 
 
 def host_shards(shelves: Shelves, guest: Artefact, released: Sequence[Path]) -> dict[str, Artefact]:
-    """The shards of a model's hosts: those `released` to the guest, else from stores here.
+    """Return the shards of a model's hosts: released to the guest, otherwise from stores here.
 
-    Each release is checked, and stands in the guest's ledger when this returns; errors as
-    `releases.read` raises them, and a ConfigError where a host has released twice.
+    Each release is checked, and is in the guest's ledger on return. Raise the errors of
+    `releases.read`, and ConfigError if a host has released twice.
     """
     model = guest.facts["job"]
     here = shelves.holders(model)
@@ -206,14 +210,14 @@ def host_shards(shelves: Shelves, guest: Artefact, released: Sequence[Path]) -> 
     config = shelves.config
     if config is None:
         raise ConfigError(
-            "--with belongs to --config of the model's guest: a local cluster has every store here",
+            "--with needs --config of the model's guest: a local cluster has every store here",
             todo="leave --with out",
         )
     files = [releases.read(config, _file(path), model, file=str(path)) for path in released]
     named = [file.release.party for file in files]
     twice = sorted({party for party in named if named.count(party) > 1})
     if twice:
-        raise ConfigError(f"--with names {twice[0]} twice", todo="give the release that counts")
+        raise ConfigError(f"--with names {twice[0]} twice", todo="give only the valid release")
     with closing(Ledger(config.store / "store.sqlite")) as ledger:
         for file in files:
             releases.note(ledger, file)
@@ -228,21 +232,21 @@ def _file(path: Path) -> bytes:
         raise ConfigError(
             f"cannot read the file: {error.strerror}",
             file=str(path),
-            todo="check the path and who may read it",
+            todo="check the path and the file's permissions",
         ) from None
 
 
 def whole_model(shelves: Shelves, model: str, released: Sequence[Path]) -> Whole:
-    """Assemble a model from shards here and from what hosts have released.
+    """Assemble a model from shards here and from the hosts' releases.
 
-    A ConfigError where parts are missing, naming whose, and for models that are no trees of one
-    part each.
+    Raise ConfigError with the owner's name if a part is missing, and for models that are not trees
+    with one part for each party.
     """
     facts = shelves.facts(model)
     kind = kinds.of(facts)
     if kind.is_whole and released:
         raise ConfigError(
-            "every party holds the whole model: nobody has released a part of it",
+            "every party holds the whole model, so there are no releases",
             todo="leave --with out",
             model=model,
         )

@@ -1,4 +1,4 @@
-"""`fedboost job submit`, `watch`, `resume` and `report`: a job's way to its result."""
+"""`fedboost job submit`, `watch`, `resume` and `report`: a job from its file to its result."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ from fedboost.runtime.jobs.submitted import check, hand_in
 @JSON
 @connection
 def submit(file: Path, watch: bool, as_json: bool, coordinator: CoordinatorAccess) -> int:
-    """Hand in the job in FILE; prints its id, or with --watch its result.
+    """Submit the job in FILE; prints its id, or with --watch its result.
 
     \b
       fedboost job submit job.yaml --watch
       fedboost job submit job.yaml --coordinator 127.0.0.1:7100 --tls certs --json
 
-    Of several guests, `parties: {guests: [a, b], hosts: [c]}`, each trains a model of its own, in
-    jobs called NAME-a and NAME-b: with --watch one after the other, until one does not finish.
+    With several guests, `parties: {guests: [a, b], hosts: [c]}`, each trains its own model, in jobs
+    called NAME-a and NAME-b: with --watch one after the other, until one does not finish.
     """
     spec = parse(JobSpec, read_yaml(file), file=str(file))
     check(spec, file=str(file))
@@ -72,7 +72,7 @@ async def _handed_in(spec: JobSpec, client: CoordinatorClient) -> dict[str, JobS
 
 
 def _print_handed_in(spec: JobSpec, jobs: dict[str, JobStatus], *, as_json: bool) -> None:
-    """Prints their ids: that of one job alone, those of several beside their guests."""
+    """Print the id of one job alone, or the ids of several with their guests."""
     if spec.parties.guests is None:
         (job,) = jobs.values()
         click.echo(json.dumps({"job": job.id}) if as_json else job.id)
@@ -95,7 +95,7 @@ def watch(job: str, as_json: bool, coordinator: CoordinatorAccess) -> int:
       fedboost job watch credit-1a2b3c4d
       fedboost job watch credit-1a2b3c4d --json
 
-    The exit code says how it ended: 0 finished, 3 paused, others as its reason.
+    The exit code depends on the result: 0 finished, 3 paused, others by its reason.
     """
     return _followed(job, coordinator, as_json=as_json, resume=False)
 
@@ -122,7 +122,7 @@ def resume(job: str, watch_it: bool, as_json: bool, coordinator: CoordinatorAcce
 @click.argument("job", shell_complete=jobs_there)
 @click.option("--out", type=FILE, help="The file to write.")
 @click.option("--config", "party", type=FILE,
-              help="A party's settings file: adds its ledger and its audit of it.")  # fmt: skip
+              help="A party's settings file: adds its ledger and audit of the job.")  # fmt: skip
 @connection
 def report(job: str, out: Path | None, party: Path | None, coordinator: CoordinatorAccess) -> None:
     """Write the job's report: one HTML file without anything outside it.

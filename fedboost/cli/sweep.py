@@ -40,7 +40,7 @@ SHOWN_MAX = 30  # trials in the terminal's table; the report has all
 
 @dataclass(frozen=True)
 class Options:
-    """The place where a sweep runs, and its outputs."""
+    """Output folder and mode of a sweep."""
 
     data: tuple[str, ...]
     simulate: bool
@@ -57,16 +57,16 @@ class Options:
               help="Tables, for daemons of our own here; once for each party.")  # fmt: skip
 @click.option("--simulate", is_flag=True, help="With --data: all parties in this process.")
 @click.option("--dir", "folder", type=DIRECTORY, default=FOLDER,
-              show_default=True, help="With --data: where stores, models and logs go.")  # fmt: skip
+              show_default=True, help="With --data: folder of stores, models, logs.")  # fmt: skip
 @click.option("--out", type=DIRECTORY,
-              help="Where the sweep's record and report go.  [default: NAME-sweep]")  # fmt: skip
-@click.option("--resume", is_flag=True, help="Go on with a sweep that has begun.")
+              help="Folder for the sweep's record and report.  [default: NAME-sweep]")  # fmt: skip
+@click.option("--resume", is_flag=True, help="Continue a sweep that has begun.")
 @click.option("--fit-best", is_flag=True, help="Then train with the best settings.")
-@click.option("--dry-run", is_flag=True, help="Say which jobs there would be, and stop.")
+@click.option("--dry-run", is_flag=True, help="List the jobs of the sweep, and stop.")
 @JSON
 @connection
 def sweep(file: Path, *, dry_run: bool, coordinator: CoordinatorAccess, **given: Any) -> int:
-    """Try settings and folds of the job in FILE, whose section `sweep` says which.
+    """Try the settings and folds in the section `sweep` of the job in FILE.
 
     \b
       sweep:
@@ -78,8 +78,8 @@ def sweep(file: Path, *, dry_run: bool, coordinator: CoordinatorAccess, **given:
       fedboost job sweep sweep.yaml --coordinator coord:7100 --fit-best
       fedboost job sweep sweep.yaml --data bank=bank.parquet --data telco=telco.parquet
 
-    The rows in common are found once, by the first job. Jobs that fail do not end the sweep; run
-    it again with --resume to try them again, or to go on after an interruption.
+    The first job finds the rows in common for all. Jobs that fail do not end the sweep; run it
+    again with --resume to try them again, or to continue after an interruption.
     """
     base, sources = _read(file, given["data"])
     options = Options(**given | {"out": given["out"] or Path(f"{base.base.name}-sweep")})
@@ -115,8 +115,8 @@ def _read(file: Path, data: tuple[str, ...]) -> tuple[Sweep, dict[str, SourceSpe
     check(spec, **where)
     if spec.parties.guests is not None:
         raise ConfigError(
-            "a sweep is of one guest, and the job names several",
-            todo="write a file for each",
+            "a sweep needs a job with one guest, and this job names several",
+            todo="write one file for each guest",
             key="parties.guests",
             **where,
         )
@@ -130,12 +130,12 @@ def _read(file: Path, data: tuple[str, ...]) -> tuple[Sweep, dict[str, SourceSpe
 
 
 def _announce(sweep: Sweep, sources: Mapping[str, SourceSpec]) -> None:
-    """Print how many jobs there will be, and what they disclose together."""
+    """Print the number of jobs, and their joint disclosure."""
     folds = sweep.settings.folds
     of = f" on {folds} folds" if folds else ""
     trials = units.plural(len(sweep.trials), "trial")
     click.echo(f"{trials}{of}: {units.plural(len(sweep.members), 'job')}", err=True)
-    # At most as many rows are in common as the smallest table has.
+    # The rows in common are at most the rows of the smallest table.
     counts = [read_sheet(source, party=party).n_rows for party, source in sources.items()]
     for sentence in leaks.sentences(sweep, min(counts, default=None), Policy().disclosure_max):
         click.echo(f"  {sentence}", err=True)
@@ -155,8 +155,8 @@ def _record(sweep: Sweep, options: Options) -> SweepRecord:
     path = options.out / RECORD
     if path.is_file() and not options.resume:
         raise ConfigError(
-            "a sweep has begun there already",
-            todo="go on with --resume, or choose another folder with --out",
+            "a sweep has already begun there",
+            todo="continue it with --resume, or choose another folder with --out",
             file=str(path),
         )
     return load(sweep, path)
@@ -187,7 +187,7 @@ async def _course(course: Course, where: Where, *, fit: bool) -> None:
 
 
 def _conclude(record: SweepRecord, options: Options) -> int:
-    """Print the table, the report's path and what is missing; return the exit code."""
+    """Print the table, the report's path and the unfinished jobs; return the exit code."""
     report = options.out / REPORT
     write_file(report, of_sweep(record).encode(), PUBLIC_MODE)
     if options.as_json:

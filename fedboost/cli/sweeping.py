@@ -1,4 +1,4 @@
-"""Runs the jobs of a sweep one after the other and records how each of them ends."""
+"""Runs the jobs of a sweep one after the other and records their results."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ RECORD = "sweep.json"
 GOES_ON = (JobState.WAITING, JobState.QUEUED, JobState.RUNNING, JobState.PAUSED, JobState.FINISHED)
 START_S = 10.0  # that a local coordinator may take until it answers
 
-Where = Callable[[], AbstractAsyncContextManager[Jobs]]  # the coordinator, as long as it is needed
+Where = Callable[[], AbstractAsyncContextManager[Jobs]]  # the coordinator, while it is needed
 
 
 @dataclass
@@ -84,7 +84,7 @@ class Course:
         if first.rank is None:
             raise JobError(
                 "no trial has finished all of its jobs, so none is the best",
-                todo="mend what failed, then run the sweep again with --resume",
+                todo="correct the cause of the failures, then run the sweep again with --resume",
             )
         return first
 
@@ -101,9 +101,9 @@ class Course:
     async def _finished(
         self, jobs: Jobs, spec: JobSpec, known: str | None, note: Callable[[SweepEntry], None]
     ) -> SweepEntry:
-        """Return a job's entry once it has ended; continue one that was submitted before.
+        """Return a job's entry once it has ended; continue a job that was already submitted.
 
-        An UnreachableError where the coordinator is gone: nothing else can be asked of it.
+        Raise UnreachableError if the coordinator does not answer: no other request can succeed.
         """
         try:
             job = await _taken_up(jobs, known) or await jobs.submit(spec.model_dump_json().encode())
@@ -154,7 +154,9 @@ class Course:
 
 
 async def _taken_up(jobs: Jobs, job: str | None) -> str | None:
-    """The id of a job that was handed in before and is not lost; it goes on where it rested."""
+    """Return the id of a job that was already submitted and still exists; resume it if it is
+    paused.
+    """
     if job is None:
         return None
     try:

@@ -5,12 +5,13 @@
     host ── Choice ──► guest                            the keys of the oblivious transfers
     guest ── Part ──► host ── Tags or Hint ──► guest ── Named ──► host        part after part
 
-A function of an id that only both of a pair can compute: the guest of the ids that it has asked
-for, without the host learning which, the host of all. The mathematics is `fedboost.crypto.oprf`.
+The function of an id can be computed only by both parties together: the guest computes it for the
+ids it requested, hidden from the host; the host computes it for all its ids. The mathematics is in
+`fedboost.crypto.oprf`.
 
 Modules:
     guest   a guest's side, with all its hosts
     host    a host's side
-    method  which alignments take this way
-    side    what both remember
+    method  choice between this method and the curve
+    side    state of both sides
 """

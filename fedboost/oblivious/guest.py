@@ -31,27 +31,27 @@ from fedboost.oblivious.side import Aligning, Rows, Side, check_part, in_turn, n
 
 
 class Finder(Protocol):
-    """What a guest asks of each host, and how it finds ids in what the hosts answer."""
+    """A guest's requests to each host, and its search for ids in the answers."""
 
     def part(self, host: str, b: int) -> bytes:
-        """Return what it asks of a host in part `b`."""
+        """Return the request to a host for part `b`."""
 
     def find(self, b: int, answers: Mapping[str, bytes]) -> dict[str, tuple[Rows, bytes]]:
-        """Return the rows in common with each host, and what names them to it."""
+        """Return the rows in common with each host, and the bytes that name them to it."""
 
 
 class ByTags:
-    """Ids in common with each host by itself."""
+    """Ids in common with each host separately."""
 
     def __init__(self, oprfs: Mapping[str, OprfGuest]) -> None:
         self._guests = {host: TagGuest(oprf) for host, oprf in oprfs.items()}
 
     def part(self, host: str, b: int) -> bytes:
-        """See `Finder`."""
+        """Return the request to a host for part `b`."""
         return self._guests[host].part(b)
 
     def find(self, b: int, answers: Mapping[str, bytes]) -> dict[str, tuple[Rows, bytes]]:
-        """See `Finder`."""
+        """Return the rows in common with each host, and the bytes that name them to it."""
         return {host: self._guests[host].read_tags(b, data) for host, data in answers.items()}
 
 
@@ -63,17 +63,17 @@ class ByHints:
         self._guest = HintGuest(list(oprfs.values()))
 
     def part(self, host: str, b: int) -> bytes:
-        """See `Finder`."""
+        """Return the request to a host for part `b`."""
         return self._guest.part(self._hosts.index(host), b)
 
     def find(self, b: int, answers: Mapping[str, bytes]) -> dict[str, tuple[Rows, bytes]]:
-        """See `Finder`."""
+        """Return the rows in common with all hosts, and the bytes that name them to each."""
         rows, named = self._guest.read_hints(b, [answers[host] for host in self._hosts])
         return {host: (rows, data) for host, data in zip(self._hosts, named, strict=True)}
 
 
 class GuestSide(Side):
-    """What the guest remembers."""
+    """State of the guest."""
 
     finder = Slot[Finder]("the hosts' choices")
 
@@ -82,9 +82,9 @@ class GuestSide(Side):
     ) -> None:
         super().__init__(context, ids, earlier)
         self.oprfs: dict[str, OprfGuest] = {}
-        self.least: dict[str, int] = {}  # ids in common of which any are opened to a host
+        self.least: dict[str, int] = {}  # least number of common ids that may be opened to a host
         self.counts: dict[str, int] = {}  # ids in common with a host in the largest sample
-        self.settled: set[str] = set()  # hosts with which no larger one is counted
+        self.settled: set[str] = set()  # hosts that need no larger sample
 
     def start(self, guest: Aligning, got: Mapping[str, Greeting], *, joint: bool) -> Out:
         """Agree on the key; to each host the own half of the transfers. No sample is counted where
@@ -118,8 +118,9 @@ class GuestSide(Side):
         return Out(send=starts, told=StatusReport(ends=ends), about=about)
 
     def count(self, counts: Mapping[str, int], *, may_be_none: bool) -> Out:
-        """Tell hosts how many ids of the sample are in common; a larger one follows where they are
-        too few. A PolicyError where all are too few; with `may_be_none` none is not.
+        """Tell each host the number of sampled ids in common; a larger sample follows if they are
+        too few. Raise PolicyError if the last sample has too few; with `may_be_none`, zero is
+        allowed.
         """
         for host, count in counts.items():
             if self.is_last and (count or self.share < 1.0 or not may_be_none):
@@ -146,7 +147,7 @@ class GuestSide(Side):
         self.oprfs[host].open(points)
 
     def ask(self) -> Iterator[Out]:
-        """The round's parts of the own set, for each host under keys of its own."""
+        """Yield the round's parts of our set, encoded for each host under its own keys."""
         tasks = (partial(self._part, b) for b in self.parts)
         for parts in in_turn(self.context.services.workers, tasks):
             yield Out(send=parts)
@@ -173,7 +174,7 @@ class GuestSide(Side):
         self.done = last + 1
 
     def _progress(self, b: int) -> StatusReport:
-        """Return how far we are behind part `b`."""
+        """Return the progress after part `b`."""
         done = RoundTold(round=PART, done=b + 1, of=self.bins)
         return StatusReport(ends=PART if b + 1 == self.bins else "", rounds=[done])
 
@@ -196,5 +197,5 @@ def choose_method(guest: Aligning) -> Out:
 
 
 def ask_parts(guest: Aligning) -> Iterator[Out]:
-    """The next parts of the own set, encoded for each host."""
+    """Yield the next parts of our set, encoded for each host."""
     yield from guest_side(guest).ask()

@@ -31,7 +31,7 @@ from fedboost.oblivious.side import Aligning, Side, check_part, in_turn, numbere
 
 
 class HostSide(Side):
-    """What a host remembers."""
+    """State of a host."""
 
     oprf = Slot[OprfHost]("the guest's half of the transfers")
     answers = Slot[TagHost | HintHost]("its half of the transfers")
@@ -73,8 +73,8 @@ class HostSide(Side):
         return Out()
 
     def hear_count(self, got: SampleCount, *, may_be_none: bool) -> Out:
-        """Refuse, by a PolicyError, to open ids of which too few are in common; with
-        `may_be_none` none of all is not one too few.
+        """Raise PolicyError if too few ids are in common to open them; with `may_be_none`, zero is
+        allowed.
         """
         guest = self.context.table.guest
         most = min(sample_cap(size, self.share) for size in (self.size, self.sizes[guest]))
@@ -108,7 +108,7 @@ class HostSide(Side):
             yield Out(send=message, about=DisclosureInfo(charges=(Charge(Spent.IDS, most),)))
 
     def _answer(self, b: int, part: Part, kind: type[Tags] | type[Hint]) -> tuple[Tags | Hint, int]:
-        """Return the answer to a part, and how many ids the guest can find by it."""
+        """Return the answer to a part, and the largest number of ids that the guest can find."""
         sizes = self.oprf.session.sizes
         check_part(self.context.table.guest, part, b, sizes.guest_cap)
         data = self.answers.answer(b, part.data)
@@ -123,7 +123,9 @@ class HostSide(Side):
                 raise PeerError(f"{guest} named ids of part {named.number}, expected part {b}")
             rows = self.answers.read_named(b, named.data)
             if len(rows) != named.ids:
-                raise PeerError(f"{guest} named {named.ids} ids, of which {len(rows)} are here")
+                raise PeerError(
+                    f"{guest} named {named.ids} ids, but only {len(rows)} of them are here"
+                )
             self.note(guest, rows)
         self.done = last + 1
         return Out()
@@ -138,13 +140,15 @@ def host_side(host: Aligning) -> HostSide:
 
 
 def greet(host: Aligning) -> Out:
-    """The size of the own set and a nonce."""
+    """Send the size of our set and a nonce."""
     host.side = side = HostSide(host.context, host.ids, host.earlier)
     return side.greet()
 
 
 def hear_start(host: Aligning, got: Start) -> Out:
-    """The guest's size and half of the transfers, and the nonces: the key of the ids' digests."""
+    """Store the guest's size and half of the transfers, and the nonces that make the key of the
+    ids' digests.
+    """
     return host_side(host).hear(host, got)
 
 

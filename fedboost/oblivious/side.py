@@ -1,5 +1,5 @@
-"""What guest and host of an alignment by an oblivious function do alike: the key, the sample that
-is counted first, the parts that are done.
+"""Common parts of both sides of an alignment by an oblivious function: the key, the sample that is
+counted first, the finished parts.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from fedboost.messages.protocol.oblivious_pb2 import Part, Tags
 from fedboost.oblivious.method import SAMPLE_GROWTH, SAMPLE_IDS
 
 PARTS_AT_ONCE = 4  # of a round, behind which a job can go on: fewer than an inbox holds
-SAMPLED_IDS_MAX = CURVE_IDS_MAX - (1 << 16)  # less what a sample is padded by
+SAMPLED_IDS_MAX = CURVE_IDS_MAX - (1 << 16)  # minus the padding of a sample
 SMALL_BYTES = 1 << 14  # of messages that hold a few numbers, or a key with its signature
 
 Rows = NDArray[np.int64]
@@ -43,11 +43,11 @@ class Sampled(NamedTuple):
 
     rows: Rows  # of the party's ids
     size: int  # padding included
-    label: bytes  # part of what they hash to
+    label: bytes  # part of the hashed bytes
 
 
 class Side:
-    """One party. An attempt that goes on behind parts has their key, and transfers of its own."""
+    """One party. An attempt that continues after some parts keeps their key, with new transfers."""
 
     digests = Slot[IdDigests]("digests of ids, for which all must have told a nonce")
     key = Slot[bytes]("the key of the ids' digests")
@@ -64,7 +64,7 @@ class Side:
         self.number = 0  # of the sample
         self.passed = False  # enough ids are in common
         self.done = 0  # parts
-        self.found: dict[str, Bits] = {}  # by peer: which of the own ids are in common
+        self.found: dict[str, Bits] = {}  # our ids in common, by peer
         self._key_sha256 = ""  # of the attempt that we go on from
         if earlier is not None:
             self._restore(earlier)
@@ -108,12 +108,12 @@ class Side:
 
     @property
     def is_last(self) -> bool:
-        """Return whether no sample is larger: it has all ids, or as many as fit the curve."""
+        """Return whether no sample is larger: it has all ids, or the most that fit the curve."""
         return self.share == self._most
 
     @property
     def _most(self) -> float:
-        """Return the largest share of which no set has more ids, padding included, than fit."""
+        """Return the largest share that fits the curve for every set, padding included."""
         most = max(self.sizes[self.context.table.guest], self.largest)
         return 1.0 if most <= CURVE_IDS_MAX else SAMPLED_IDS_MAX / most
 
@@ -124,7 +124,9 @@ class Side:
         return Sampled(rows, size, b"\0sample %d" % self.number)
 
     def check_sampled(self, party: str, points: int, *, settled: bool = False) -> None:
-        """A PeerError unless a party's sample has its size, as far as we know that of its set."""
+        """Raise PeerError if a party's sample has the wrong size, once the size of its set is
+        known.
+        """
         if party not in self.sizes:
             return
         size = 0 if settled else sample_cap(self.sizes[party], self.share)
@@ -171,7 +173,7 @@ class Side:
         return np.flatnonzero(self.found.get(peer, np.zeros(0, np.bool_)))
 
     def snapshot(self) -> Artefact:
-        """Return what a later attempt goes on from."""
+        """Return the state that a later attempt continues from."""
         facts = {"nonce": self.nonce.hex(), "key_sha256": self._key_sha256, "done": self.done}
         return Artefact(facts, {peer: np.packbits(bits) for peer, bits in self.found.items()})
 
@@ -186,12 +188,12 @@ class Side:
 
 @dataclass
 class Aligning:
-    """What every party of an alignment remembers."""
+    """State of every party of an alignment."""
 
     context: StageContext[Alignment]
     ids: EncodedIds
     side: Side | None = field(default=None, kw_only=True)  # in messages of an oblivious function
-    earlier: Artefact | None = field(default=None, kw_only=True)  # what an attempt before has kept
+    earlier: Artefact | None = field(default=None, kw_only=True)  # kept by an earlier attempt
     # Of sets that have arrived, which our next message is charged with.
     uncharged: list[Charge] = field(default_factory=list, kw_only=True)
 
@@ -211,7 +213,7 @@ class Aligning:
 
 
 def snapshot(party: Aligning, _: Place) -> Artefact:
-    """Return the parts that are done; on the curve there is nothing worth keeping."""
+    """Return the finished parts; an alignment on the curve keeps nothing."""
     return Artefact() if party.side is None else party.side.snapshot()
 
 
@@ -222,7 +224,7 @@ def restore(party: Aligning, kept: Artefact) -> StatusReport:
 
 
 def in_turn(workers: Workers, tasks: Iterable[Callable[[], T]]) -> Iterator[T]:
-    """Yield what tasks give, in their order; as many are at work as there are threads."""
+    """Yield the results of tasks in order; run one task per thread at a time."""
     threads = workers.threads
     waiting: deque[Pending[T]] = deque()
     for task in tasks:
@@ -234,7 +236,7 @@ def in_turn(workers: Workers, tasks: Iterable[Callable[[], T]]) -> Iterator[T]:
 
 
 def numbered(parts: range, got: Iterable[T], sender: str) -> Iterator[tuple[int, T]]:
-    """Each part's number and what came of it; a PeerError where a stream has more or fewer."""
+    """Yield each part's number and message; raise PeerError if a stream has more or fewer."""
     left = iter(parts)
     for message in got:
         b = next(left, None)
@@ -246,7 +248,7 @@ def numbered(parts: range, got: Iterable[T], sender: str) -> Iterator[tuple[int,
 
 
 def check_part(sender: str, got: Part | Tags | Hint, b: int, ids: int) -> None:
-    """A PeerError unless a message is about part `b` and of the size that it must have."""
+    """Raise PeerError unless a message is about part `b` and has the expected size."""
     if (got.number, got.ids) != (b, ids):
         raise PeerError(
             f"{sender} sent part {got.number} of {got.ids} ids, expected part {b} of {ids}",
@@ -255,13 +257,13 @@ def check_part(sender: str, got: Part | Tags | Hint, b: int, ids: int) -> None:
 
 
 def refuse_sampled(side: Side | None) -> None:
-    """A ProtocolError where what is to be opened is a sample."""
+    """Raise ProtocolError if the ids to be opened are a sample."""
     if side is not None:
         raise ProtocolError("a sample of the ids is counted and never opened")
 
 
 def side_of(kind: type[S], side: Side | None) -> S:
-    """A party's side; a ProtocolError where its alignment takes another method."""
+    """Return a party's side; raise ProtocolError if its alignment takes another method."""
     if not isinstance(side, kind):
-        raise ProtocolError("a step of an oblivious function, of which this alignment has none")
+        raise ProtocolError("this alignment uses no oblivious function, so it has no such step")
     return side

@@ -1,10 +1,10 @@
-"""A daemon's page for people: the coordinator's for its users, a party's for its owner.
+"""Web pages of daemons: the coordinator's for its users, a party's for its owner.
 
-    browser ── sign-in, forms, a look every two seconds ──► aiohttp ──► the node's own methods
+browser ── sign-in, forms, a look every two seconds ──► aiohttp ──► the node's own methods
 
-It runs in the daemon's event loop, on a port of its own, as one user of the settings file: what
-that user may not do by command, the page does not do either. Pages are whole without scripts; with
-them they follow what happens.
+A page runs in the daemon's event loop, on its own port, as one user of the settings file: the page
+allows this user exactly what the commands allow. Pages are complete without scripts; scripts add
+live updates.
 
 Modules:
     approval     a job that asks for approval, as HTML
@@ -22,10 +22,10 @@ Modules:
     parts        small parts of pages
     party        the party's routes
     records      data sets and accounts, as HTML
-    runs         all jobs in a list, and some compared
+    runs         all jobs in a list, and comparisons
     serving      starts and stops a page with its daemon
-    sessions     who has signed in
+    sessions     sessions of signed-in users
     shapes       shapes of data sets, read in the background
     token        the token to sign in with
-    under_way    what runs at a party now, as HTML
+    under_way    running jobs at a party, as HTML
 """

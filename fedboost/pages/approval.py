@@ -1,4 +1,4 @@
-"""A job that asks for its owner's approval: a verdict in plain words first, the tables folded."""
+"""A job that asks for its owner's approval: a verdict in plain words first, then folded tables."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ RECKONED = (
 
 @dataclass(frozen=True)
 class OwnedJobView:
-    """A job of the party's store, and what its owner may read of it."""
+    """A job of the party's store, with the details its owner may read."""
 
     job: StoredJob
     owned: OwnedJob
@@ -37,12 +37,12 @@ class OwnedJobView:
 
     @property
     def waits_for_us(self) -> bool:
-        """True if nobody here has approved it yet."""
+        """Return True if the owner has not decided about it yet."""
         return self.job.state is JobState.WAITING and self.decision is None
 
 
 def forecast(owned: OwnedJob, *, explains: bool = False) -> Html:
-    """Show the verdict on a job that waits, and what it rests on; nothing of any other."""
+    """Show the verdict on a waiting job with its reasons; nothing for other jobs."""
     if not owned.risk:
         return join()
     tone = TONES[Risk(owned.risk)]
@@ -52,13 +52,13 @@ def forecast(owned: OwnedJob, *, explains: bool = False) -> Html:
         "div",
         tag("p", mark, " ", parts.sentence(owned.forecast), "."),
         tag("ul", *because) if because else "",
-        details("How this is reckoned", tag("p", RECKONED)) if explains else "",
+        details("How this is computed", tag("p", RECKONED)) if explains else "",
         class_=f"forecast {tone}",
     )
 
 
 def wants(owned: OwnedJob) -> Html:
-    """Say in a sentence who asks, or asked, for what."""
+    """Describe in a sentence the user, the coordinator and the request."""
     verb = " wanted to run " if owned.state in OVER else " wants to run "
     who, what = (owned.submitter, owned.coordinator), (owned.protocol, owned.dataset)
     user, coordinator, protocol, dataset = (tag("b", name or "nobody") for name in (*who, *what))
@@ -68,12 +68,12 @@ def wants(owned: OwnedJob) -> Html:
 
 
 def uses(owned: OwnedJob) -> Html:
-    """Say in words what the job uses of this party."""
+    """List the job's uses of this party's data."""
     return parts.facts([(use.about.capitalize(), use.says) for use in owned.uses])
 
 
 def technical(asking: Asking) -> list[object]:
-    """Show the policy's verdict, what would leave and what the job says, each table folded."""
+    """Show the policy's verdict, the outgoing messages and the settings, each table folded."""
     return [_verdict(asking), _leaving(asking), _terms(asking)]
 
 
@@ -111,7 +111,7 @@ def _mark(rule: Rule, is_refused: bool, is_reason: bool) -> Html:
 
 
 def _leaving(asking: Asking) -> Html:
-    """Every kind of message that would leave, to whom, what it tells and what protects it."""
+    """List every kind of outgoing message with its receivers, content and protection."""
     rows: list[Row] = []
     stage = ""
     for message in asking.leaving:
@@ -137,7 +137,7 @@ def _leaving(asking: Asking) -> Html:
 
 
 def _terms(asking: Asking) -> Html:
-    """The manifest in words: parties, what is used of our table, the settings."""
+    """Describe the manifest: parties, uses of our table, settings."""
     spec = asking.terms.spec
     table_of = spec.parties.table()
     who: list[Row] = []
@@ -170,7 +170,7 @@ def _columns(named: Sequence[str] | None, ignored: Sequence[str]) -> str:
 
 
 def approve(view: OwnedJobView, asking: Asking, session: BrowserSession) -> list[object]:
-    """Shows once more exactly what would leave, and asks whether it may."""
+    """Show the outgoing messages once more, and ask for approval."""
     here = f"/jobs/{view.job.id}"
     read = tag(
         "label",
@@ -194,7 +194,7 @@ def approve(view: OwnedJobView, asking: Asking, session: BrowserSession) -> list
 
 
 def deny(view: OwnedJobView, session: BrowserSession) -> list[object]:
-    """Asks whether a job shall be refused."""
+    """Ask for confirmation before a job is refused."""
     here = f"/jobs/{view.job.id}"
     words = (
         "It fails for every party, and says that this party’s owner denied it. That cannot be "
@@ -203,7 +203,7 @@ def deny(view: OwnedJobView, session: BrowserSession) -> list[object]:
     limit = str(REASON_CHARS_MAX)
     reason = tag(
         "label",
-        "Why, for everybody in the job (may stay empty) ",
+        "Reason, shown to all parties of the job (optional) ",
         tag("input", type="text", name="reason", maxlength=limit, autocomplete="off"),
     )
     yes = tag("button", "Deny it", type="submit", class_="danger")

@@ -1,4 +1,4 @@
-"""A job as its party's owner has to judge it: who asks, what the policy says, what would leave."""
+"""A job as its party's owner judges it: its user, the policy's verdict, the outgoing messages."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from fedboost.runtime.store.store import StoredJob
 
 @dataclass(frozen=True)
 class Rule:
-    """A key of the policy, beside what the job asks."""
+    """A key of the policy, beside the job's request."""
 
     about: str
     asked: str
@@ -49,20 +49,20 @@ class Leaving:
 
 @dataclass(frozen=True)
 class Asking:
-    """Everything that a job wants of this party."""
+    """A job's complete request to this party."""
 
     terms: Manifest
-    digest: str  # SHA-256 of the manifest, in hex: what is approved
+    digest: str  # SHA-256 of the manifest, in hex: the approval refers to it
     role: str
     rules: Sequence[Rule]
-    refusal: FedboostError | None  # what the policy says against it
+    refusal: FedboostError | None  # the policy's objection
     leaving: Sequence[Leaving]
-    tells: str  # what sums would tell of our table; empty: nothing
-    told: str  # what the coordinator hears from us
+    tells: str  # content of sums about our table; empty: none
+    told: str  # messages from us to the coordinator
 
 
 def read(node: PartyNode, job: StoredJob) -> Asking:
-    """A job from the party's store; a FedboostError where this version cannot read it."""
+    """Return a job from the party's store; raise FedboostError if this version cannot read it."""
     terms = manifest.decode(job.manifest)
     digest = job.manifest_sha256
     signed = SignedJob(node.config.name, terms, digest)
@@ -85,7 +85,7 @@ def read(node: PartyNode, job: StoredJob) -> Asking:
 
 
 def _declared(node: PartyNode, signed: SignedJob) -> Iterator[Rule]:
-    """Yield what the job uses of our data set, beside what the data set's owner has declared."""
+    """Yield the job's uses of our data set, beside the declarations of its owner."""
     use = node.judge.use(signed)
     table = None if use is None else node.config.datasets.get(use.name)
     if use is None or table is None:
@@ -175,7 +175,7 @@ def _later(signed: SignedJob, policy: Policy) -> Iterator[Rule]:
 
 
 def _leaving(signed: SignedJob) -> Iterator[Leaving]:
-    """Every kind of message that this party sends in the job's stages, once a stage."""
+    """Yield every kind of message that this party sends in the job's stages, once a stage."""
     roles = signed.table.roles_of(signed.party)
     for stage in signed.stages:
         protocol = protocols.named(stage)
@@ -190,7 +190,7 @@ def _leaving(signed: SignedJob) -> Iterator[Leaving]:
 
 
 def _told(signed: SignedJob, policy: Policy) -> str:
-    """Say in a sentence what the coordinator hears from this party."""
+    """Describe in a sentence the reports from this party to the coordinator."""
     always = "that steps are done, how long they took, and how many bytes went to whom"
     if "figures" in policy.tells:
         always += ", and of an error about our table also rows and columns"

@@ -1,4 +1,4 @@
-"""`fedboost audit` beside a daemon, in a process of its own that gives way to the daemon's work."""
+"""`fedboost audit` beside a daemon, in a process with lower priority than the daemon."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pathlib import Path
 from fedboost.ground.errors import ConfigError, FedboostError, JobError
 
 AUDIT_S_MAX = 3600.0  # then it is ended
-SAID_BYTES_MAX = 4096  # of what it writes, the last ones
+SAID_BYTES_MAX = 4096  # of its output, from the end
 NICE = 10
 
 
@@ -32,7 +32,7 @@ class Audits:
     """The audits of a party, one at a time. All methods belong to the event loop's thread."""
 
     def __init__(self, file: Path | None) -> None:
-        """`file` holds the party's settings; without it no audit can be started here."""
+        """Start without an audit; `file` holds the party's settings and is required to run one."""
         self._file = file
         self._task: asyncio.Task[None] | None = None
         self.running: Running | None = None
@@ -40,27 +40,30 @@ class Audits:
 
     @property
     def can_start(self) -> bool:
-        """True if an audit could be started at all."""
+        """Return True if audits can be started at all."""
         return self._file is not None
 
     def failure(self, job: str) -> FedboostError | None:
-        """Why the last audit of a job has ended without findings."""
+        """Return the error of the last audit of a job, if it ended without findings."""
         return self._failed.get(job)
 
     def start(self, job: str) -> None:
-        """Starts one; a JobError while another is at work."""
+        """Start an audit; raise JobError while another one is running."""
         if self._file is None:
-            raise ConfigError("this daemon does not know its settings file", todo="fedboost audit")
+            raise ConfigError(
+                "this daemon does not know its settings file",
+                todo="run it in a terminal: fedboost audit",
+            )
         if self.running is not None:
             raise JobError(
-                "an audit is at work already", todo="wait for its end", job=self.running.job
+                "an audit is already running", todo="wait for its end", job=self.running.job
             )
         self._failed.pop(job, None)
         self.running = Running(job, time.time())
         self._task = asyncio.create_task(self._run(job, self._file))
 
     async def close(self) -> None:
-        """Ends the one at work."""
+        """End the running audit."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
@@ -106,7 +109,7 @@ class Audits:
 
 
 async def _last(process: asyncio.subprocess.Process) -> str:
-    """The last of what a process writes."""
+    """Return the end of a process's output."""
     assert process.stdout is not None
     kept = b""
     while piece := await process.stdout.read(SAID_BYTES_MAX):
@@ -115,7 +118,7 @@ async def _last(process: asyncio.subprocess.Process) -> str:
 
 
 def _told(output: str) -> FedboostError:
-    """The error with which a command has ended, from its last line of JSON."""
+    """Return the error of a command from its last line of JSON."""
     try:
         error = json.loads(output.splitlines()[-1])["error"]
         return FedboostError(str(error["what"]), todo=str(error["todo"]))

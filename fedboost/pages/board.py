@@ -1,4 +1,4 @@
-"""What the coordinator's page shows: its jobs, and one job as it runs."""
+"""Content of the coordinator's page: its jobs, and one job in detail."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ METRICS_SHOWN = 2
 
 @dataclass(frozen=True)
 class EarlierUses:
-    """What the submit form knows from the user's own earlier jobs.
+    """The user's own earlier jobs, for the submit form.
 
-    Parties tell the coordinator nothing of their data sets but what a job needs; so nobody is
-    asked, and a data set is known once a job of this user has named it.
+    Parties reveal no more of their data sets to the coordinator than a job needs. So the form asks
+    no party, and knows a data set once a job of this user has named it.
     """
 
     datasets: Mapping[str, Mapping[str, str]]  # of each party: by name, with its label
@@ -46,15 +46,15 @@ class May:
 def board(
     active: Sequence[JobStatus], ended: Sequence[StoredJob], may: May, news: str = ""
 ) -> list[object]:
-    """The jobs that go on, a card each, and those that have ended last."""
+    """Show the active jobs as cards, and the latest ended jobs."""
     head = tag("h1", "Jobs")
     submit = (
         parts.actions(parts.link("Submit a job", "/submit", "strong-button")) if may.submit else ""
     )
     cards = [_card(status) for status in active]
-    now = tag("div", *cards, class_="cards") if cards else absent("No job goes on now.")
+    now = tag("div", *cards, class_="cards") if cards else absent("No job is running now.")
     rows: list[Row] = [_ended_row(job) for job in ended]
-    heads, numbers = ["job", "protocol", "parties", "came to"], ["took", "ended"]
+    heads, numbers = ["job", "protocol", "parties", "result"], ["took", "ended"]
     past = table("Jobs that have ended", heads, rows, numbers=numbers, folds=True)
     return [
         tag("div", head, submit, class_="head"),
@@ -104,7 +104,7 @@ def _ended_row(job: StoredJob) -> Row:
 
 
 def _came_to(job: StoredJob) -> str:
-    """The metrics that count, or why there are none."""
+    """Return the main metrics, or the reason of their absence."""
     if job.result is None:
         return job.reason or units.NOTHING
     metrics = job.result.get("metrics") or {}
@@ -162,7 +162,7 @@ def _actions(status: JobStatus, session: BrowserSession, may: May) -> Html:
 
 
 def _state(facts: Story) -> Html:
-    """Show the job's state, who waits for whom, and what owners were warned of."""
+    """Show the job's state, the awaited parties and the warnings to owners."""
     status = facts.status
     state = tag("p", parts.badge(facts.state), *_lasting(status), class_="state-line")
     warned = [tag("li", warning) for warning in status.warnings]
@@ -182,20 +182,20 @@ def _state(facts: Story) -> Html:
         sentence += ", waiting for " + names(list(dict.fromkeys(w.party for w in status.waiting)))
     how_far, waits = parts.progress(status, facts.rounds), parts.waits(status)
     now = tag("div", state, how_far, waits, class_=f"now {facts.state}")
-    # Whoever hears the page is not told of each step of a job that runs.
+    # A screen reader does not announce each step of a running job.
     spoken = parts.announced(facts.state if facts.state == parts.RUNNING else sentence)
     return join(spoken, now, outcome.trouble(facts), warnings)
 
 
 def _lasting(status: JobStatus) -> tuple[object, ...]:
-    """Show for how long the job has run, or how long ago it came to rest."""
+    """Show the time since the job was submitted or paused."""
     if status.state in (JobState.RUNNING, JobState.QUEUED, JobState.WAITING):
         return (" submitted ", parts.since(status.created), " ago")
     return (" for ", parts.since(status.updated)) if status.state == JobState.PAUSED else ()
 
 
 def cancel(status: JobStatus, session: BrowserSession) -> list[object]:
-    """Asks whether a job shall really end."""
+    """Ask for confirmation before a job is cancelled."""
     done = status.progress.done
     kept = (
         f" {units.plural(done, status.progress.round or 'round')} done so far are lost."

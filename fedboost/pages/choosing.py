@@ -1,6 +1,6 @@
-"""Choosing among the rows of a long list by the page's address: filter, sort, turn pages.
+"""Filter, order and paging of a long list by the page's address.
 
-The daemon does it all, so that it works without scripts and on lists of any length.
+The daemon does all of it, so it works without scripts and for lists of any length.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ FALLS = "-"  # in front of a column's key: the greatest first
 
 @dataclass(frozen=True)
 class Choice:
-    """What a page's address asks for."""
+    """Filter, order and page in a page's address."""
 
     path: str
-    words: str = ""  # that a row must have, all of them
+    words: str = ""  # words that a row must contain, all of them
     picked: Mapping[str, str] = field(default_factory=dict)  # the value of each select; "": any
     sort: str = ""  # a column's key, behind `FALLS` if the greatest comes first
     at: int = 1  # the page, from 1
 
     @property
     def is_all(self) -> bool:
-        """True if no row is left out."""
+        """Return True if no row is filtered out."""
         return not self.words and not any(self.picked.values())
 
     @property
@@ -41,17 +41,17 @@ class Choice:
         return urlencode({key: value for key, value in given.items() if value})
 
     def sorted_by(self, key: str) -> Choice:
-        """The same rows sorted by another column, or by the same one the other way around."""
+        """Return the same rows sorted by another column, or by the same one in reverse."""
         return replace(self, sort=f"{FALLS}{key}" if self.sort == key else key)
 
     def fits(self, *texts: str) -> bool:
-        """Return whether all words stand in what a row says."""
+        """Return whether the texts of a row contain all words."""
         text = " ".join(texts).casefold()
         return all(word in text for word in self.words.casefold().split())
 
 
 def read(path: str, query: Mapping[str, str], selects: Sequence[str], at: int = 1) -> Choice:
-    """The choice in an address; `selects` are the names of the fields beside the words."""
+    """Read the choice in an address; `selects` are the names of the fields beside the words."""
     picked = {name: query.get(name, "")[:WORDS_CHARS_MAX] for name in selects}
     words, sort = (query.get(name, "")[:WORDS_CHARS_MAX] for name in ("q", "sort"))
     return Choice(path, words, picked, sort, at)
@@ -60,7 +60,7 @@ def read(path: str, query: Mapping[str, str], selects: Sequence[str], at: int = 
 def sorts(
     choice: Choice, rows: Sequence[Each], keys: Mapping[str, Callable[[Each], object]]
 ) -> list[Each]:
-    """The rows as the choice sorts them; those without a value, None, stand last either way."""
+    """Return the rows in the chosen order; rows with the value None always come last."""
     key = keys.get(choice.sort.removeprefix(FALLS))
     if key is None:
         return list(rows)
@@ -71,7 +71,7 @@ def sorts(
 
 
 def column(choice: Choice, key: str, head: str, kind: str = "text") -> Column:
-    """A column whose head sorts by it."""
+    """Return a column whose head sorts by it."""
     link = f"{choice.path}?{choice.sorted_by(key).query}"
     way = {key: "ascending", f"{FALLS}{key}": "descending"}.get(choice.sort, "")
     return Column(head, kind, link, way)  # type: ignore[arg-type]
@@ -80,7 +80,7 @@ def column(choice: Choice, key: str, head: str, kind: str = "text") -> Column:
 def form(
     choice: Choice, selects: Mapping[str, tuple[str, Sequence[str]]], keys: Mapping[str, str]
 ) -> Html:
-    """The fields that filter; `selects` has a label and the values of each, `keys` each sort."""
+    """Return the filter fields; `selects` has a label and the values of each, `keys` each order."""
     words = tag(
         "label",
         "Filter ",
@@ -109,7 +109,7 @@ def form(
 
 
 def page_of(choice: Choice, rows: Sequence[Each], per_page: int) -> tuple[list[Each], Html]:
-    """The rows of the page that is shown, and links to the others."""
+    """Return the rows of the current page, and links to the others."""
     first = (choice.at - 1) * per_page
     path = f"{choice.path}?{choice.query}{'&' if choice.query else ''}"
     return list(rows[first : first + per_page]), parts.pages(path, choice.at, len(rows), per_page)

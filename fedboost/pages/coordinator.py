@@ -1,4 +1,4 @@
-"""The coordinator's page: its jobs, how each goes on, and what its user may do with them."""
+"""The coordinator's page: its jobs, their progress, and the user's actions on them."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ from fedboost.runtime.store.store import FINAL
 
 EARLIER_SHOWN = 5  # jobs to begin with
 FOLLOWS_S = 2.0  # between two looks at a page
-SAID = {  # what was done, by a word in the address
+SAID = {  # messages about finished actions, by a word in the address
     "submitted": "The job is submitted.",
     "all": "The jobs of all guests are submitted.",
-    "resumed": "The job goes on.",
+    "resumed": "The job continues.",
     "cancelled": "The job is cancelled.",
     "tagged": "The tags are changed.",
 }
@@ -55,7 +55,7 @@ params:
 
 
 def coordinator_site(node: CoordinatorNode) -> web.Application:
-    """The application that serves the page of a coordinator's settings."""
+    """Return the application that serves the page of a coordinator's settings."""
     links = (NavLink("/", "Jobs"), NavLink(runs.PATH, "Runs"), NavLink("/submit", "Submit"))
     gate = PageGate(node.config, "coordinator", links)
     handlers = _Pages(node, gate)
@@ -79,7 +79,7 @@ def coordinator_site(node: CoordinatorNode) -> web.Application:
 
 
 class _Pages:
-    """The handlers of pages and forms; the node judges what the user may do."""
+    """Handlers of pages and forms; the node checks the user's rights."""
 
     def __init__(self, node: CoordinatorNode, gate: PageGate) -> None:
         self._node, self._gate = node, gate
@@ -106,7 +106,7 @@ class _Pages:
         choice: Choice | None = None,
         refused: FedboostError | None = None,
     ) -> web.Response:
-        """Every job in one list, filtered and sorted as the address says, or a `choice`."""
+        """Show every job in one list, filtered and sorted by the address or by a `choice`."""
         choice = choice or _choice(request)
         every, news = await self._followed.runs(), SAID.get(request.query.get("done", ""), "")
         banner = parts.note(news) if refused is None else frame.refusal(refused)
@@ -117,7 +117,7 @@ class _Pages:
         return self._gate.answer(request, PageContent("Runs", main, runs.PATH, status=status))
 
     async def chosen(self, request: web.Request) -> web.Response:
-        """Compares the chosen jobs, or gives them tags, or takes tags from them."""
+        """Compare the chosen jobs, or add or remove their tags."""
         form = await request.post()
         ids = [str(id_) for id_ in form.getall("job", [])]
         tags = str(form.get("tags", "")).replace(",", " ").split()
@@ -137,9 +137,9 @@ class _Pages:
         raise web.HTTPSeeOther(f"{runs.PATH}?{urlencode({**back, 'done': 'tagged'})}")
 
     async def compared(self, request: web.Request) -> web.Response:
-        """Runs beside each other: those that the address names, or all that fit its filter."""
+        """Show runs beside each other: those named in the address, or all that match its filter."""
         every, ids = await self._followed.runs(), request.query.getall("job", [])
-        if ids:  # as many as the list has on a page
+        if ids:  # at most one page of the list
             by_id = {run.job.id: run for run in every}
             fitting = shown = [by_id[id_] for id_ in dict.fromkeys(ids) if id_ in by_id]
             further = join()
@@ -161,25 +161,25 @@ class _Pages:
         return self._gate.answer(request, content)
 
     async def report(self, request: web.Request) -> web.Response:
-        """The job's whole report, as `fedboost job report` writes it."""
+        """Return the job's whole report, like `fedboost job report`."""
         journal = await self._followed.journal(request.match_info["job"])
         text = await asyncio.to_thread(report.render, journal)
         return self._gate.report(text.encode())
 
     async def resume(self, request: web.Request) -> web.Response:
-        """Carries a job on."""
+        """Resume a job."""
         id_ = request.match_info["job"]
         await self._node.resume(self._gate.user, job_pb2.JobId(id=id_))
         raise web.HTTPSeeOther(f"/jobs/{id_}?done=resumed")
 
     async def cancel_form(self, request: web.Request) -> web.Response:
-        """Asks before a job is cancelled."""
+        """Ask before a job is cancelled."""
         journal = await self._followed.journal(request.match_info["job"])
         main = board.cancel(journal.status, self._gate.session(request))
         return self._gate.answer(request, PageContent(f"Cancel {journal.status.name}?", main, "/"))
 
     async def cancel(self, request: web.Request) -> web.Response:
-        """Ends a job for good."""
+        """End a job for good."""
         id_ = request.match_info["job"]
         await self._node.cancel(self._gate.user, job_pb2.JobId(id=id_))
         raise web.HTTPSeeOther(f"/jobs/{id_}?done=cancelled")
@@ -187,7 +187,7 @@ class _Pages:
     # Handing in
 
     async def submit_form(self, request: web.Request) -> web.Response:
-        """The form, with an example or an earlier job in it."""
+        """Show the form, filled with an example or an earlier job."""
         text, earlier = "", request.query.get("from")
         if earlier is not None:
             journal = await self._followed.journal(earlier)
@@ -195,7 +195,7 @@ class _Pages:
         return await self._form(request, text)
 
     async def submit(self, request: web.Request) -> web.Response:
-        """Checks the job, and hands it in unless it was only to be checked."""
+        """Check the job, and submit it unless only a check was requested."""
         form = await request.post()
         text = await asyncio.to_thread(_given, form)
         try:
@@ -204,7 +204,7 @@ class _Pages:
                 self._node.config.users.judge("submit", self._gate.user.name)
                 sets = runs.datasets(await self._followed.runs())
                 sound = f"{', '.join(job.name for job in jobs)}: sound. "
-                later = "Whether the parties allow it, they say once it is submitted."
+                later = "The parties decide about it after it is submitted."
                 checked = join(parts.note(sound + later), *_unknown(jobs, sets))
                 return await self._form(request, text, news=checked)
             ids = await self._handed_in(jobs, str(form.get("key", "")))
@@ -241,7 +241,7 @@ def _choice(request: web.Request, path: str = runs.PATH) -> Choice:
 
 
 def number(text: str, otherwise: int = 1) -> int:
-    """A positive number in an address; `otherwise` for anything else."""
+    """Read a positive number in an address; return `otherwise` for anything else."""
     value = int(text) if text.isascii() and text.isdigit() and len(text) < 16 else 0
     return value or otherwise
 
@@ -256,9 +256,9 @@ def _given(form: Any) -> str:
 
 
 def _read(text: str) -> tuple[JobSpec, ...]:
-    """The jobs of a file, checked as far as one can without the parties."""
+    """Read the jobs of a file, checked without asking the parties."""
     if not text.strip():
-        raise ConfigError("there is no job", todo="choose a file, or write it into the field")
+        raise ConfigError("there is no job", todo="choose a file, or write the job into the field")
     where = {"file": "the form"}
     spec = parse(JobSpec, yaml_in(text.encode(), **where), **where)
     check(spec, **where)
@@ -266,7 +266,7 @@ def _read(text: str) -> tuple[JobSpec, ...]:
 
 
 def _example(sets: Datasets) -> str:
-    """A job between two parties, on the data sets that they were last asked for."""
+    """Return an example job between two parties, on their data sets in earlier jobs."""
     labelled = (party for party, datasets in sets.items() if any(datasets.values()))
     guest = next(labelled, next(iter(sets), "bank"))
     hosts = sorted((p for p in sets if p != guest), key=lambda p: not sets[p])[:1] or ["telco"]
@@ -289,12 +289,12 @@ def _unknown(jobs: Sequence[JobSpec], sets: Datasets) -> Iterator[Html]:
 
 
 def _written(spec: bytes) -> str:
-    """An earlier job as a file says it, without defaults."""
+    """Return an earlier job in the form of a file, without defaults."""
     raw = parse(JobSpec, json.loads(spec)).model_dump(mode="json", exclude_defaults=True)
     return yaml.safe_dump(raw, sort_keys=False, allow_unicode=True)
 
 
 def _about(name: str) -> str:
-    """A protocol in a sentence, that of its own package."""
+    """Describe a protocol by the first sentence of its package."""
     package = importlib.import_module(f"{protocols.__name__}.{name.replace('-', '_')}")
     return (package.__doc__ or "").partition("\n")[0]

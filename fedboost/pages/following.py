@@ -1,4 +1,4 @@
-"""A coordinator's jobs as a page follows them: each journal is read once, then what has come since.
+"""A page's view of a coordinator's jobs: each journal is read once, then only its new entries.
 
 Reading and rendering happen in threads: a long journal must not hold up the jobs that run.
 """
@@ -20,7 +20,7 @@ from fedboost.runtime.coordinator.node import CoordinatorNode
 from fedboost.runtime.store.store import FINAL, GOING, OVER, RESTS, StoredJob
 from fedboost.runtime.transport.identity import Peer
 
-CURVES_MAX = 512  # jobs that are over whose curves are kept
+CURVES_MAX = 512  # ended jobs whose curves are kept
 JOURNALS_MAX = 16  # that are kept at hand, those looked at last
 
 
@@ -34,10 +34,10 @@ class _Read:
 
 
 class Followed:
-    """The jobs of one coordinator, for users who may read them."""
+    """Jobs of one coordinator, for users who may read them."""
 
     def __init__(self, node: CoordinatorNode, user: Callable[[], Peer]) -> None:
-        """`user` gives whose request is answered."""
+        """Follow a node; `user` returns the user of the current request."""
         self._node, self._user = node, user
         self._journals = Journals(node.store)
         self._read: OrderedDict[str, _Read] = OrderedDict()
@@ -85,7 +85,7 @@ class Followed:
         return curves
 
     async def status(self, job: StoredJob) -> JobStatus:
-        """Return a job's status, and who is waited for since when."""
+        """Return a job's status, with the awaited parties and times."""
         if job.state not in RESTS:
             return await self._node.status(self._user(), job_pb2.JobId(id=job.id))
         self._check()
@@ -116,5 +116,6 @@ class Followed:
         fresh = self._journals.events(id_, known.last)
         if not fresh:
             return known.events, known.last
-        # What was condensed counts its calls, so it can be condensed again with what has come.
+        # Condensed entries keep the number of their calls, so they can be condensed again with new
+        # ones.
         return condensed([*known.events, *fresh]), fresh[-1].number

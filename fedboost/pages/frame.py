@@ -1,4 +1,4 @@
-"""What every page has around its content: head, bar with the way around, foot."""
+"""Frame of every page: head, navigation bar, foot."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ class NavLink:
 
 @dataclass(frozen=True)
 class Site:
-    """The daemon whose pages these are."""
+    """The daemon of these pages."""
 
     role: str  # "coordinator" | "party"
     name: str
-    user: str  # in whose name they act
+    user: str  # the user for whom they act
     links: Sequence[NavLink]
 
 
@@ -54,7 +54,7 @@ class PageContent:
 
 
 def static(name: str) -> tuple[bytes, str] | None:
-    """A file of ours and its type; None for a name that is none."""
+    """Return a file of ours with its type; None for an unknown name."""
     if name not in FILES:
         return None
     package, file, kind = FILES[name]
@@ -62,7 +62,7 @@ def static(name: str) -> tuple[bytes, str] | None:
 
 
 def whole(site: Site, shown: PageContent, session: BrowserSession | None) -> str:
-    """The page as a browser gets it."""
+    """Return the complete page for a browser."""
     main = tag("main", *shown.main, id="main", tabindex="-1")
     skip = tag("a", "Skip to the content", href="#main", class_="skip")
     lost = tag("div", "", id="lost", role="status", class_="lost")
@@ -81,7 +81,7 @@ def whole(site: Site, shown: PageContent, session: BrowserSession | None) -> str
 
 
 def refusal(error: FedboostError, title: str = "This did not work") -> Html:
-    """What, where and what to do, of an error."""
+    """Show an error: what, where and what to do."""
     lines = error.lines()
     more = (tag("p", line) for line in lines[1:])
     return tag("div", tag("h2", f"{title}: {lines[0]}"), *more, role="alert", class_="trouble")
@@ -127,7 +127,7 @@ def _bar(site: Site, shown: PageContent, session: BrowserSession | None) -> Html
         )
         for place in site.links
     ]
-    user = tag("span", session.user, class_="user", title="In whose name this page acts")
+    user = tag("span", session.user, class_="user", title="The user of this page")
     press = tag("button", "Sign out", type="submit", class_="plain")
     leave = form("/sign-out", session.csrf, user, press, class_="leave")
     around = tag("nav", tag("ul", *links), aria_label="Pages")
@@ -135,13 +135,13 @@ def _bar(site: Site, shown: PageContent, session: BrowserSession | None) -> Html
 
 
 def form(action: str, csrf: str, *content: object, **attributes: str) -> Html:
-    """A form that the page itself has sent, as its token shows."""
+    """Return a form with a token which shows that our own page sent it."""
     sent = hidden("csrf", csrf)
     return tag("form", sent, *content, method="post", action=action, **attributes)
 
 
 def hidden(name: str, value: str) -> Html:
-    """A field that a form sends along."""
+    """Return a hidden field of a form."""
     return tag("input", type="hidden", name=name, value=value)
 
 
@@ -152,7 +152,7 @@ def _foot(site: Site) -> Html:
 
 
 def _address(name: str) -> str:
-    """A file's path, another one whenever its content is another."""
+    """Return a file's path, which changes with its content."""
     package, file, _ = FILES[name]
     return f"{STATIC}/{name}?{_version(package, file)}"
 

@@ -1,7 +1,7 @@
 """Access control of pages: checks hosts, headers, sessions and forms before any handler.
 
-Refused are a Host that is not ours (a name that a stranger has pointed at this machine), forms that
-another site has sent, and everything but the sign-in from whoever has not signed in.
+It refuses a foreign Host (a name that an attacker points at this machine), forms sent by another
+site, and every page except the sign-in without a session.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ log = logging.getLogger(__name__)
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 OIDC, OIDC_BACK = f"{SIGN_IN}/oidc", f"{SIGN_IN}/oidc/back"  # to the provider, and back from it
-_acting: ContextVar[str] = ContextVar("acting")  # whose request this task answers
+_acting: ContextVar[str] = ContextVar("acting")  # user of the current request
 BODY_BYTES_MAX = FILE_BYTES_MAX + (64 << 10)  # a job file and the rest of its form
-SESSION = web.RequestKey("session", BrowserSession)  # where a request holds whose it is
+SESSION = web.RequestKey("session", BrowserSession)  # the session of a request
 TICKING = re.compile(r'(<time class="(?:since|until)"[^>]*>)[^<]*')
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
@@ -77,7 +77,9 @@ class PageGate:
     """Access control of one daemon's pages; its two middlewares stand before every handler."""
 
     def __init__(self, config: DaemonConfig, role: str, links: Sequence[NavLink]) -> None:
-        """`links` are the bar's entries; a ConfigError where the settings have no page."""
+        """Set up the checks; `links` are the bar's entries. Raise ConfigError if the settings have
+        no page.
+        """
         page, lasts_s = page_of(config), 3600 * page_of(config).session_hours
         self.site = site = Site(role, config.name, page.user, links)
         self.sessions = Sessions(lambda: token(config.store), page.user, lasts_s)
@@ -110,7 +112,7 @@ class PageGate:
 
     @property
     def user(self) -> Peer:
-        """Return in whose name the request at hand acts; outside of any, the settings' user."""
+        """Return the user of the current request; outside of requests, the settings' user."""
         return Peer("user", _acting.get(self.site.user), fingerprint="", serial=0)
 
     def session(self, request: web.Request) -> BrowserSession:
@@ -118,9 +120,9 @@ class PageGate:
         return request[SESSION]
 
     def answer(self, request: web.Request, shown: PageContent) -> web.Response:
-        """A page, or only that it has not changed since the browser got it."""
+        """Return a page, or only the status that it has not changed in the browser's copy."""
         text = frame.whole(self.site, shown, request.get(SESSION))
-        still = TICKING.sub(r"\1", text.partition("<main")[2])  # that time passes is no change
+        still = TICKING.sub(r"\1", text.partition("<main")[2])  # the passing of time is no change
         mark = f'"{sha256(still.encode()).hexdigest()[:32]}"'
         if request.headers.get("If-None-Match") == mark and shown.status == 200:
             return web.Response(status=304, headers={"ETag": mark})
@@ -160,17 +162,19 @@ class PageGate:
 
     @web.middleware
     async def _admitted(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        """Refuse whoever has not signed in, and forms that our own page has not sent."""
+        """Refuse requests without a session, and forms that our own page has not sent."""
         if not self._hosts.include(request.headers.get("Host", "")):
             raise PolicyError(
-                "this host is none of the page's",
-                todo="call it by the address that it listens on, or add the host to page.names",
+                "this host name does not belong to the page",
+                todo="use the address that the page listens on, or add the host to page.names",
                 key="page.names",
             )
         if request.method not in ("GET", "HEAD", "POST"):
             raise web.HTTPMethodNotAllowed(request.method, ["GET", "HEAD", "POST"])
         if request.method == "POST" and not self._is_own_form(request):
-            raise PolicyError("this form was not sent by the page itself", todo="open the page")
+            raise PolicyError(
+                "this form was not sent by the page itself", todo="open the page and try again"
+            )
         if request.path in self._open or request.path.startswith(f"{frame.STATIC}/"):
             return await handler(request)
         session = self._found(request)
@@ -212,7 +216,7 @@ class PageGate:
             given, source = str(form.get("token", "")).strip(), request.remote or ""
             cookie = self.sessions.sign_in(given, source)
         except SignInRefusedError as error:
-            if not error.wait_s:  # nobody fills our log by guessing on
+            if not error.wait_s:  # guessing cannot fill our log
                 log.warning("a sign-in to the page was refused: %s", error.what)
             return self.answer(request, self._form(there, error))
         response = web.Response(status=303, headers={"Location": there})
@@ -220,7 +224,7 @@ class PageGate:
         return response
 
     def _keep(self, response: web.Response, name: str, value: str) -> None:
-        """Have a browser keep a secret: the session, or a sign-in's own until it is back."""
+        """Store a secret in a browser: the session, or the secret of a sign-in in progress."""
         is_session = name == self._cookie
         response.set_cookie(
             name,
@@ -243,9 +247,10 @@ class PageGate:
         return response
 
     async def _asked_provider(self, request: web.Request) -> web.Response:
-        """Sign in whom the provider vouches for.
+        """Sign in a user confirmed by the provider.
 
-        Our own page goes on from here: a browser that another site has sent shows no session.
+        The answer is a page of ours that continues: a request sent by another site carries no
+        session.
         """
         assert self._oidc is not None
         binding = request.cookies.get(f"{self._cookie}-oidc", "")
@@ -267,7 +272,7 @@ class PageGate:
         return response
 
     def _form(self, there: str, error: SignInRefusedError | None = None) -> PageContent:
-        """The form that asks for the token; a script fills it from the link's last part."""
+        """Show the form for the token; a script fills it from the fragment of the link."""
         command = f"fedboost {self.site.role} page --config FILE"
         form = tag(
             "form",
@@ -322,7 +327,7 @@ def _back() -> object:
 
 
 def _next(path: str) -> str:
-    """A path of this page to go to; its first one for anything else."""
+    """Return a path of this page to go to; its first page for any other address."""
     is_own = path.startswith("/") and not path.startswith(("//", "/\\")) and path.isprintable()
     return path if is_own and not path.startswith(SIGN_IN) else "/"
 

@@ -1,4 +1,4 @@
-"""A party's ledger for its owner: added up by job and kind of message, and row by row."""
+"""A party's ledger for its owner: sums by job and kind of message, and single rows."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def summed(
     """Show every job, the newest first, and in each the kinds of messages that left and came."""
     verify = parts.button("Verify the ledger", "/ledger/verify", session.csrf)
     intro = (
-        "A row for each payload that has left or come, chained by hashes, here added up by job and "
+        "A row for each payload sent or received, chained by hashes, here added up by job and "
         "kind. It never holds the payload itself."
     )
     kinds = sorted({_short(amount) for amount in amounts})
@@ -43,7 +43,7 @@ def summed(
     shown, further = choosing.page_of(choice, newest, JOBS_PER_PAGE)
     is_open = len(newest) == 1 or not choice.is_all
     cards = [_job(job, by_job[job], is_open=is_open) for job in shown]
-    none = "Nothing has left or come." if choice.is_all else "Nothing is like that."
+    none = "Nothing was sent or received." if choice.is_all else "No row matches the filter."
     facts = (f"{units.plural(head.n, 'row')}, head ", tag("code", head.hash[:16], title=head.hash))
     return [
         tag("div", tag("h1", "Ledger"), parts.actions(verify), class_="head"),
@@ -87,7 +87,7 @@ def _job(job: str, amounts: Sequence[Amount], *, is_open: bool) -> Html:
     return tag(
         "details",
         tag("summary", summary),
-        table(f"What left and came in {job}", heads, rows, numbers=numbers, folds=True),
+        table(f"Sent and received in {job}", heads, rows, numbers=numbers, folds=True),
         links,
         class_="group",
         open="" if is_open else None,
@@ -109,7 +109,7 @@ def rows(entries: Sequence[LedgerRow], job: str, kind: str, head: Head) -> list[
     """Show one page of the ledger's rows, the newest first."""
     about = [tag("code", word) for word in (job, kind.rpartition(".")[2]) if word]
     title = tag("h1", "Rows", *(part for word in about for part in (" of ", word)))
-    drawn: Html = absent("Nothing has left or come.")
+    drawn: Html = absent("Nothing was sent or received.")
     if entries:
         heads = [Column("n", "number"), Column("at"), Column("way"), Column("message")]
         numbers, listed = ["bytes", "values", "rows", "smallest group"], [*map(_row, entries)]

@@ -1,7 +1,7 @@
-"""Signing in by an OpenID Connect provider: the authorization-code flow with PKCE.
+"""Sign-in by an OpenID Connect provider: the authorization-code flow with PKCE.
 
-A person's claim becomes a role, which is one of the names that the daemon's settings know; whoever
-has no role stays outside. OpenID Connect Core 1.0, sections 3.1.2 and 3.1.3; RFC 7636; RFC 9207.
+A person's claim becomes a role, one of the names in the daemon's settings; a person without a role
+is refused. OpenID Connect Core 1.0, sections 3.1.2 and 3.1.3; RFC 7636; RFC 9207.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from fedboost.ground.settings import optional_library
 from fedboost.pages.sessions import SignInRefusedError, same
 from fedboost.runtime.config.daemons import Oidc, is_web_address
 
-FLOWS_MAX, FLOW_S = 256, 600.0  # sign-ins under way, and how long one may take
+FLOWS_MAX, FLOW_S = 256, 600.0  # sign-ins in progress, and the time limit of one
 ANSWER_BYTES_MAX, ANSWER_S = 1 << 20, 10.0  # of the provider
 KEYS_S = 30.0  # between two looks at its keys, where a token names one that we do not know
 LEEWAY_S = 60  # that clocks may differ by
@@ -41,19 +41,19 @@ class OidcFlow:
     nonce: str
     verifier: str
     back: str  # where the provider sends the browser
-    there: str  # what it wanted to see
+    there: str  # the requested page
     ends: float
 
 
 class OidcProvider:
-    """One provider as a page sees it. All methods belong to the event loop's thread."""
+    """A provider for a page. All methods belong to the event loop's thread."""
 
     def __init__(self, settings: Oidc, clock: Callable[[], float] = monotonic) -> None:
-        """A ConfigError where the extra `oidc` is not installed."""
+        """Prepare the sign-in; raise ConfigError if the extra `oidc` is not installed."""
         self._jwt = optional_library("jwt", "page.oidc", "oidc")
         self._settings, self._clock = settings, clock
         self._flows: dict[str, OidcFlow] = {}  # by state, oldest first
-        self._known: Mapping[str, Any] = {}  # what the provider says of itself
+        self._known: Mapping[str, Any] = {}  # the provider's metadata
         self._keys: Any = None
         self._looked = 0.0  # for keys
 
@@ -84,14 +84,14 @@ class OidcProvider:
         return f"{address}{'&' if '?' in address else '?'}{urlencode(params)}", flow.binding
 
     async def end(self, query: Mapping[str, str], binding: str) -> tuple[str, str]:
-        """Return in whose name the browser may act, and what it wanted to see.
+        """Return the role of the browser's user, and the requested page.
 
-        A SignInRefusedError for an answer that this browser has not asked for, for a token that is
-        not good, and for whoever has no role here.
+        Raise SignInRefusedError for an answer to a request of another browser, for an invalid
+        token, and for a user without a role here.
         """
         flow = self._flows.pop(query.get("state", ""), None)
         if flow is None or flow.ends <= self._clock() or not same(flow.binding, binding):
-            raise _refused("this browser has asked for no such sign-in, or long ago")
+            raise _refused("this browser has not started this sign-in, or it has expired")
         if query.get("iss", self._settings.issuer) != self._settings.issuer:
             raise _refused("another provider has answered")
         if "code" not in query:
@@ -129,7 +129,7 @@ class OidcProvider:
         return str(answer["id_token"])
 
     async def _claims(self, token: str) -> Mapping[str, Any]:
-        """Return what a token says, once its signature, issuer, audience and dates are good."""
+        """Return a token's claims, after checking its signature, issuer, audience and dates."""
         jwt = self._jwt
         try:
             header = jwt.get_unverified_header(token)
@@ -174,8 +174,8 @@ class OidcProvider:
             good = all(is_web_address(str(document.get(key, ""))) for key in needed)
             if status != 200 or document.get("issuer") != issuer or not good:
                 raise ConfigError(
-                    f"{issuer} is not the issuer that it says, or says no addresses",
-                    todo=f"compare page.oidc.issuer with what is at {address}",
+                    f"{issuer} names another issuer in its metadata, or gives no addresses",
+                    todo=f"compare page.oidc.issuer with the metadata at {address}",
                     key="page.oidc.issuer",
                 )
             self._known = document
@@ -197,8 +197,8 @@ class OidcProvider:
                 answer = json.loads(content)
         except (ClientError, OSError, TimeoutError, ValueError) as error:
             raise UnreachableError(
-                "the sign-in's provider does not answer as one",
-                todo="try again; see whether this machine reaches page.oidc.issuer",
+                "the sign-in's provider does not answer as an OpenID Connect provider",
+                todo="try again; check that this machine can reach page.oidc.issuer",
                 private=f"{address}: {type(error).__name__}",
             ) from None
         if not isinstance(answer, dict):

@@ -1,4 +1,4 @@
-"""What a party's page shows its owner of jobs, and how it asks for decisions about them."""
+"""Jobs on a party's page for its owner, and forms for decisions about them."""
 
 from __future__ import annotations
 
@@ -29,18 +29,18 @@ class AuditView:
     findings: Sequence[Finding]
     failure: FedboostError | None
     running: Running | None  # of any job
-    can_start: bool  # there is a record, and somebody to attack it
+    can_start: bool  # there is a record that an audit can attack
 
 
 def jobs(seen: Sequence[OwnedJobView], at: int, news: str = "") -> list[object]:
-    """Every job that this party has seen, `at` being the page of those that are over."""
+    """Show every job that this party has seen; `at` is the page of the ended jobs."""
     asking = [view for view in seen if view.waits_for_us]
     going = [view for view in seen if not view.waits_for_us and view.job.state not in OVER]
     over = [view for view in seen if view.job.state in OVER]
     first = (at - 1) * PAST_PER_PAGE
     rows: list[Row] = [_past(view) for view in over[first : first + PAST_PER_PAGE]]
     heads, numbers = ["job", "protocol", "data set", "with", "reason"], ["last change"]
-    past = table("Jobs that are over", heads, rows, numbers=numbers, folds=True)
+    past = table("Jobs that have ended", heads, rows, numbers=numbers, folds=True)
     words = units.plural(len(asking), "job asks", "jobs ask")
     cards = tag("div", *map(_asking, asking), class_="cards")
     now = tag("div", *map(_going, going), class_="cards")
@@ -57,7 +57,7 @@ def jobs(seen: Sequence[OwnedJobView], at: int, news: str = "") -> list[object]:
         section(
             "past",
             "Finished",
-            parts.live("past", past if rows else absent("No job is over yet.")),
+            parts.live("past", past if rows else absent("No job has ended yet.")),
             parts.pages("/?", at, len(over), PAST_PER_PAGE),
         ),
     ]
@@ -184,10 +184,10 @@ def _decisions(view: OwnedJobView, here: str, *, has_report: bool) -> Html:
 
 
 def _passed(job: str, amounts: Sequence[Amount]) -> Html:
-    """Show what has been sent and received so far, by kind and peer."""
-    title = "What has left and come"
+    """Show the messages sent and received so far, by kind and peer."""
+    title = "Sent and received"
     if not amounts:
-        return section("passed", title, absent("Nothing has left or come yet."))
+        return section("passed", title, absent("Nothing was sent or received yet."))
     rows: list[Row] = []
     for direction, words in (("out", "Left"), ("in", "Came")):
         chosen = [amount for amount in amounts if amount.direction == direction]
@@ -205,11 +205,11 @@ def _passed(job: str, amounts: Sequence[Amount]) -> Html:
 
 
 def _audit(stored: StoredJob, audited: AuditView, session: BrowserSession) -> Html:
-    """Show what attacks on the party's own record have found, and how to run them."""
+    """Show the findings of attacks on the party's own record, and a button to run them."""
     findings = audit.audit(audited.findings)
     start: Html | str = ""
     if audited.running is not None and audited.running.job == stored.id:
-        start = tag("p", "The audit is at work, for ", parts.since(audited.running.since), ".",
+        start = tag("p", "The audit is running, for ", parts.since(audited.running.since), ".",
                     role="status", class_="working")  # fmt: skip
     elif audited.can_start and audited.running is None:
         words = "Audit it again" if audited.findings else "Audit it"

@@ -1,4 +1,4 @@
-"""The small parts of which pages are made: badges, times that tick, buttons, live regions."""
+"""Small parts of pages: badges, times that tick, buttons, live regions."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fedboost.report.story import RoundSummary, tone_of
 from fedboost.report.tables import names
 
 RUNNING = "running"
-# What a step that is no protocol's own is called, where a party is waited for.
+# Names of awaited steps that belong to no protocol.
 WAITS = {
     "approval": "the owner’s approval",
     "its return": "its return",
@@ -27,18 +27,18 @@ WAITS = {
 
 
 def live(name: str, *content: object) -> Html:
-    """A part of the page that is looked at again and again."""
+    """Return a part of the page that is updated regularly."""
     return tag("div", *content, id=f"live-{name}", class_="live")
 
 
 def badge(state: str) -> Html:
-    """A job's state."""
+    """Show a job's state."""
     tone = tone_of(state) or ("go" if state == RUNNING else "wait" if "waiting" in state else "")
     return tag("span", state or "unknown", class_=f"badge {tone}".strip())
 
 
 def since(at: float) -> Html:
-    """Show how long ago a time was, in seconds since 1970; updates where scripts run."""
+    """Show the time since a moment, in seconds since 1970; scripts update it."""
     ago = units.in_seconds(float(round(max(0.0, time.time() - at))))
     return tag(
         "time", ago, class_="since", data_since=f"{at:.0f}", datetime=units.stamp(at),
@@ -47,13 +47,13 @@ def since(at: float) -> Html:
 
 
 def until(at: float) -> Html:
-    """Show how long it is until a time; updates where scripts run."""
+    """Show the time until a moment; scripts update it."""
     left = units.in_seconds(float(round(max(0.0, at - time.time()))))
     return tag("time", left, class_="until", data_until=f"{at:.0f}", datetime=units.stamp(at))
 
 
 def moment(at: float) -> Html:
-    """A moment, to the minute."""
+    """Show a moment, to the minute."""
     words = units.moment(at)
     return tag("time", words[:16], datetime=units.stamp(at), title=f"{words} UTC")
 
@@ -74,7 +74,7 @@ def progress(status: JobStatus, rounds: Sequence[RoundSummary] = ()) -> Html:
 
 
 def waits(status: JobStatus) -> Html:
-    """Show who is waited for, at what, since when: a line for each step."""
+    """Show the awaited parties with step and time: a line for each step."""
     steps: dict[str, list[tuple[str, float]]] = {}
     for entry in status.waiting:
         steps.setdefault(entry.step, []).append((entry.party, entry.since))
@@ -90,13 +90,13 @@ def waits(status: JobStatus) -> Html:
 def button(
     words: str, action: str, csrf: str, *, tone: str = "", fields: Sequence[tuple[str, str]] = ()
 ) -> Html:
-    """A form of one button."""
+    """Return a form of one button."""
     sent = [hidden(name, value) for name, value in fields]
     return form(action, csrf, *sent, tag("button", words, type="submit", class_=tone or None))
 
 
 def title(id_: str, name: str, facts: Sequence[object]) -> Html:
-    """Show what a job is called, above it the way back, below it some facts."""
+    """Show a job's name, with the link back above it and some facts below."""
     return tag(
         "div",
         tag("p", tag("a", "Jobs", href="/"), " / ", tag("code", id_), class_="kicker"),
@@ -107,30 +107,30 @@ def title(id_: str, name: str, facts: Sequence[object]) -> Html:
 
 
 def link(words: str, to: str, tone: str = "") -> Html:
-    """A link that looks like a button."""
+    """Return a link that looks like a button."""
     return tag("a", words, href=to, class_=f"button {tone}".strip())
 
 
 def actions(*parts: object) -> Html:
-    """Buttons beside each other; nothing where there are none."""
+    """Return buttons beside each other; nothing if there are none."""
     shown = [part for part in parts if part]
     return tag("div", *shown, class_="actions") if shown else join()
 
 
 def facts(rows: Sequence[tuple[object, object]]) -> Html:
-    """Names with what they stand for."""
+    """Return a list of names with values."""
     items = (join(tag("dt", name), tag("dd", value)) for name, value in rows if value != "")
     return tag("dl", *items, class_="facts-list")
 
 
 def sentence(words: str) -> Html:
-    """Words of a message's definition as a sentence, its names of settings set as such."""
+    """Return a message's definition as a sentence, with names of settings set as code."""
     pieces = (words[:1].upper() + words[1:]).split("`")
     return join(*(tag("code", piece) if place % 2 else piece for place, piece in enumerate(pieces)))
 
 
 def note(words: str) -> Html:
-    """Show what has just been done; nothing without words."""
+    """Show a finished action; nothing without words."""
     return tag("p", words, role="status", class_="done-note") if words else join()
 
 
@@ -140,7 +140,7 @@ def announced(words: str) -> Html:
 
 
 def pages(path: str, at: int, count: int, per_page: int) -> Html:
-    """Links to the pages of a long list; `at` counts from 1."""
+    """Return links to the pages of a long list; `at` counts from 1."""
     last = max(1, -(-count // per_page))
     if last == 1:
         return join()

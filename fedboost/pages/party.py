@@ -1,4 +1,4 @@
-"""A party's page for its owner: jobs to decide about, what has left, what there is."""
+"""A party's page for its owner: jobs to decide about, outgoing messages, data sets."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ from fedboost.runtime.policy.reading import in_outline
 from fedboost.runtime.store.store import FINAL, JobState, StoredJob
 from fedboost.runtime.store.transcripts import Transcripts
 
-SAID = {  # what was done, by a word in the address
+SAID = {  # messages about finished actions, by a word in the address
     "approved": "You have approved the job.",
     "denied": "You have denied the job.",
     "audit": "The audit is at work; what it finds will stand below.",
@@ -58,7 +58,7 @@ UNDER_WAY = (JobState.AGREED, JobState.RUNNING, JobState.PAUSED)
 
 
 def party_site(node: PartyNode, file: Path | None) -> web.Application:
-    """The application that serves the page of a party's settings, which `file` holds."""
+    """Return the application that serves a party's page; `file` holds its settings."""
     links = (
         NavLink("/", "Jobs"),
         NavLink("/running", "Running"),
@@ -93,7 +93,7 @@ def party_site(node: PartyNode, file: Path | None) -> web.Application:
 
 
 class _Pages:
-    """The handlers of pages and forms; the node judges what the user may do."""
+    """Handlers of pages and forms; the node checks the user's rights."""
 
     def __init__(self, node: PartyNode, gate: PageGate, audits: Audits) -> None:
         self._node, self._gate, self._audits = node, gate, audits
@@ -105,7 +105,7 @@ class _Pages:
         self._sums: dict[tuple[str, ...], Amount] = {}
 
     async def background(self, _: web.Application) -> AsyncIterator[None]:
-        """Run what works beside the handlers, and end it with them."""
+        """Run the background work of the handlers, and end it with them."""
         yield
         await self._audits.close()
         await self._shapes.close()
@@ -113,7 +113,7 @@ class _Pages:
     # Jobs
 
     async def jobs(self, request: web.Request) -> web.Response:
-        """Every job that this party has seen."""
+        """Show every job that this party has seen."""
         self._check()
         seen = await asyncio.to_thread(self._every_job)
         at, news = number(request.query.get("page", "1")), SAID.get(request.query.get("done", ""))
@@ -121,7 +121,7 @@ class _Pages:
         return self._gate.answer(request, PageContent("Jobs", main, "/", follows_s=FOLLOWS_S))
 
     async def job(self, request: web.Request) -> web.Response:
-        """Show one job: what it asks, what the policy says, what has left, what an audit found."""
+        """Show one job: its request, the policy's verdict, the messages, an audit's findings."""
         self._check()
         session, news = self._gate.session(request), SAID.get(request.query.get("done", ""))
         view, main = await asyncio.to_thread(
@@ -132,7 +132,7 @@ class _Pages:
         return self._gate.answer(request, shown)
 
     async def report(self, request: web.Request) -> web.Response:
-        """The report that a guest's daemon has written."""
+        """Return the report that a guest's daemon has written."""
         self._check()
         job = await asyncio.to_thread(self._node.store.job, request.match_info["job"])
         path = self._report(job.id)
@@ -141,45 +141,49 @@ class _Pages:
         return self._gate.report(await asyncio.to_thread(read_file, path))
 
     async def approve_form(self, request: web.Request) -> web.Response:
-        """Shows exactly what would leave, and asks."""
+        """Show the outgoing messages, and ask for approval."""
         self._check()
         view, wants = await asyncio.to_thread(self._asked, request.match_info["job"])
         main = approval.approve(view, wants, self._gate.session(request))
         return self._gate.answer(request, PageContent(f"Approve {view.owned.name}?", main, "/"))
 
     async def approve(self, request: web.Request) -> web.Response:
-        """Lets a job run, as far as it is the one that was shown."""
+        """Approve a job if its manifest is the one that was shown."""
         form, id_ = await request.post(), request.match_info["job"]
         stored = await asyncio.to_thread(self._node.store.job, id_)
         shown = stored.manifest_sha256.hex()
         if form.get("digest") != shown or form.get("read") != "yes":
-            raise PolicyError("what will leave was not shown", todo="open the job again", job=id_)
+            raise PolicyError(
+                "the outgoing messages were not shown in this form",
+                todo="open the job again",
+                job=id_,
+            )
         await self._node.approve(self._gate.user, job_pb2.JobId(id=id_))
         raise web.HTTPSeeOther(f"/jobs/{id_}?done=approved")
 
     async def deny_form(self, request: web.Request) -> web.Response:
-        """Asks before a job is denied."""
+        """Ask before a job is denied."""
         self._check()
         view = await asyncio.to_thread(self._seen, request.match_info["job"])
         main = approval.deny(view, self._gate.session(request))
         return self._gate.answer(request, PageContent(f"Deny {view.owned.name}?", main, "/"))
 
     async def deny(self, request: web.Request) -> web.Response:
-        """Refuses a job."""
+        """Refuse a job."""
         form, id_ = await request.post(), request.match_info["job"]
         denial = DenyRequest(id=id_, reason=str(form.get("reason", "")))
         await self._node.deny(self._gate.user, denial)
         raise web.HTTPSeeOther(f"/jobs/{id_}?done=denied")
 
     async def audit(self, request: web.Request) -> web.Response:
-        """Has the job's record attacked, in a process of its own."""
+        """Start an audit of the job's record, in its own process."""
         self._check()
         job = await asyncio.to_thread(self._node.store.job, request.match_info["job"])
         self._audits.start(job.id)
         raise web.HTTPSeeOther(f"/jobs/{job.id}?done=audit#audit")
 
     async def running(self, request: web.Request) -> web.Response:
-        """The jobs that go on here: their steps, and what has left against the budget."""
+        """Show the running jobs: their steps, and their releases against the budget."""
         self._check()
         seen = await asyncio.to_thread(self._every_job)
         going = [view for view in seen if view.job.state in UNDER_WAY]
@@ -221,7 +225,7 @@ class _Pages:
         return self._gate.answer(request, PageContent("Ledger", main, ledgers.PATH))
 
     async def verify(self, request: web.Request) -> web.Response:
-        """Checks every row's hash, the chain and the signed heads."""
+        """Check every row's hash, the chain and the signed heads."""
         try:
             news = parts.note(await asyncio.to_thread(self._verified))
         except FedboostError as error:
@@ -229,14 +233,14 @@ class _Pages:
         return await self.ledger(request, news)
 
     async def told(self, request: web.Request) -> web.Response:
-        """The accounts of what jobs have told."""
+        """Show the accounts of jobs' releases."""
         self._check()
         entries = await asyncio.to_thread(self._node.spending.account.entries)
         main = records.disclosed(entries, self._node.config.policy)
-        return self._gate.answer(request, PageContent("What was told", main, "/told"))
+        return self._gate.answer(request, PageContent("Disclosures", main, "/told"))
 
     async def data(self, request: web.Request) -> web.Response:
-        """The data sets' shapes."""
+        """Show the data sets' shapes."""
         self._check()
         declared = self._node.config.datasets
         shapes = {name: await self._shapes.of(name, source) for name, source in declared.items()}
@@ -246,12 +250,12 @@ class _Pages:
         return self._gate.answer(request, content)
 
     async def read_again(self, _: web.Request) -> web.Response:
-        """Has the data sets read again."""
+        """Read the data sets again."""
         self._check()
         self._shapes.forget()
         raise web.HTTPSeeOther("/data?done=again")
 
-    # Inside; what reads files runs in threads
+    # Helpers; threads read files
 
     def _check(self) -> None:
         self._node.judge.owner(self._gate.user)
@@ -270,7 +274,7 @@ class _Pages:
         decision = self._node.states.decision(job)
         try:
             return OwnedJobView(job, self._node.owned(job), decision)
-        except FedboostError:  # a job of another version, of which little can be read
+        except FedboostError:  # a job of another version, only partly readable
             return OwnedJobView(job, in_outline(job), decision)
 
     def _asked(self, id_: str) -> tuple[OwnedJobView, Asking]:
@@ -296,7 +300,7 @@ class _Pages:
         except FedboostError:
             findings = []
             failure = failure or FedboostError(
-                "what the last audit found cannot be read", todo="audit the job again"
+                "the findings of the last audit cannot be read", todo="audit the job again"
             )
         has_record = any(self._transcripts.folder(id_).glob("part-*.npz"))
         can_start = self._audits.can_start and has_record
@@ -306,7 +310,7 @@ class _Pages:
         return self._node.store.folder / "reports" / f"{id_}.html"
 
     def _own_ledger(self) -> Ledger:
-        """The ledger through a connection of ours: who reads long must not hold up the jobs."""
+        """Return the ledger through a new connection: a long read must not hold up jobs."""
         return Ledger(self._node.store.database, read_only=True)
 
     def _summed(self) -> tuple[list[Amount], Head]:

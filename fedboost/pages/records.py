@@ -1,4 +1,4 @@
-"""What a party's page shows besides jobs: data sets, and what was told of them."""
+"""Data sets and their disclosures on a party's page."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ def data_sets(
     shapes: Mapping[str, Outline | FedboostError | None],
     session: BrowserSession,
 ) -> list[object]:
-    """Each data set's name, kind, columns and rows; never a cell."""
+    """Show each data set's name, kind, columns and rows; never a cell."""
     cards = [_data_set(name, config, shapes[name]) for name in config.datasets]
     again = parts.actions(parts.button("Read them again", "/data", session.csrf)) if cards else ""
-    intro = "Names, types and counts. Values of cells are not shown, here or to anybody."
+    intro = "Names, types and counts. Values of cells are never shown."
     shown = tag("div", *cards, class_="cards") if cards else absent(
-        "The settings declare no data set: this party adds up what others send."
+        "The settings declare no data set: this party only adds up other parties' messages."
     )  # fmt: skip
     return [
         tag("div", tag("h1", "Data sets"), again, class_="head"),
@@ -69,16 +69,16 @@ def _data_set(name: str, config: PartyConfig, shape: Outline | FedboostError | N
 
 
 def disclosed(entries: Sequence[AccountEntry], policy: Policy) -> list[object]:
-    """Show what jobs have released of each data set, beside what the policy allows."""
+    """Show the releases of each data set, beside the limits of the policy."""
     intro = (
-        "Each sum that leaves is an equation about who is in a bin; sums count per bin of the most "
-        "told column and row, of all guests that may compare notes. ε per row adds up over all "
-        "jobs. A job that goes on counts with what it is expected to tell. Placed are the rows "
-        "whose bins a guest that attacks could have read."
+        "Each released sum is an equation about the rows of a bin. Sums count per row, for the "
+        "column with most released bins, together for all guests that may cooperate. ε per row "
+        "adds up over all jobs. An unfinished job counts with its expected releases. Placed "
+        "rows are rows whose bins an attacking guest could have found."
     )
-    head = [tag("h1", "What was told"), tag("p", intro, class_="intro")]
+    head = [tag("h1", "Disclosures"), tag("p", intro, class_="intro")]
     if not entries:
-        return [*head, absent("No job has told anything of any data set.")]
+        return [*head, absent("No job has released anything of any data set.")]
     rows: list[Row] = [
         [
             total.dataset,
@@ -101,14 +101,14 @@ def disclosed(entries: Sequence[AccountEntry], policy: Policy) -> list[object]:
 
 
 def noisy(entries: Sequence[AccountEntry], dataset: str, policy: Policy) -> list[Html]:
-    """Draw what all have of a data set's noisy values, if anybody has some."""
+    """Show the total of a data set's noisy values, if there are any."""
     used = [entry for entry in entries if entry.dataset == dataset]
     sums = totals(used, policy.disclosure_apart)
     return [spent(total.told, policy, sums=False) for total in sums if not total.guest]
 
 
 def spent(amount: float, policy: Policy, *, sums: bool) -> Html:
-    """Draw what has been told, in sums or in ε, beside the policy's limits."""
+    """Show the amount released, in sums or in ε, beside the policy's limits."""
     if sums:
         words = f"{amount:.3g} sums per bin and row"
         limits = [

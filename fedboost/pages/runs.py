@@ -1,4 +1,4 @@
-"""All jobs of a coordinator in one list that is filtered and sorted, and any of them compared."""
+"""All jobs of a coordinator in a filtered and sorted list, and comparisons of them."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ PATH, COMPARED_PATH = "/runs", "/runs/compare"
 SELECTS = ("state", "tag", "protocol")
 RUNS_PER_PAGE = 50
 METRICS_SHOWN = 3  # columns of the list; all of them can be sorted by
-COMPARED_PER_PAGE = 100  # more lines on a chart cannot be told apart
+COMPARED_PER_PAGE = 100  # more lines on a chart are indistinguishable
 SETTINGS = ("params", "validation", "data", "parties", "alignment")
 
 Datasets = Mapping[str, Mapping[str, str]]  # of each party by name, with its label
@@ -39,7 +39,7 @@ Curves = Mapping[tuple[str, str], Sequence[Point]]  # by metric and split
 
 @dataclass(frozen=True)
 class ListedRun:
-    """One job as the list has it: from what is summarised already, without its journal."""
+    """One job in the list: from its stored summary, without its journal."""
 
     job: StoredJob
     protocol: str
@@ -50,12 +50,12 @@ class ListedRun:
 
     @property
     def result(self) -> Mapping[str, Any]:
-        """Its result; empty where there is none."""
+        """Return its result; empty if there is none."""
         return self.job.result or {}
 
     @property
     def metrics(self) -> dict[str, float]:
-        """Its metrics by names such as ``validation auc``."""
+        """Return its metrics by names such as ``validation auc``."""
         by_split = self.result.get("metrics") or {}
         return {f"{split} {name}": v for split in by_split for name, v in by_split[split].items()}
 
@@ -81,7 +81,7 @@ class ListedRun:
 
     @property
     def settings(self) -> dict[str, str]:
-        """Every setting by name, defaults too where this version knows the protocol."""
+        """Return every setting by name, with defaults if this version knows the protocol."""
         kept = self._given
         try:
             model = protocols.named(self.protocol).params
@@ -93,13 +93,13 @@ class ListedRun:
 
 
 def run_of(job: StoredJob) -> ListedRun:
-    """A job of the store as the list has it, without its tags."""
+    """Return a job of the store for the list, without its tags."""
     terms, spec = outline(job.outline), json.loads(job.manifest)["spec"]
     return ListedRun(job, terms.protocol, terms.submitter, spec)
 
 
 def curves_of(run: ListedRun, rounds: Iterable[Mapping[str, Any]]) -> Curves:
-    """A job's metrics by round, from its journal; a round that was done again counts once."""
+    """Return a job's metrics by round, from its journal; a repeated round counts once."""
     by_metric: dict[tuple[str, str], dict[float, float]] = defaultdict(dict)
     for done in rounds:
         if done.get("stage") != run.protocol:
@@ -113,7 +113,7 @@ def curves_of(run: ListedRun, rounds: Iterable[Mapping[str, Any]]) -> Curves:
 
 
 def chosen(runs: Sequence[ListedRun], choice: Choice) -> list[ListedRun]:
-    """The runs that an address asks for, in its order."""
+    """Return the runs selected by an address, in its order."""
     state, label, protocol = (choice.picked.get(name, "") for name in SELECTS)
     fitting = [
         run
@@ -140,7 +140,7 @@ def _keys(runs: Sequence[ListedRun]) -> dict[str, Any]:
 
 
 def _metric_names(runs: Sequence[ListedRun]) -> list[str]:
-    """Return the metrics that any of the runs has, those of rows held out first."""
+    """Return the metrics that any run has, those of held-out rows first."""
     names = dict.fromkeys(name for run in runs for name in run.metrics)
     return sorted(names, key=lambda name: not name.startswith("validation "))
 
@@ -148,7 +148,7 @@ def _metric_names(runs: Sequence[ListedRun]) -> list[str]:
 def listed(
     runs: Sequence[ListedRun], choice: Choice, session: BrowserSession, news: Html | str = ""
 ) -> list[object]:
-    """The list, a form around it that tags and compares."""
+    """Show the list, in a form that tags and compares."""
     fitting = chosen(runs, choice)
     shown, further = choosing.page_of(choice, fitting, RUNS_PER_PAGE)
     states = {run.job.state for run in runs}
@@ -240,9 +240,9 @@ def compared(
     count: int = 0,
     further: Html | str = "",
 ) -> list[object]:
-    """Runs beside each other: their curves on one chart a metric, what differs, what came of it.
+    """Show runs beside each other: curves in one chart per metric, differing settings, results.
 
-    They are a page of `count`, with links to the `further` ones.
+    The runs are one page of `count`; `further` has the links to the others.
     """
     kicker = tag("p", tag("a", "Runs", href=PATH), class_="kicker")
     head = tag("h1", f"{units.plural(max(count, len(runs)), 'run')} compared")

@@ -37,7 +37,7 @@ def beside_coordinator(
 def beside_party(
     config: PartyConfig, file: Path | None = None
 ) -> Callable[[PartyNode], AbstractAsyncContextManager[None]]:
-    """Return what a party's daemon runs beside its node; `file` holds its settings, for audits."""
+    """Return the page to run beside a party's node; `file` holds its settings, for audits."""
     from fedboost.pages.party import party_site  # reads tables, which a coordinator cannot
 
     return lambda node: _served(config, "party", lambda: party_site(node, file))
@@ -58,7 +58,9 @@ async def _served(
 async def _started(
     config: DaemonConfig, role: Role, application: Callable[[], web.Application]
 ) -> web.AppRunner | None:
-    """The page as it listens; None where it cannot, which the log says: the daemon serves on."""
+    """Return the running page; None if it cannot start: the log names the error, the daemon serves
+    on.
+    """
     page = token.page_of(config)
     runner: web.AppRunner | None = None
     try:

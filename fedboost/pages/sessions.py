@@ -1,4 +1,4 @@
-"""Who has signed in: sessions in memory, by random cookies, and how often a token may be wrong."""
+"""Sessions of signed-in users, in memory, by random cookies; limits on wrong tokens."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SECRET_BYTES = 32
 
 
 class SignInRefusedError(PolicyError):
-    """A token was wrong, or too many were; `wait_s` is how long to wait, if at all."""
+    """A wrong token, or too many of them; `wait_s` is the time to wait, if any."""
 
     wait_s = 0
 
@@ -28,8 +28,8 @@ class SignInRefusedError(PolicyError):
 class BrowserSession:
     """A browser that has signed in."""
 
-    csrf: str  # what its forms send along
-    user: str  # in whose name it acts
+    csrf: str  # token in its forms
+    user: str  # its user
     token: bytes  # the digest of the page's token then
     ends: float  # by the clock of `Sessions`
 
@@ -44,18 +44,18 @@ class Sessions:
         lasts_s: float,
         clock: Callable[[], float] = monotonic,
     ) -> None:
-        """`token` gives the token that is good now, which is `user`'s; a session ends when it is
-        another one.
+        """Start without sessions; `token` returns the current token of `user`. A session ends when
+        it changes.
         """
         self._token, self._user, self._lasts_s, self._clock = token, user, lasts_s, clock
         self._open: dict[bytes, BrowserSession] = {}  # by the digest of their cookies
         self._wrong: dict[str, deque[float]] = {}  # by source
 
     def sign_in(self, given: str, source: str) -> str:
-        """A new session's cookie for whoever has the token; a SignInRefusedError otherwise.
+        """Return a new session's cookie for the right token; raise SignInRefusedError otherwise.
 
-        Whoever has it never waits for the wrong ones of others, not even of the same `source`:
-        local processes cannot be told apart, and 256 bits are not guessed.
+        The right token is never delayed by wrong ones, not even of the same `source`: local
+        processes cannot be told apart, and 256 bits cannot be guessed.
         """
         now = self._clock()
         good = _digest(self._token())
@@ -64,7 +64,7 @@ class Sessions:
         return self.open(self._user)
 
     def open(self, user: str) -> str:
-        """A new session's cookie for whoever is known to be `user`; another token ends it."""
+        """Return a new session's cookie for a verified `user`; a new token ends it."""
         now, good = self._clock(), _digest(self._token())
         cookie = secrets.token_urlsafe(SECRET_BYTES)
         csrf = secrets.token_urlsafe(SECRET_BYTES)
@@ -93,14 +93,14 @@ class Sessions:
         )
 
     def find(self, cookie: str) -> BrowserSession | None:
-        """The session of a cookie, while it lasts and its token is still the page's."""
+        """Return the session of a cookie, unless it has expired or the page's token has changed."""
         session = self._open.get(_digest(cookie))
         if session is None or session.ends <= self._clock():
             return None
         return session if hmac.compare_digest(session.token, _digest(self._token())) else None
 
     def sign_out(self, cookie: str) -> None:
-        """Ends a session."""
+        """End a session."""
         self._open.pop(_digest(cookie), None)
 
 

@@ -25,7 +25,7 @@ class Shapes:
         self._one = asyncio.Semaphore(1)
 
     async def of(self, name: str, source: SourceSpec) -> Outline | FedboostError | None:
-        """The data set's shape, or why it cannot be read; None while it is being read."""
+        """Return the data set's shape, or the error of reading it; None while it is being read."""
         now = await asyncio.to_thread(stamp, source)
         known = self._known.get(name)
         if known is not None and known.stamp == now:
@@ -39,7 +39,7 @@ class Shapes:
         self._known.clear()
 
     async def close(self) -> None:
-        """Cancel what is being read."""
+        """Cancel running reads."""
         for task in self._reading.values():
             task.cancel()
         await asyncio.gather(*self._reading.values(), return_exceptions=True)

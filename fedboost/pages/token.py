@@ -1,4 +1,4 @@
-"""The token by which a daemon's owner signs in to its page: drawn once, kept in the store."""
+"""The token by which a daemon's owner signs in to its page, drawn once and kept in the store."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ SIGN_IN = "/sign-in"
 
 
 def token(store: Path) -> str:
-    """The token in a store's folder, drawn where there is none yet.
+    """Return the token in a store's folder; draw it if there is none yet.
 
-    A StoreError where others than the owner could read it, or the disk refuses.
+    Raise StoreError if other users could read it, or if the disk refuses.
     """
     path = store / FILE
     if not path.exists():
@@ -37,7 +37,7 @@ def token(store: Path) -> str:
 
 
 def renew(store: Path) -> str:
-    """Another token in place of the one that was; whoever has signed in has to do so again."""
+    """Replace the token; all signed-in users must sign in again."""
     _draw(store / FILE, anew=True)
     return token(store)
 
@@ -52,12 +52,14 @@ def address(config: DaemonConfig) -> str:
 
 
 def sign_in_url(config: DaemonConfig, secret: str) -> str:
-    """A link that signs its owner in; the token is in the part that browsers never send."""
+    """Return a link that signs its owner in; the token is in the fragment, which browsers never
+    send.
+    """
     return f"{address(config)}{SIGN_IN}#token={secret}"
 
 
 def page_of(config: DaemonConfig) -> Page:
-    """The settings of a daemon's page; a ConfigError where it has none."""
+    """Return the settings of a daemon's page; raise ConfigError if it has none."""
     if config.page is None:
         raise ConfigError(
             f"the settings of {config.name} have no page",
@@ -68,7 +70,7 @@ def page_of(config: DaemonConfig) -> Page:
 
 
 def _draw(path: Path, *, anew: bool) -> None:
-    """Writes a fresh token; unless `anew`, one that somebody has drawn meanwhile stays."""
+    """Write a new token; unless `anew`, a token drawn by another process in the meantime stays."""
     make_folder(path.parent)
     drawn = path.with_name(f"{path.name}.{os.getpid()}")
     write_file(drawn, secrets.token_urlsafe(TOKEN_BYTES).encode(), SECRET_MODE)

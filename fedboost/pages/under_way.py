@@ -1,4 +1,4 @@
-"""The jobs that run at a party now: at which step, and what has left against the budget."""
+"""Running jobs at a party: their current step, and their releases against the budget."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ BEFORE = 2  # colour, as in the style sheet
 
 @dataclass(frozen=True)
 class JobUnderWay:
-    """A job that goes on here, as far as this party knows it by itself."""
+    """A running job, as far as this party knows it."""
 
     view: OwnedJobView
     stage: str  # empty between stages
-    now: StepReply  # the step at hand, and whose messages it lacks
+    now: StepReply  # the current step, with the parties whose messages are missing
     amounts: Sequence[Amount]
     released: Sequence[Released]  # one, or none where its sums tell nothing
     noisy: Sequence[Html]  # the ε of its data set against the limit, drawn; none without noise
@@ -78,7 +78,7 @@ def _step(job: JobUnderWay) -> Html:
 
 
 def _amount(amounts: Sequence[Amount]) -> str:
-    """Say how much of all kinds and peers."""
+    """Describe the amount of all kinds and peers."""
     if not amounts:
         return "nothing"
     messages = units.plural(sum(amount.messages for amount in amounts), "message")

@@ -1,4 +1,4 @@
-"""What a party's attacks on itself have found: bars of their success beside chance."""
+"""Findings of a party's attacks on itself: bars of their success beside chance."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ INTRO = (
 
 
 def audit(findings: Sequence[Finding], party: str = "") -> Html:
-    """A section with a row for each attack; nothing where none has run."""
+    """Return a section with a row for each attack; empty if none has run."""
     if not findings:
         return join()
     rows: list[Row] = [_row(finding) for finding in findings]

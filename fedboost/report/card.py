@@ -1,4 +1,4 @@
-"""A job as a card for notebooks: a piece of HTML that needs nothing else, in light and in dark."""
+"""A job as a card for notebooks: a self-contained piece of HTML, in light and in dark."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class JobCard:
 
 
 def card(shown: JobCard) -> Html:
-    """The card, with its own style sheet."""
+    """Return the card, with its own style sheet."""
     seen = shown.seen
     facts = [seen.pace_words(shown.now), waiting_words(shown.waiting, shown.now)]
     lines = [tag("p", words, class_="quiet") for words in facts if words]
@@ -42,7 +42,7 @@ def card(shown: JobCard) -> Html:
 
 
 def trouble(lines: Sequence[str]) -> Html:
-    """An error's lines in the place of a card."""
+    """Return an error's lines in a frame like a card."""
     return _framed(_trouble(lines))
 
 
@@ -90,7 +90,7 @@ def _trouble(lines: Sequence[str]) -> Html:
 
 
 def _told(seen: JobProgress) -> Html:
-    """The last metrics as a table, and the first of them by round."""
+    """Return the last metrics as a table, and the first of them by round."""
     if not seen.metrics:
         return join()
     splits = in_order(seen.metrics)

@@ -32,7 +32,7 @@ class Line:
     points: Sequence[Point]
     colour: int
     dashed: bool = False
-    faint: bool = False  # a reference, without values of its own
+    faint: bool = False  # a reference, without its own values
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ class _Frame:
     y: tuple[float, float]
 
     def at(self, point: Point) -> Point:
-        """A point in user units."""
+        """Return a point in user units."""
         across = (point[0] - self.x[0]) / (self.x[1] - self.x[0])
         up = (point[1] - self.y[0]) / (self.y[1] - self.y[0])
         return (
@@ -90,7 +90,7 @@ class _Frame:
 
 
 def line_chart(chart: LineChart) -> Html:
-    """A figure with its caption, legend and SVG; every line needs a point, all finite."""
+    """Return a figure with caption, legend and SVG; every line needs a point, all finite."""
     named = [line for line in chart.lines if not line.faint]
     legend = "" if chart.end_labels or len(named) < 2 else legend_of(named)
     if len(named) > LEGEND_MAX:  # a point says the name of its line, too
@@ -100,7 +100,7 @@ def line_chart(chart: LineChart) -> Html:
 
 
 def plot(chart: LineChart) -> Html:
-    """The SVG alone, without caption and legend."""
+    """Return the SVG alone, without caption and legend."""
     lines = [replace(line, points=_some(line.points, POINTS_MAX)) for line in chart.lines]
     assert all(line.points for line in lines)
     frame, marks = _framed(chart, lines)
@@ -118,7 +118,7 @@ def plot(chart: LineChart) -> Html:
 
 
 def legend_of(lines: Sequence[Line]) -> Html:
-    """Lines by name, each with a sample."""
+    """Return lines by name, each with a sample."""
     items = []
     for line in lines:
         sample = tag(
@@ -133,10 +133,10 @@ def legend_of(lines: Sequence[Line]) -> Html:
 
 
 def bars(group: Sequence[Bar], most: float) -> Html:
-    """Horizontal bars one below the other, with their words behind them.
+    """Return horizontal bars one below the other, with their words behind them.
 
-    `most` is the value of the longest bar of all groups. Without words the bars are for the eye
-    alone: the numbers must stand beside them.
+    `most` is the value of the longest bar of all groups. Bars without words are only decoration:
+    the numbers must be shown beside them.
     """
     words = [bar.words for bar in group if bar.words]
     full = BAR_SHARE if words else 100.0
@@ -242,7 +242,7 @@ def _mark(chart: LineChart, frame: _Frame) -> Html:
 
 
 def _ends(lines: Sequence[Line], frame: _Frame) -> Html:
-    """Each line's name at its end, pushed apart where two would touch."""
+    """Return each line's name at its end, moved apart if two would touch."""
     ends = sorted(((frame.at(line.points[-1])[1], line) for line in lines), key=lambda end: end[0])
     heights: list[float] = []
     for height, _ in ends:
@@ -267,7 +267,7 @@ def _line_class(line: Line) -> str:
 
 
 def _in_words(chart: LineChart) -> str:
-    """Describe the chart for somebody who cannot see it."""
+    """Describe the chart in text, for a screen reader."""
     described = [
         f"{line.label} from {_short(line.points[0][1])} to {_short(line.points[-1][1])}"
         for line in chart.lines

@@ -1,4 +1,4 @@
-"""What columns contribute to predictions, as bars: the mean of |contribution| over the rows."""
+"""Contributions of columns to predictions, as bars: the mean of |contribution| over the rows."""
 
 from __future__ import annotations
 
@@ -35,18 +35,18 @@ class Effect:
 
     name: str
     means: tuple[float, ...]
-    party: str = ""  # whose column it is; empty: everybody's
+    party: str = ""  # owner of the column; empty: every party
 
     @property
     def total(self) -> float:
-        """Over all outputs."""
+        """Return the sum over all outputs."""
         return sum(self.means)
 
 
 def svg(effects: Sequence[Effect], rows: int, model: str, top: int = TOP) -> str:
-    """The text of an SVG file with the greatest effects; of several outputs, a piece for each.
+    """Return the text of an SVG file with the greatest effects; a segment for each output.
 
-    Those that are left out are one bar, the last.
+    The last bar is the sum of the other columns.
     """
     shown = _shown(effects, top)
     outputs = len(shown[0].means) if shown else 1
@@ -73,7 +73,7 @@ def svg(effects: Sequence[Effect], rows: int, model: str, top: int = TOP) -> str
 
 
 def ranked(effects: Sequence[Effect]) -> list[Effect]:
-    """The greatest first."""
+    """Return the effects, greatest first."""
     return sorted(effects, key=lambda effect: -effect.total)
 
 

@@ -1,4 +1,4 @@
-"""Where the time went and what travelled: per step and party, per step and link."""
+"""Time and traffic of a job: per step and party, per step and link."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SECONDS_SHOWN = 1e-3  # steps that took less in all are listed, without bars
 
 
 def times(story: Story) -> Html:
-    """Seconds of every step for each party that does it, and of every round."""
+    """Return seconds of every step for each of its parties, and of every round."""
     title = "Where the time went"
     if not story.steps:
         return section("time", title, absent("No step was done."))
@@ -43,7 +43,7 @@ def times(story: Story) -> Html:
 
 
 def traffic(story: Story) -> Html:
-    """Bytes of every step for each pair of parties, and of every link."""
+    """Return bytes of every step for each pair of parties, and of every link."""
     title = "What travelled"
     links = _links(story)
     if not links:
@@ -92,7 +92,7 @@ def _by_stage(story: Story) -> dict[str, list[StepTotal]]:
 
 
 def _party_bars(story: Story, seconds: Mapping[str, float]) -> list[Bar]:
-    """A bar for each party; of many, the slowest and one for the slowest of all others."""
+    """Return a bar for each party; of many, the slowest ones and one for the slowest other."""
     slowest_took = max(seconds.values(), default=0.0)
     if slowest_took < SECONDS_SHOWN:
         return [Bar(0.0, COLOURS, f"{names(list(seconds))} {units.in_seconds(slowest_took)}")]
@@ -125,7 +125,7 @@ def _links(story: Story) -> dict[PartyLink, Traffic]:
 
 
 def _pairs(links: Mapping[PartyLink, Traffic]) -> dict[frozenset[str], int]:
-    """Both directions between two parties, with a colour; the last colour is for all the rest."""
+    """Return pairs of parties with a colour each; the last colour is for all other pairs."""
     sizes: dict[frozenset[str], int] = {}
     for link, sent in links.items():
         pair = frozenset((link.sender, link.receiver))
@@ -135,7 +135,7 @@ def _pairs(links: Mapping[PartyLink, Traffic]) -> dict[frozenset[str], int]:
 
 
 def _sent_row(step: StepTotal, pairs: Mapping[frozenset[str], int], most: float) -> Row:
-    """A bar for each link; of many, the largest and one for the largest of all others."""
+    """Return a bar for each link; of many, the largest ones and one for the largest other."""
     shown, rest = _grouped({link: sent.bytes for link, sent in step.sent.items()})
     group = [
         Bar(

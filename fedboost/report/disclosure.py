@@ -1,4 +1,4 @@
-"""Who learned what from whom: the messages of the job, in the words of their own definitions."""
+"""Messages of a job by receiver, described in the words of their definitions."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Disclosed:
 
 
 def disclosed(story: Story) -> list[Disclosed]:
-    """Every kind of message that was sent, in the order of their first appearance."""
+    """Return every kind of message that was sent, in order of first appearance."""
     by_kind: dict[str, Disclosed] = {}
     for step in story.steps:
         if not step.sent:
@@ -69,7 +69,7 @@ def disclosed(story: Story) -> list[Disclosed]:
 
 
 def disclosure(story: Story, ledger: Sequence[LedgerLine]) -> Html:
-    """A row for each kind of message, what the coordinator was told, and a party's own ledger."""
+    """Return the kinds of messages, the coordinator's reports, and a party's own ledger."""
     title = "Who learned what"
     rows: list[Row] = []
     stage = ""
@@ -103,7 +103,7 @@ def disclosure(story: Story, ledger: Sequence[LedgerLine]) -> Html:
 
 
 def _sums(story: Story) -> Html:
-    """Show what hosts' sums tell the guest about any bin, beside what their owners allow."""
+    """Show the hosts' sums about a single bin, beside the limits of their owners."""
     if not story.told.released:
         return join()
     ended = story.result is not None
@@ -138,7 +138,7 @@ def _sums(story: Story) -> Html:
 
 
 def _noise(story: Story) -> Html:
-    """Show the bound on what values told under noise say about one value, and about one row."""
+    """Show the bound on the information in noisy values, per value and per row."""
     if not story.told.privacy:
         return join()
     rows: list[Row] = [
@@ -173,7 +173,7 @@ def _sentence(words: str) -> str:
 
 
 def protection(words: str) -> Html:
-    """The sentence; whatever its receiver can read says so at a glance."""
+    """Return the sentence; mark messages whose receiver can read them."""
     if words.startswith("not at all"):
         reason = words.removeprefix("not at all").strip(" ,.")
         return join(tag("span", "in the clear", class_="pill"), f" {reason}" if reason else "")
@@ -181,7 +181,7 @@ def protection(words: str) -> Html:
 
 
 def _ways(links: Mapping[PartyLink, Traffic]) -> Html:
-    """Senders and receivers; senders that send to the same parties stand together."""
+    """Return senders and receivers; senders with the same receivers share a line."""
     receivers: dict[str, list[str]] = {}
     for link in links:
         receivers.setdefault(link.sender, []).append(link.receiver)

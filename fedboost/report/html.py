@@ -1,4 +1,4 @@
-"""HTML that cannot be injected: whatever is not already `Html` is escaped when it goes in."""
+"""HTML that cannot be injected: text is escaped unless it is already `Html`."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ def text(value: object) -> Html:
 
 
 def join(*parts: object) -> Html:
-    """The parts one after the other, each escaped unless it is `Html`."""
+    """Return the parts one after the other, each escaped unless it is `Html`."""
     return Html("".join(text(part) for part in parts))
 
 
 def tag(name: str, /, *content: object, **attributes: Attribute) -> Html:
-    """An element; attributes that are None are left out.
+    """Return an element; attributes that are None are left out.
 
-    In an attribute's name `_` becomes `-`, and goes where it ends the name.
+    In an attribute's name `_` becomes `-`; a final `_` is removed.
     """
     written = "".join(
         f' {key.rstrip("_").replace("_", "-")}="{text(value)}"'
@@ -47,11 +47,11 @@ def tag(name: str, /, *content: object, **attributes: Attribute) -> Html:
 
 
 def verbatim(trusted: str) -> Html:
-    """Text that we wrote ourselves, such as our style sheet; never anything from outside."""
+    """Return our own text, such as our style sheet, unescaped; never for text from outside."""
     return Html(trusted)
 
 
 def style_sheet(file: str) -> Html:
-    """The element with a style sheet of this package."""
+    """Return the element with a style sheet of this package."""
     text = resources.files(__package__).joinpath(file).read_text(encoding="utf-8")
     return tag("style", verbatim(text))

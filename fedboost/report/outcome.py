@@ -1,4 +1,4 @@
-"""What came of a job: the figures at the top of the page and the tables of its result."""
+"""Result of a job: the figures at the top of the page and the tables of the result."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TIMES = {  # keys of the result's seconds, in words
 
 
 def trouble(story: Story) -> Html:
-    """Why a job has stopped and what to do; empty where it has not."""
+    """Return the reason why a job has stopped, and what to do; empty if it has not stopped."""
     if story.state not in STOPPED:
         return join()
     lines = fault_lines(story.status.reason) or ("No reason was recorded.",)
@@ -39,7 +39,7 @@ def warnings(story: Story) -> Html:
 
 
 def figures(story: Story) -> Html:
-    """The handful of numbers one looks for first."""
+    """Return the most important figures."""
     facts: list[tuple[str, str]] = []
     final = story.final_metrics()
     split = "validation" if "validation" in final else next(iter(in_order(final)), "")
@@ -60,7 +60,7 @@ def figures(story: Story) -> Html:
 
 
 def outcome(story: Story) -> Html:
-    """Metrics, rows, seconds, processors, memory and bytes."""
+    """Return metrics, rows, seconds, processors, memory and bytes."""
     parts = [_metrics(story)]
     if story.result is not None:
         parts = [tag("div", _metrics(story), _parties(story)), _rows_and_times(story)]
@@ -76,7 +76,7 @@ def outcome(story: Story) -> Html:
 def _pace(story: Story) -> list[tuple[str, str]]:
     """Return the time of a tree or a round, by the result or by the rounds so far."""
     timed = {} if story.result is None else story.result.seconds
-    for name in ("round", "tree"):  # where nothing is a tree, both are told
+    for name in ("round", "tree"):  # a model without trees has both keys
         if f"per_{name}" in timed:
             return [(f"a {name} (median)", units.in_seconds(timed[f"per_{name}"]))]
     took = sorted(summary.seconds for summary in story.rounds)

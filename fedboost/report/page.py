@@ -1,4 +1,4 @@
-"""A job's journal as one HTML file that needs nothing else: no network, no scripts."""
+"""A job's journal as one self-contained HTML file: no network, no scripts."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from fedboost.report.story import Story, read, tone_of
 from fedboost.report.tables import names
 from fedboost.sweep.record import SweepRecord
 
-# The page may not load or run anything, whatever it holds.
+# The page may not load or run anything, whatever its content.
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
 
 SECTIONS = (
@@ -46,11 +46,10 @@ FACT_CHARS = 30  # of a fact that stays on one line, on a phone too
 def render(
     journal: JobJournal, ledger: Sequence[LedgerLine] = (), findings: Sequence[Finding] = ()
 ) -> str:
-    """The page for a job in any state, as text to be written in UTF-8.
+    """Return the page for a job in any state, as text for UTF-8.
 
-    `ledger` is one party's rows for this job, and `findings` what its audit has found, if it wants
-    them on the page. A PeerError where the journal's spec, result or curves are not what they
-    claim to be.
+    `ledger` is one party's rows for this job, and `findings` the results of its audit, if it wants
+    them on the page. Raise PeerError if the journal's spec, result or curves are malformed.
     """
     story = read(journal)
     main = tag(
@@ -76,7 +75,7 @@ def render(
 
 
 def of_audit(job: str, party: str, findings: Sequence[Finding]) -> str:
-    """A page with what a party's audit of a job has found, and nothing else."""
+    """Return a page with the findings of a party's audit alone."""
     kicker = tag("p", "fedboost audit", class_="kicker")
     head = tag("header", kicker, tag("h1", tag("code", job)), tag("p", party, class_="facts"))
     body = tag("body", head, tag("main", audit.audit(findings, party)))
@@ -84,7 +83,7 @@ def of_audit(job: str, party: str, findings: Sequence[Finding]) -> str:
 
 
 def of_sweep(record: SweepRecord) -> str:
-    """A page with what a sweep came to, in any state."""
+    """Return a page with a sweep's results, in any state."""
     base, state = record.sweep.base, record.state
     badge = tag("span", state, class_=f"badge {tone_of(state)}".strip())
     head = tag(
@@ -132,7 +131,7 @@ def _head_of_page(story: Story) -> Html:
 
 
 def _separated(facts: Sequence[str]) -> list[object]:
-    """Facts with dots between them; the lines break at the dots only, where they are short."""
+    """Return facts with dots between them; lines with short facts break at the dots only."""
     parts: list[object] = []
     for fact in facts:
         parts += [" · "] if parts else []

@@ -1,6 +1,6 @@
-"""SVG files that stand alone: the frame around a picture, its colours by day and night, its words.
+"""SVG files that stand alone: frame, colours by day and night, words.
 
-Colours are written out in the style sheet, without variables: not every viewer of SVG knows those.
+Colours are written out in the style sheet: some viewers of SVG do not support variables.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Point = tuple[float, float]
 
 
 def standalone(drawn: Sequence[Html], size: Point, label: str) -> str:
-    """The text of an SVG file, to be written in UTF-8; `label` tells whoever cannot see it."""
+    """Return the text of an SVG file for UTF-8; `label` is read out by screen readers."""
     width, height = (f"{length:.0f}" for length in size)
     page = tag(
         "svg",
@@ -45,7 +45,7 @@ def words(text: str, at: Point, kind: str = "", anchor: str | None = None) -> Ht
 
 
 def legend(names: Sequence[tuple[str, int]], at: Point) -> Html:
-    """Names with the squares of their colours, one behind the other."""
+    """Return names with squares of their colours, one behind the other."""
     x, y = at
     drawn: list[Html] = []
     for name, colour in names:
@@ -57,10 +57,10 @@ def legend(names: Sequence[tuple[str, int]], at: Point) -> Html:
 
 
 def colour(place: int) -> int:
-    """The colour, from 1, of the first, second, … of several; the last one is for the rest."""
+    """Return the colour, from 1, of item `place`; the last colour is for all further items."""
     return min(place, COLOURS - 1) + 1
 
 
 def cut(text: str, most: int) -> str:
-    """The text with at most so many characters, an ellipsis among them."""
+    """Return the text with at most `most` characters, an ellipsis included."""
     return text if len(text) <= most else text[: most - 1] + "…"

@@ -1,4 +1,4 @@
-"""A job's progress in the terminal, alive where it can be and line by line elsewhere."""
+"""A job's progress in the terminal: a live display if possible, otherwise lines."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ LINES_OF_A_JOB = 10  # and at least so many rounds apart
 
 
 class Progress:
-    """Shows the events of one job as they come.
+    """Display of one job's events.
 
-    On a terminal: a bar, the last metrics, seconds a tree, bytes, time left, who is waited for.
+    On a terminal: a bar, the last metrics, seconds a tree, bytes, time left, awaited parties.
     Elsewhere: a line for each change of state, stage and tenth of the job, or every ten seconds.
-    `batch_rows` are those that a prediction scores at once. `clock` gives seconds since 1970, as
-    the events' own times do.
+    `batch_rows` is the number of rows that a prediction scores at once. `clock` gives seconds since
+    1970, like the events' own times.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class Progress:
             self._live.stop()
 
     def event(self, event: Event) -> None:
-        """Takes in what happened."""
+        """Handle an event."""
         seen, name_before = self._seen, self._seen.round_name
         seen.event(event)
         what = event.WhichOneof("what")
@@ -82,7 +82,7 @@ class Progress:
     __call__ = event
 
     def waiting(self, waiting: Iterable[Waiting]) -> None:
-        """Set who works or has to answer now."""
+        """Set the parties that work or must answer now."""
         self._waiting = tuple(waiting)
         if self._console.is_terminal or not self._waiting:
             return
@@ -93,7 +93,7 @@ class Progress:
             self._print(waiting_words(self._waiting, now))
 
     def __rich__(self) -> RenderableType:
-        """The live display."""
+        """Return the live display."""
         seen, now = self._seen, self._clock()
         head = Table.grid(padding=(0, 1), expand=False)
         bar = ProgressBar(total=seen.of or 1, completed=seen.done, width=30)
@@ -103,14 +103,14 @@ class Progress:
         return Group(head, *(Text(words, style=style) for words, style in lines if words))
 
     def _state(self, state: str) -> None:
-        """A pause has its reason; why a job failed says whoever followed it to its end."""
+        """Print the state, and the reason of a pause; the command prints why a job failed."""
         reason = self._seen.reason if state == "paused" else ()
         self._say(": ".join([self._seen.state_words, *reason[:1]]))
         for line in reason[1:]:
             self._say(line)
 
     def _round(self, *, is_other: bool) -> None:
-        """`is_other`: rounds are not called what they were; another stage's count began."""
+        """Print a line if one is due; `is_other`: another stage's count of rounds began."""
         seen = self._seen
         if is_other:
             self._line_done = 0
@@ -121,7 +121,7 @@ class Progress:
             self._line_if_due()
 
     def _line_if_due(self) -> None:
-        """A line where there has been none for a while, by the events' own times."""
+        """Print a line if there has been none for a while, by the events' own times."""
         self._line_at = self._line_at or self._seen.at
         if self._seen.at - self._line_at >= LINE_EVERY_S:
             self._line()
@@ -135,7 +135,7 @@ class Progress:
         self._print(", ".join(part for part in words if part))
 
     def _say(self, words: str) -> None:
-        """A line that stays, on a terminal too."""
+        """Print a line that stays, on a terminal too."""
         self._line_at = self._seen.at
         self._print(words)
 
@@ -145,7 +145,7 @@ class Progress:
 
 
 def summary(result: Mapping[str, Any]) -> RenderableType:
-    """A finished job's result, laid out as `--json` has it, for people; keys may be absent."""
+    """Return a finished job's result for people, from the keys of `--json`; keys may be absent."""
     parts: list[RenderableType] = [Text(_headline(result), style="bold")]
     metrics = result.get("metrics") or {}
     if metrics:
@@ -157,7 +157,7 @@ def summary(result: Mapping[str, Any]) -> RenderableType:
 
 
 def rehearsed(rehearsal: Mapping[str, Any]) -> list[str]:
-    """Return four lines: what a federation adds, and whether owners' default policies allow it."""
+    """Return four lines: the benefit of a federation, and the verdict of default policies."""
     metric = printable(rehearsal.get("metric") or "metric")
     which, single = alone(rehearsal)
     left = rehearsal.get("jobs_left")
@@ -178,7 +178,7 @@ def rehearsed(rehearsal: Mapping[str, Any]) -> list[str]:
 
 
 def alone(rehearsal: Mapping[str, Any]) -> tuple[str, float | None]:
-    """Return whose metric without a federation a rehearsal has, in words, and its value."""
+    """Return the metric without a federation from a rehearsal, with its description."""
     several = [value for value in (rehearsal.get("alone") or {}).values() if value is not None]
     if several:
         return "each party alone, on average", sum(several) / len(several)
@@ -209,7 +209,7 @@ def _metrics(metrics: Mapping[str, Mapping[str, float]]) -> Table:
 
 
 def _parties(result: Mapping[str, Any]) -> Table:
-    """Processor time, peak memory and bytes of each party."""
+    """Return processor time, peak memory and bytes of each party."""
     cpu = result.get("cpu_seconds") or {}
     memory = result.get("memory_peak_bytes") or {}
     sent: dict[str, int] = {}

@@ -1,4 +1,4 @@
-"""How the forests of a job change from round to round: their trees, and the rows of each."""
+"""Forests of a job from round to round: their trees, and the rows of each tree."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NAME, TITLE = "forest", "Forest of each round"
 
 
 def schedule(story: Story) -> Html:
-    """Trees and share of rows by round as the job's settings give them; empty without a forest."""
+    """Return trees and share of rows by round, from the job's settings; empty without a forest."""
     params = _with_forest(story)
     if params is None:
         return join()

@@ -1,4 +1,4 @@
-"""What a job's events have said so far, and the words for it: whoever shows progress reads this."""
+"""State of a job from its events so far, with its description for displays of progress."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fedboost.report import units
 from fedboost.report.story import fault_lines, in_order
 
 RECENT_ROUNDS = 5  # that the estimate of the time left is taken from
-WAIT_SHOWN_S = 3.0  # who has worked for less is not worth a line
+WAIT_SHOWN_S = 3.0  # a shorter wait is not shown
 
 ENDS = ("failed", "cancelled", "finished")
 RESTS = ("paused", *ENDS)  # states in which nothing happens
@@ -25,16 +25,16 @@ class JobProgress:
     """A job's status, derived from its events; times in seconds since 1970."""
 
     state: str = ""
-    parties: list[str] = field(default_factory=list)  # whose approval is waited for
+    parties: list[str] = field(default_factory=list)  # parties whose approval is awaited
     reason: tuple[str, ...] = ()
     stage: str = ""
     step: str = ""
     round_name: str = "tree"
-    batch_rows: int = 0  # of a prediction, where somebody knows
+    batch_rows: int = 0  # of a prediction, if known
     done: int = 0
     of: int = 0
     metrics: Metrics = field(default_factory=dict)
-    rounds: dict[int, Metrics] = field(default_factory=dict)  # the metrics of those that told some
+    rounds: dict[int, Metrics] = field(default_factory=dict)  # reported metrics by round
     warnings: list[str] = field(default_factory=list)
     took: list[float] = field(default_factory=list)  # seconds of the rounds since the last start
     bytes: int = 0
@@ -43,7 +43,7 @@ class JobProgress:
     round_at: float = 0.0  # of the last round
 
     def event(self, event: Event) -> None:
-        """Takes in what happened."""
+        """Handle an event."""
         self.at = max(self.at, event.at)
         self.began = self.began or event.at
         what = event.WhichOneof("what")
@@ -68,7 +68,7 @@ class JobProgress:
 
     def _round(self, done: RoundDone) -> None:
         name = printable(done.progress.round) or "tree"
-        if name != self.round_name:  # another stage's: they say nothing of these
+        if name != self.round_name:  # another stage: its rounds are counted anew
             self.took, self.rounds = [], {}
         self.round_name = name
         self.done, self.of = done.progress.done, done.progress.of
@@ -87,12 +87,12 @@ class JobProgress:
 
     @property
     def rests(self) -> bool:
-        """True if nothing happens any more, or only when somebody is back."""
+        """Return True if nothing happens any more, or only after a pause ends."""
         return self.state in RESTS
 
     @property
     def state_words(self) -> str:
-        """The state, and by whom a job that waits has to be approved."""
+        """Return the state, with the parties that must approve a waiting job."""
         waits = self.state == "waiting for approval" and self.parties
         return f"{self.state} by {', '.join(self.parties)}" if waits else self.state
 
@@ -112,14 +112,16 @@ class JobProgress:
         return statistics.median(self.took[-RECENT_ROUNDS:]) if self.took else None
 
     def left(self, now: float) -> float | None:
-        """Seconds until the last round is done, if the next ones are like the last ones."""
+        """Return seconds until the last round ends, if the next rounds are like the last ones."""
         per_round = self.per_round
         if per_round is None or not self.of:
             return None
         return max(0.0, (self.of - self.done) * per_round - max(0.0, now - self.round_at))
 
     def pace_words(self, now: float) -> str:
-        """Seconds a round, bytes so far, time so far and left; empty before anything is known."""
+        """Return seconds a round, bytes so far, time so far and left; empty before anything is
+        known.
+        """
         words = []
         if self.per_round is not None:
             words.append(f"{units.in_seconds(self.per_round)} a {self.round_name}")
@@ -138,7 +140,7 @@ class JobProgress:
 
 
 def waiting_words(waiting: Sequence[Waiting], now: float) -> str:
-    """The step and the parties that have been at it longest; empty if that is not long yet."""
+    """Return the step and parties with the longest wait; empty if the wait is short."""
     if not waiting:
         return ""
     first = min(waiting, key=lambda entry: entry.since)
@@ -151,7 +153,7 @@ def waiting_words(waiting: Sequence[Waiting], now: float) -> str:
 
 
 def metric_words(metrics: Mapping[str, Mapping[str, float]]) -> str:
-    """``train auc 0.8431, validation auc 0.8012``; empty where nothing was told."""
+    """Return ``train auc 0.8431, validation auc 0.8012``; empty without metrics."""
     return ", ".join(
         f"{split} {name} {units.measured(value)}"
         for split in in_order(metrics)

@@ -1,4 +1,4 @@
-"""What a job's journal says, read once and checked: the facts that the report shows."""
+"""Facts of a job for the report, from its journal, read once and checked."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from fedboost.messages.fault_pb2 import Fault
 from fedboost.messages.job_pb2 import Curve, Event, JobJournal, JobStatus, StatusReport, StepDone
 
 CURVE_POINTS_MAX = 10_000  # of one curve; guests thin theirs out to a few hundred
-COLOURS = 6  # of the style sheet, the last for whatever is left over
-SPLITS = ("train", "validation")  # the order in which parts of the rows are named
+COLOURS = 6  # of the style sheet, the last for all further items
+SPLITS = ("train", "validation")  # order of parts of the rows
 
 Point = tuple[float, float]
 
@@ -122,10 +122,10 @@ class Drawn:
 
 @dataclass(frozen=True)
 class Story:
-    """Everything that the report shows of a job."""
+    """All facts of a job for the report."""
 
     status: JobStatus
-    state: str  # that of the last event, where the status is older
+    state: str  # state of the last event, if the status is older
     spec: dict[str, Any]
     roles: dict[str, str]  # of every party, guest first
     protocol: Protocol[Settings] | None  # None where this version does not know it
@@ -143,7 +143,7 @@ class Story:
 
     @property
     def metric_names(self) -> tuple[str, ...]:
-        """The metrics of the rounds and of the result, in the order in which they were told."""
+        """Return the metrics of the rounds and of the result, in order of appearance."""
         names = [name for summary in self.rounds for name, _ in summary.metrics]
         final = self.result.metrics if self.result is not None else {}
         return tuple(dict.fromkeys([*names, *(name for part in final.values() for name in part)]))
@@ -177,23 +177,25 @@ class Story:
 
     @property
     def lies_open(self) -> bool:
-        """True if the job's scheme hides nothing from whoever receives ciphertexts."""
+        """Return True if the job's scheme hides nothing from a receiver of ciphertexts."""
         if self.protocol is None or self.params is None:
             return False
         return self.protocol.policy.asks(self.params).insecure
 
     def colour(self, party: str) -> int:
-        """A colour of the charts: one for each of the first parties, the last for all others."""
+        """Return a colour of the charts: one for each of the first parties, the last for all
+        others.
+        """
         place = list(self.roles).index(party) + 1 if party in self.roles else COLOURS
         return min(place, COLOURS)
 
     def curve(self, metric: str, split: str) -> tuple[Point, ...]:
-        """A metric by round, the rounds that were not told left out."""
+        """Return a metric by round, without rounds that reported none."""
         values = ((summary.done, summary.metrics.get((metric, split))) for summary in self.rounds)
         return tuple((float(d), v) for d, v in values if v is not None and math.isfinite(v))
 
     def final_metrics(self) -> dict[str, dict[str, float]]:
-        """Metrics by split: the result's, or those of the last round where there is no result."""
+        """Return metrics by split: the result's, or those of the last round without a result."""
         if self.result is not None:
             return self.result.metrics
         last: dict[str, dict[str, float]] = {}
@@ -203,7 +205,7 @@ class Story:
 
 
 def read(journal: JobJournal) -> Story:
-    """The journal's facts; a PeerError where its spec, result or curves are not what they claim."""
+    """Return the journal's facts; raise PeerError if its spec, result or curves are malformed."""
     status = journal.status
     events = list(journal.events)
     finished = next((e.finished for e in reversed(events) if e.HasField("finished")), None)
@@ -235,7 +237,7 @@ def known_protocol(name: str) -> Protocol[Settings] | None:
 
 
 def fault_lines(fault: Fault) -> tuple[str, ...]:
-    """What, where and what to do: the lines that are not empty."""
+    """Return the non-empty lines among what, where and what to do."""
     place = ", ".join(f"{spot.key} {spot.value}" for spot in fault.where)
     where = f"Where: {place}" if place else ""
     todo = f"To do: {fault.todo}" if fault.todo else ""
@@ -243,15 +245,15 @@ def fault_lines(fault: Fault) -> tuple[str, ...]:
 
 
 def in_order(splits: Mapping[str, object]) -> list[str]:
-    """Parts of the rows: train, validation, then any others."""
+    """Return parts of the rows: train, validation, then any others."""
     return sorted(splits, key=lambda name: SPLITS.index(name) if name in SPLITS else len(SPLITS))
 
 
 def _told_by_stages(events: list[Event]) -> StatusReport:
-    """Collect what was reported in finished stages of a job that has not finished."""
+    """Merge the reports of finished stages of a job that has not finished."""
     last = {e.stage.stage: e.stage.told for e in events if e.HasField("stage")}
     merged = StatusReport()
-    for report in last.values():  # a stage that was walked to its end twice counts once
+    for report in last.values():  # a repeated stage counts once
         merged.MergeFrom(report)
     return merged
 
@@ -265,7 +267,7 @@ def _result(raw: bytes) -> Result:
 
 
 def _roles(spec: Mapping[str, Any], steps: tuple[StepTotal, ...]) -> dict[str, str]:
-    """Every party's role, from the spec; parties that only the steps name come last."""
+    """Return every party's role from the spec; parties named only by steps come last."""
     named = spec.get("parties")
     named = named if isinstance(named, dict) else {}
     hosts = named.get("hosts")
@@ -285,7 +287,7 @@ def _roles(spec: Mapping[str, Any], steps: tuple[StepTotal, ...]) -> dict[str, s
 
 
 def _rounds(events: list[Event], stage: str) -> tuple[RoundSummary, ...]:
-    """The rounds of the job's own stage; one that was done again after a resume counts once."""
+    """Return the rounds of the job's own stage; a round repeated after a resume counts once."""
     by_number = {}
     for event in events:
         if not event.HasField("round") or event.round.stage != stage:
@@ -299,7 +301,7 @@ def _rounds(events: list[Event], stage: str) -> tuple[RoundSummary, ...]:
 
 
 def _steps(events: list[Event]) -> tuple[StepTotal, ...]:
-    """Every step in the order of first appearance; what was repeated after a resume counts too."""
+    """Return every step in order of first appearance; steps repeated after a resume count too."""
     totals: dict[tuple[str, str], StepTotal] = {}
     for event in events:
         if event.HasField("step"):

@@ -1,4 +1,4 @@
-"""What a sweep came to, as sections of a page: the best settings, every trial, every job."""
+"""Results of a sweep, as sections of a page: the best settings, every trial, every job."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ HELD_OUT, TRAINED = 1, 6  # colours, as in the style sheet
 
 
 def figures(record: SweepRecord) -> Html:
-    """The numbers at the top."""
+    """Return the figures at the top."""
     standings = record.standings()
     best = standings[0]
     facts = [("trials", units.in_count(len(standings)))]
@@ -26,7 +26,7 @@ def figures(record: SweepRecord) -> Html:
 
 
 def trials(record: SweepRecord) -> Html:
-    """Every trial, the best one first."""
+    """Return every trial, the best one first."""
     metric = record.sweep.metric
     standings = record.standings()
     intro = (
@@ -83,7 +83,7 @@ def _strip(standing: TrialResult, shown: tuple[float, float]) -> Html:
 
 
 def _curve(record: SweepRecord) -> Html:
-    """Over the one setting that varies, where it is a number: the shape of its effect."""
+    """Return a curve over the one setting that varies, if it is a number."""
     names = list(record.sweep.settings.params)
     finished = [standing for standing in record.standings() if standing.is_whole]
     if len(names) != 1 or len(finished) < 3:
@@ -101,7 +101,7 @@ def _curve(record: SweepRecord) -> Html:
 
 
 def jobs(record: SweepRecord) -> Html:
-    """Every job: how it ended, and what ended it."""
+    """Return every job with its state and its error, if any."""
     metric = record.sweep.metric
     heads = [Column("job"), Column("settings"), Column("fold", "number"), Column("state")]
     rows: list[Row] = []
@@ -122,7 +122,7 @@ def jobs(record: SweepRecord) -> Html:
 
 
 def told(record: SweepRecord) -> Html:
-    """Show what was used again, and what hosts' sums have told in all."""
+    """Show the shared parts of the jobs, and the total of the hosts' released sums."""
     items = []
     if record.earlier.alignment is not None:
         job = tag("code", record.earlier.alignment)

@@ -18,7 +18,7 @@ class Column:
     head: str
     kind: Literal["text", "number", "wide"] = "text"
     link: str = ""  # that sorts by it
-    sort: Literal["", "ascending", "descending"] = ""  # how the rows are sorted by it
+    sort: Literal["", "ascending", "descending"] = ""  # order of the rows by this column
 
 
 @dataclass(frozen=True)
@@ -39,9 +39,10 @@ def table(
     numbers: Sequence[str] = (),
     folds: bool = False,
 ) -> Html:
-    """A table; a row's first cell is its head. `folds`: on narrow screens a row becomes a block.
+    """Return a table; a row's first cell is its head. With `folds`, narrow screens show rows as
+    blocks.
 
-    A plain word in `heads` stands above texts; columns of `numbers` follow them.
+    A plain word in `heads` is the head of a column of text; columns of `numbers` follow.
     """
     columns = [head if isinstance(head, Column) else Column(head) for head in heads]
     columns += [Column(head, "number") for head in numbers]
@@ -58,19 +59,19 @@ def table(
 
 
 def section(name: str, title: str, *content: object, intro: object = "") -> Html:
-    """A part of the page with its heading."""
+    """Return a part of the page with its heading."""
     lead = tag("p", intro, class_="intro") if intro else ""
     head = tag("h2", title, id=f"{name}-title")
     return tag("section", head, lead, *content, id=name, aria_labelledby=f"{name}-title")
 
 
 def details(summary: str, *content: object) -> Html:
-    """Something for whoever wants it exactly."""
+    """Return folded content for readers who want details."""
     return tag("details", tag("summary", summary), *content)
 
 
 def figure_list(facts: Sequence[tuple[str, str]]) -> Html:
-    """Figures by name; on the page the value stands above its name."""
+    """Return figures by name; on the page the value is above its name."""
     items = (tag("div", tag("dt", name), tag("dd", value)) for name, value in facts)
     return tag("dl", *items, class_="figures")
 
@@ -81,7 +82,7 @@ def absent(why: str) -> Html:
 
 
 def names(listed: Sequence[str]) -> str:
-    """Names with commas; a long list ends in a count."""
+    """Return names with commas; a long list ends in a count."""
     if len(listed) <= NAMES_MAX + 1:
         return ", ".join(listed)
     return ", ".join(listed[:NAMES_MAX]) + f" and {len(listed) - NAMES_MAX} more"

@@ -1,4 +1,4 @@
-"""What the job was asked to do, by whom and with what; and what happened to it, in order."""
+"""Terms of the job, its user, and its timeline."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ DEPTH_MAX = 8  # of nested settings; deeper ones are shown as one text
 
 
 def terms(story: Story) -> Html:
-    """Parties, their data, the encryption and why it is this one, the settings; defaults on
-    demand.
+    """Return parties, their data, the encryption with its reason, and the settings; defaults are
+    folded.
     """
     given = dict(flat(story.said_params))
     effective = dict(flat(effective_params(story)))
@@ -46,7 +46,7 @@ def terms(story: Story) -> Html:
 
 
 def timeline(story: Story) -> Html:
-    """Every change of state with its reason, stages done, and how long each took to come."""
+    """Return every change of state with its reason, and finished stages, with durations."""
     items = []
     day = ""
     for moment in story.moments:
@@ -59,7 +59,7 @@ def timeline(story: Story) -> Html:
 
 
 def shown(value: object) -> str:
-    """A setting's value as its file would have it."""
+    """Return a setting's value as written in a file."""
     if value is None:
         return "none"
     if isinstance(value, bool):

@@ -28,7 +28,7 @@ def ticks(low: float, high: float, most: int = 6, *, whole: bool = False) -> lis
 
 
 def widened(low: float, high: float, *, margin: float = 0.06) -> tuple[float, float]:
-    """The range with a margin on both sides; one around the value where low equals high."""
+    """Return the range with a margin on both sides; a range around the value if low equals high."""
     if high > low:
         return low - margin * (high - low), high + margin * (high - low)
     around = abs(low) * 0.1 or 1.0
@@ -36,7 +36,7 @@ def widened(low: float, high: float, *, margin: float = 0.06) -> tuple[float, fl
 
 
 def labels(values: list[float]) -> list[str]:
-    """The ticks as text, all with the same number of decimals."""
+    """Return the ticks as text, all with the same number of decimals."""
     gap = min((b - a for a, b in pairwise(values)), default=0.0)
     largest = max((abs(value) for value in values), default=0.0)
     if gap <= 0.0 or largest >= 1e6 or gap < 1e-6:

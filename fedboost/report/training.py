@@ -1,4 +1,4 @@
-"""How the model learned, how well it separates, and which columns it uses."""
+"""Learning curves of the model, its separation of classes, and the importance of its columns."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def has_separation(story: Story) -> bool:
 
 
 def separation(story: Story) -> Html:
-    """ROC, precision-recall and KS."""
+    """Return ROC, precision-recall and KS."""
     if not has_separation(story):
         return join()
     title = "ROC, precision and KS"
@@ -69,13 +69,13 @@ def separation(story: Story) -> Html:
 
 
 def has_splits(story: Story) -> bool:
-    """Return True if columns can have importances: those of networks have none."""
+    """Return True if columns can have importances; columns of networks have none."""
     params = story.params
     return isinstance(params, TreeParams) or not isinstance(params, BoostingParams)
 
 
 def importance(story: Story) -> Html:
-    """The gain of the guest's columns by name, and of every other party as a whole."""
+    """Return the gain of the guest's columns by name, and of every other party as a whole."""
     title = "What the model uses"
     if not has_splits(story):
         return join()
@@ -109,7 +109,7 @@ def importance(story: Story) -> Html:
 
 
 def effective_params(story: Story) -> dict[str, Any]:
-    """The job's parameters with defaults filled in; its own where this version cannot read them."""
+    """Return the job's parameters with defaults; the given ones if they are unreadable."""
     params = story.params
     return story.said_params if params is None else params.model_dump(mode="json")
 
@@ -121,13 +121,13 @@ def kept_rule(story: Story, last: int) -> tuple[float, str] | None:
 
 
 def better(name: str) -> str:
-    """Return in which direction a metric is better; empty where it is not one of ours."""
+    """Return the better direction of a metric; empty for an unknown metric."""
     known = METRICS.get(name)
     return "" if known is None else f"{'higher' if known.bigger_is_better else 'lower'} is better"
 
 
 def whole_range(rounds: Sequence[int]) -> tuple[float, float]:
-    """The axis of these rounds; one round stands in its middle."""
+    """Return the axis of these rounds; a single round is in its middle."""
     first, last = float(min(rounds)), float(max(rounds))
     return (first, last) if last > first else (first - 1.0, first + 1.0)
 
@@ -197,7 +197,7 @@ def _reference(name: str, drawn: Sequence[Drawn]) -> Line:
 
 
 def _from_origin(name: str, points: Sequence[Point]) -> Sequence[Point]:
-    """ROC and KS start where no row is called positive, which need not have been sent."""
+    """Return the points with the origin of ROC and KS, which need not have been sent."""
     return points if name == "pr" or points[0] == (0.0, 0.0) else ((0.0, 0.0), *points)
 
 

@@ -1,7 +1,7 @@
-"""A tree as a picture, SVG or Graphviz's DOT: the root to the left, rows that answer yes above.
+"""A tree as a picture, SVG or Graphviz's DOT: the root at the left, rows that answer yes above.
 
-A split that its owner has not told is shown as the owner's alone. Wide edges carry much of the
-training rows' hessian (cover).
+A split with unknown conditions shows only its owner. Wide edges carry a large part of the training
+rows' hessian (cover).
 
          title, whose knowledge it is, parties with their colours
     ┌──────────────┐ yes  ┌─────────────┐ yes  ( leaf  0.25 )
@@ -23,13 +23,13 @@ from fedboost.report.html import Html, join, tag
 from fedboost.report.pictures import CHAR, LINE, MARGIN, colour, cut, legend, standalone, words
 from fedboost.report.units import plural
 
-DEPTH = 6  # layers of splits that one can read; what lies below is told in one node
+DEPTH = 6  # readable layers of splits; one node summarises each deeper part
 ROW = 40.0  # from one leaf to the next
 TALL, FLAT = 34.0, 26.0  # a node of two lines, and of one
 GAP = 96.0  # between two layers, with room for "yes, missing"
 STRIPE = 4.0  # its owner's colour at a split's left
 NARROW, BROAD = 12, 30  # characters of a node, at least and at most
-EDGE = (1.5, 14.0)  # width of an edge on which no rows go, and on which all do
+EDGE = (1.5, 14.0)  # width of an edge with no rows, and with all rows
 FAINT, FULL = 0.12, 0.55  # how strong a leaf's colour is, from value 0 to the greatest
 VALUES_SHOWN = 3  # of a leaf with many outputs
 HEAD, NO_LEGEND = 92.0, 70.0  # height of title and legend, and without the latter
@@ -47,12 +47,12 @@ class _Placed:
 
 
 def svg(picture: Picture, model: str, depth: int = DEPTH) -> str:
-    """The text of an SVG file; below `depth` layers of splits a node says what is left."""
+    """Return the text of an SVG file; nodes summarise splits below `depth` layers."""
     return _Drawing(picture, depth).file(model)
 
 
 def dot(picture: Picture, model: str, depth: int | None = None) -> str:
-    """The tree in Graphviz's language; all of it, or `depth` layers of splits."""
+    """Return the tree in Graphviz's language; all of it, or `depth` layers of splits."""
     label = f"{model}, {picture.title}"
     head = [
         f"digraph {json.dumps(label)} {{",
@@ -77,7 +77,7 @@ def _dot_lines(branch: Branch, name: str, depth: int | None) -> Iterator[str]:
 
 
 def _escaped(text: str) -> str:
-    """Text inside quotes as DOT reads it: line breaks and the like are shown, never obeyed."""
+    """Return text inside quotes for DOT: control characters are shown, never interpreted."""
     return printable(text, instead="\ufffd", most=None).replace("\\", "\\\\").replace('"', '\\"')
 
 
@@ -208,7 +208,7 @@ class _Drawing:
 
 
 def _shown(branch: Branch, depth: int) -> Iterator[tuple[Branch, bool]]:
-    """The nodes that are drawn, and whether each stands for all below it."""
+    """Yield the nodes to draw, and whether each summarises the nodes below it."""
     is_cut = bool(branch.below) and depth == 0
     yield branch, is_cut
     for child in () if is_cut else branch.below:
@@ -222,7 +222,7 @@ def _answer(branch: Branch, place: int) -> str:
 
 
 def _said(branch: Branch, is_cut: bool) -> tuple[str, str]:
-    """The two lines of a node; the second may be empty."""
+    """Return the two lines of a node; the second may be empty."""
     facts = [] if branch.gain is None or is_cut else [f"gain {branch.gain:.4g}"]
     facts += [] if branch.cover is None else [f"cover {branch.cover:.4g}"]
     if is_cut:

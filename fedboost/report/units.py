@@ -12,7 +12,7 @@ _LATEST = 253_402_300_799.0  # the last second of the year 9999, where calendars
 
 
 def in_bytes(count: float) -> str:
-    """`count` bytes, in steps of 1000: ``0 B``, ``1.5 KB``, ``34.1 MB``."""
+    """Format `count` bytes, in steps of 1000: ``0 B``, ``1.5 KB``, ``34.1 MB``."""
     for size, unit in _BYTES:
         if count >= size * 0.9995:
             return f"{_three_digits(count / size)} {unit}"
@@ -20,7 +20,7 @@ def in_bytes(count: float) -> str:
 
 
 def in_seconds(seconds: float | None) -> str:
-    """A duration: ``0 s``, ``3.2 ms``, ``4.21 s``, ``3 min 20 s``; a dash for None."""
+    """Format a duration: ``0 s``, ``3.2 ms``, ``4.21 s``, ``3 min 20 s``; a dash for None."""
     if seconds is None or not math.isfinite(seconds) or seconds < 0.0:
         return NOTHING
     if seconds == 0.0:
@@ -37,7 +37,7 @@ def in_seconds(seconds: float | None) -> str:
 
 
 def in_count(count: float) -> str:
-    """A whole number with a comma every three digits."""
+    """Format a whole number with a comma every three digits."""
     return f"{count:,.0f}"
 
 
@@ -47,7 +47,7 @@ def matched(ids: Mapping[str, int]) -> str:
 
 
 def measured(value: float | None) -> str:
-    """A metric's value: four decimals, or four digits if it is large or tiny; a dash for None."""
+    """Format a metric: four decimals, or four digits if it is large or tiny; a dash for None."""
     if value is None or not math.isfinite(value):
         return NOTHING
     if value == 0.0 or 0.001 <= abs(value) < 10.0:
@@ -56,7 +56,7 @@ def measured(value: float | None) -> str:
 
 
 def share(part: float, whole: float) -> str:
-    """`part` of `whole` in percent; a dash where there is no whole."""
+    """Format `part` of `whole` in percent; a dash if `whole` is 0."""
     if whole <= 0.0:
         return NOTHING
     percent = 100.0 * part / whole
@@ -64,27 +64,27 @@ def share(part: float, whole: float) -> str:
 
 
 def plural(count: int, noun: str, several: str = "") -> str:
-    """``1 tree``, ``25 trees``."""
+    """Format ``1 tree``, ``25 trees``."""
     return f"{in_count(count)} {noun if count == 1 else several or noun + 's'}"
 
 
 def moment(at: float) -> str:
-    """Seconds since 1970 as ``2025-03-01 09:30:05``, UTC."""
+    """Format seconds since 1970 as ``2025-03-01 09:30:05``, UTC."""
     return _when(at, "%Y-%m-%d %H:%M:%S")
 
 
 def clock_time(at: float) -> str:
-    """Seconds since 1970 as ``09:30:05``, UTC."""
+    """Format seconds since 1970 as ``09:30:05``, UTC."""
     return _when(at, "%H:%M:%S")
 
 
 def day(at: float) -> str:
-    """Seconds since 1970 as ``2025-03-01``, UTC."""
+    """Format seconds since 1970 as ``2025-03-01``, UTC."""
     return _when(at, "%Y-%m-%d")
 
 
 def stamp(at: float) -> str:
-    """Seconds since 1970 as ``2025-03-01T09:30:05+00:00``, for programs."""
+    """Format seconds since 1970 as ``2025-03-01T09:30:05+00:00``, for programs."""
     return datetime.fromtimestamp(at, UTC).isoformat(timespec="seconds")
 
 
@@ -95,12 +95,12 @@ def _when(at: float, shape: str) -> str:
 
 
 def _three_digits(value: float) -> str:
-    """Three digits that count: 1.23, 12.3, 123."""
+    """Format three significant digits: 1.23, 12.3, 123."""
     decimals = 2 if value < 9.995 else 1 if value < 99.95 else 0
     shown = f"{value:.{decimals}f}"
     return shown.rstrip("0").rstrip(".") if "." in shown else shown
 
 
 def told_seconds(seconds: Mapping[str, float]) -> dict[str, float]:
-    """A result's seconds as people read them: a model of rounds has none of a tree."""
+    """Return a result's seconds for people: a model of rounds has no seconds per tree."""
     return {key: s for key, s in seconds.items() if key != "per_tree" or "per_round" not in seconds}

@@ -1,16 +1,16 @@
-"""fedboost from Python: what a notebook or a program of one's own imports.
+"""fedboost from Python, for notebooks and programs.
 
 Modules:
-    assembly    the tables of a fit as parties have them
+    assembly    a fit's tables in the form of parties' tables
     background  one event loop for blocking calls
-    boosters    what XGBoost's users ask of fitted trees
+    boosters    XGBoost's outputs of fitted trees
     callbacks   callbacks of `fit`, and loggers
     client      jobs at a coordinator
     cluster     daemons on this machine
-    disclosure  what crossed between parties in a fit
+    disclosure  messages between the parties of a fit
     federated   estimators whose `fit` is a job
-    fitted      what a fitted estimator shows
-    holdout     validation rows that a program chooses
+    fitted      attributes of a fitted estimator
+    holdout     validation rows chosen by a program
     horizontal  estimators over parties with the same columns
     jobs        status, events and metrics of a job
     keeping     saves and loads estimators
@@ -23,7 +23,7 @@ Modules:
     places      addresses and certificates
     progress    progress in notebooks and terminals
     refusals    errors that are ValueErrors too
-    seats       who has which table
+    seats       tables by party
     simulation  runs a job in this process
     tables      tables of numpy, scipy, pandas, polars or Arrow
     trees       estimators of trees, by protocol and label
@@ -66,5 +66,5 @@ __all__ = [
     "load_model",
 ]
 
-# What jobs warn of is in what they leave; whoever wants it logged configures logging.
+# Warnings of a job are in its result; a program that wants them logged configures logging.
 logging.getLogger("fedboost").addHandler(logging.NullHandler())

@@ -1,4 +1,4 @@
-"""The tables of a fit as a job's parties have them: sources, what the job says of them, and ids."""
+"""Tables of a fit in the form of a job's parties: sources, their settings in the job, and ids."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from fedboost.sdk.seats import PartyRows, Seats
 
 @dataclass(frozen=True)
 class Taught:
-    """Tables and the labels of their rows: the guest's alone, or everybody's."""
+    """Tables and the labels of their rows: the guest's alone, or every party's."""
 
-    seats: Seats  # the guest first
-    y: dict[str, Floats]  # by party, (rows,) numbers as the job learns them
+    seats: Seats  # guest first
+    y: dict[str, Floats]  # by party, (rows,) numbers to learn
     weight: dict[str, Floats]  # of some of these parties, (rows,)
 
     @property
@@ -40,7 +40,7 @@ class Assembled:
 
 
 def as_given(train: Taught) -> Assembled:
-    """Tables without further rows: ids as they are, or numbers from 1."""
+    """Return tables without further rows: ids unchanged, or numbers from 1."""
     sheets, data = {}, {}
     for party, seat in train.seats.items():
         sheets[party], data[party] = _source(seat, train.y.get(party), train.weight.get(party))
@@ -48,9 +48,9 @@ def as_given(train: Taught) -> Assembled:
 
 
 def of_columns(train: Taught, held: Taught, *, exact: bool) -> Assembled:
-    """Parties with other columns of the same rows, and rows to validate on.
+    """Return parties with different columns of the same rows, with validation rows.
 
-    `exact`: the job holds out a count of the rows that all have, not each id by itself.
+    `exact`: the job holds out a number of the rows in common, rather than each id by its hash.
     """
     guest, hosts = train.guest, [party for party in train.seats if party != train.guest]
     named = {party: _stacked_ids(train.seats[party], held.seats[party]) for party in train.seats}
@@ -58,7 +58,8 @@ def of_columns(train: Taught, held: Taught, *, exact: bool) -> Assembled:
     train_ids, held_ids = named[guest][:first], named[guest][first:]
     if len(set(named[guest])) < len(named[guest]):
         raise InvalidTableError(
-            "rows to validate on have ids of rows to train on", todo="give each row to one of them"
+            "rows to validate on have ids of rows to train on",
+            todo="give each row either to X or to eval_set",
         )
     others = dict.fromkeys(token for host in hosts for token in named[host])
     extra = [token for token in others if token not in set(named[guest])]
@@ -82,7 +83,7 @@ def of_columns(train: Taught, held: Taught, *, exact: bool) -> Assembled:
 
 
 def of_rows(train: Taught, held: Taught) -> Assembled:
-    """Parties with other rows of the same columns, and rows to validate on."""
+    """Return parties with different rows of the same columns, with validation rows."""
     parties = list(train.seats)
     counts = [
         (train.seats[p].rows.n_rows, held.seats[p].rows.n_rows if p in held.seats else 0)
@@ -103,9 +104,10 @@ def of_rows(train: Taught, held: Taught) -> Assembled:
 def _source(
     seat: PartyRows, label: Floats | None, weight: Floats | None, numbers: Indices | None = None
 ) -> tuple[Sheet, dict[str, Any]]:
-    """A party's table with ids, label and weights beside its features, and what a job says of it.
+    """Return a party's table with ids, label and weights beside its features, and its settings in
+    the job.
 
-    `numbers` are the ids in place of those of the seat.
+    `numbers` replace the party's own ids.
     """
     beside: dict[str, Any] = {}
     if numbers is None and seat.ids:
@@ -137,7 +139,7 @@ def _stacked_ids(upper: PartyRows, lower: PartyRows) -> list[Hashable]:
 
 
 def _first_of_each(named: Sequence[Hashable]) -> Indices:
-    """The rows that bring something new: a host may have given the same table twice."""
+    """Return the first row of each token: a host may have given the same table twice."""
     place: dict[Hashable, int] = {}
     for row, token in enumerate(named):
         place.setdefault(token, row)
@@ -150,7 +152,7 @@ def _stacked(upper: Mapping[str, Floats], lower: Mapping[str, Floats], party: st
 
 
 def _weights(train: Taught, held: Taught, party: str) -> Floats | None:
-    """Weights of a party's rows; 1 where one of two tables has none, None where both have none."""
+    """Return weights of a party's rows: 1 if one of two tables has none, None if both have none."""
     if party not in train.y or not (train.weight or held.weight):
         return None
     parts = [

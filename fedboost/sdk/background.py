@@ -1,6 +1,6 @@
-"""The event loop behind blocking calls: one thread for all clients, which ends with the last.
+"""Event loop behind blocking calls: one thread for all clients, which ends with the last one.
 
-Whoever calls may have a loop of their own, as every notebook has: nothing runs in it.
+A caller may have its own loop, like every notebook; nothing runs in that loop.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ _END = object()
 
 
 class Background:
-    """An event loop in a thread, alive while somebody holds it; methods may be called anywhere."""
+    """An event loop in a thread, alive while it has holders; its methods are thread-safe."""
 
     def __init__(self) -> None:
-        # The garbage collector closes what is forgotten, perhaps while this thread has the lock.
+        # The garbage collector closes forgotten objects, possibly while this thread has the lock.
         self._lock = threading.RLock()
         self._holders = 0
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
 
     def hold(self) -> None:
-        """Starts the loop for the first who holds it."""
+        """Start the loop for the first holder."""
         with self._lock:
             self._holders += 1
             if self._loop is None:
@@ -43,7 +43,7 @@ class Background:
                 self._thread.start()
 
     def let_go(self) -> None:
-        """Ends the loop after the last who held it."""
+        """End the loop after the last holder."""
         with self._lock:
             self._holders -= 1
             if self._holders:
@@ -57,7 +57,7 @@ class Background:
             thread.join(STOP_S)
 
     def release(self, close: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """Lets go of the loop once something that lives in it is closed."""
+        """Release the loop after closing an object that lives in it."""
         try:
             if threading.current_thread() is self._thread:  # the garbage collector runs anywhere
                 self.start(close())
@@ -67,7 +67,7 @@ class Background:
             self.let_go()
 
     def start(self, work: Coroutine[Any, Any, T]) -> Future[T]:
-        """Has the loop do it; a ProtocolError where nobody holds the loop any more."""
+        """Run work in the loop; raise ProtocolError if the loop has no holders any more."""
         with self._lock:
             if self._loop is None:
                 work.close()
@@ -88,7 +88,7 @@ class Background:
         return await asyncio.wrap_future(self.start(work))
 
     def iterate(self, items: AsyncIterator[T]) -> Iterator[T]:
-        """The items, one by one as they come."""
+        """Yield the items one by one."""
         try:
             while (item := self.run(_next(items))) is not _END:
                 yield item
@@ -97,7 +97,7 @@ class Background:
                 self.run(_close(items))
 
     async def items(self, items: AsyncIterator[T]) -> AsyncIterator[T]:
-        """The items, for a caller in another loop."""
+        """Yield the items, for a caller in another loop."""
         try:
             while (item := await self.join(_next(items))) is not _END:
                 yield item
@@ -113,7 +113,7 @@ class Closes(Protocol):
     """An object that lives in the loop, such as a connection."""
 
     async def close(self) -> None:
-        """Closes it."""
+        """Close the object."""
 
 
 class Connected:
@@ -130,7 +130,7 @@ class Connected:
         self.close()
 
     def close(self) -> None:
-        """Closes the connection; further calls do nothing."""
+        """Close the connection; further calls do nothing."""
         self._close()
 
     @property
@@ -141,7 +141,7 @@ class Connected:
         return BACKGROUND
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """The result of a call over the connection."""
+        """Return the result of a call over the connection."""
         if not self._close.alive:
             work.close()
         return self.background.run(work)

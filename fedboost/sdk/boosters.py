@@ -1,4 +1,4 @@
-"""What XGBoost's users ask of fitted trees: a real `Booster`, margins, contributions, leaves."""
+"""XGBoost's outputs of fitted trees: a real `Booster`, margins, contributions, leaves."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Boosted(Fitted):
         if pred_contribs:
             if iteration_range is not None:
                 raise InvalidParameterError(
-                    "contributions are those of all rounds", todo="leave iteration_range out"
+                    "contributions cover all rounds", todo="leave iteration_range out"
                 )
             return self._predicted(X, self._contributed)
         if iteration_range is not None:
@@ -66,7 +66,7 @@ class Boosted(Fitted):
     def _contributed(
         self, shards: Shards, guest: str, frames: Frames, held: Any
     ) -> NDArray[np.float32]:
-        """Return what all columns add, those of a party without any split nothing."""
+        """Return the contributions of all columns; zero for a party without any split."""
         model = _whole(shards, guest)
         parts = contributions.contributions(model, _values(model, frames))
         known = self._columns()

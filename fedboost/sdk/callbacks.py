@@ -17,11 +17,11 @@ EvalsLog = dict[str, dict[str, list[float]]]  # part of the rows, metric: a valu
 
 
 class FitOptions(TypedDict, total=False):
-    """What `fit` takes beside tables and labels, by XGBoost's names."""
+    """Options of `fit` beside tables and labels, by XGBoost's names."""
 
     verbose: bool | int  # print the metrics of every round, or of every so many
-    callbacks: Sequence[Any] | None  # hear them; see `TrainingCallback`
-    xgb_model: Any  # a fitted estimator of the same parties and columns, whose trees come first
+    callbacks: Sequence[Any] | None  # objects that receive the metrics; see `TrainingCallback`
+    xgb_model: Any  # fitted estimator of the same parties and columns; its trees come first
 
 
 class TrainingCallback:
@@ -114,7 +114,7 @@ class RoundCallbacks:
         self._epoch = 0
 
     def __call__(self, event: Event) -> None:
-        """Hear one event; those that end no round with metrics are passed over."""
+        """Handle one event; ignore events that end no round with metrics."""
         if event.WhichOneof("what") != "round" or not event.round.metrics:
             return
         for metric in event.round.metrics:

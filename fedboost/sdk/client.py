@@ -1,10 +1,10 @@
-"""Jobs at a coordinator from Python: hand them in, watch them, fetch their results.
+"""Jobs at a coordinator from Python: submit them, watch them, fetch their results.
 
     with Client("127.0.0.1:7100", tls="certs") as client:
         job = client.submit("job.yaml")
         print(job.wait()["metrics"])
 
-`Client` blocks, also in a notebook whose loop runs already; `AsyncClient` does the same with await.
+`Client` blocks, also in a notebook with a running loop; `AsyncClient` does the same with await.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from fedboost.sdk.jobs import Event, RoundMetrics, Status, ended
 from fedboost.sdk.places import Tls, coordinator_at
 from fedboost.sdk.progress import Hears, Verbose, watching
 
-JobLike: TypeAlias = str | Path | Mapping[str, Any] | JobSpec  # a file, or what one says
+JobLike: TypeAlias = str | Path | Mapping[str, Any] | JobSpec  # a file, or its content
 
 
 class AsyncJob:
@@ -44,20 +44,21 @@ class AsyncJob:
         return f"{type(self).__name__}({self.id!r})"
 
     async def status(self) -> Status:
-        """Return the job's status, and who is waited for."""
+        """Return the job's status, with the parties that it waits for."""
         return Status.of_message(await self._link.status(self.id))
 
     async def watch(self, after: int = 0) -> AsyncIterator[Event]:
-        """The job's journal behind entry `after`, as it grows, until the job rests."""
+        """Yield the job's journal after entry `after`, as it grows, until the job rests."""
         async for event in self._link.watch(self.id, after):
             yield Event.of_message(event)
 
     async def wait(
         self, *, progress: Verbose = "auto", timeout_s: float | None = None
     ) -> dict[str, Any]:
-        """The result, once the job has finished; raises the error that ended or paused it.
+        """Return the result when the job has finished; raise the error that ended or paused it.
 
-        `progress` as `watching` takes it. A TimeoutError after `timeout_s`; the job goes on.
+        `progress` has the values of `watching`. Raise TimeoutError after `timeout_s`; the job
+        continues.
         """
         with watching(progress, (await self.status()).name) as hear:
             return await self.followed(hear, timeout_s)
@@ -69,7 +70,7 @@ class AsyncJob:
             return await self.result()
 
     async def result(self) -> dict[str, Any]:
-        """The result as ``--json`` prints it; raises why there is none."""
+        """Return the result as ``--json`` prints it; raise the reason if there is none."""
         journal = await self.journal()
         if result := calls.result_of(journal):
             return result
@@ -80,18 +81,18 @@ class AsyncJob:
         return RoundMetrics(read(await self.journal()))
 
     async def report(self, path: str | Path) -> Path:
-        """Writes the job's report, one HTML file without anything outside it; gives its path."""
+        """Write the job's report, one self-contained HTML file; return its path."""
         text = render(await self.journal())
         file = Path(path)
         await asyncio.to_thread(file.write_text, text, encoding="utf-8")
         return file
 
     async def cancel(self) -> Status:
-        """Ends the job for good, on every party."""
+        """End the job for good, at every party."""
         return Status.of_message(await self._link.cancel(self.id))
 
     async def resume(self) -> Status:
-        """Carries the paused or failed job on from the last round that all parties have kept."""
+        """Continue the paused or failed job from the last round that all parties have kept."""
         return Status.of_message(await self._link.resume(self.id))
 
     async def journal(self) -> job_pb2.JobJournal:
@@ -110,7 +111,9 @@ class AsyncClient:
         user: str | None = None,
         retry_s: float = 0.0,
     ) -> None:
-        """`coordinator` is ``[NAME@]HOST:PORT``, `tls` a folder or the files; see `Client`."""
+        """Connect; `coordinator` is ``[NAME@]HOST:PORT``, `tls` a folder or the files; see
+        `Client`.
+        """
         config = coordinator_at(coordinator, tls, user)
         self._link = calls.CoordinatorClient(config, user=user or "user", retry_s=retry_s)
 
@@ -121,11 +124,13 @@ class AsyncClient:
         await self.close()
 
     async def close(self) -> None:
-        """Closes the connection."""
+        """Close the connection."""
         await self._link.close()
 
     async def submit(self, job: JobLike) -> AsyncJob:
-        """Hands in a job: a file's path, or what one says; a ConfigError says what is wrong."""
+        """Submit a job, given as a file's path or as its content; raise ConfigError for an invalid
+        one.
+        """
         return AsyncJob(self._link, await self._link.submit(written(job)))
 
     async def jobs(self) -> list[Status]:
@@ -133,7 +138,7 @@ class AsyncClient:
         return [Status.of_message(status) for status in await self._link.jobs()]
 
     async def job(self, id_: str) -> AsyncJob:
-        """The job of that id; a JobError where there is none."""
+        """Return the job with that id; raise JobError if there is none."""
         await self._link.status(id_)
         return AsyncJob(self._link, id_)
 
@@ -142,7 +147,7 @@ class Events:
     """A job's events, for `for` and, in any loop, for `async for`; each goes through them once."""
 
     def __init__(self, client: Client, job: AsyncJob, after: int) -> None:
-        self._client = client  # not closed by itself as long as somebody watches
+        self._client = client  # keeps the client open while events are read
         self._job, self._after = job, after
 
     def __iter__(self) -> Iterator[Event]:
@@ -157,31 +162,31 @@ class Job:
 
     def __init__(self, client: Client, job: AsyncJob) -> None:
         self.id = job.id
-        self._client = client  # as long as there is a job, its client is not closed by itself
+        self._client = client  # keeps the client open while the job is used
         self._job = job
 
     def __repr__(self) -> str:
         return f"Job({self.id!r})"
 
     def status(self) -> Status:
-        """Return the job's status, and who is waited for."""
+        """Return the job's status, with the parties that it waits for."""
         return self._client.run(self._job.status())
 
     def watch(self, after: int = 0) -> Events:
-        """The job's journal behind entry `after`, as it grows, until the job rests."""
+        """Return the events of the job's journal after entry `after`, until the job rests."""
         return Events(self._client, self._job, after)
 
     def wait(self, *, progress: Verbose = "auto", timeout_s: float | None = None) -> dict[str, Any]:
-        """The result, once the job has finished; raises the error that ended or paused it.
+        """Return the result when the job has finished; raise the error that ended or paused it.
 
-        `progress` as `watching` takes it. A TimeoutError after `timeout_s`, and an interrupt, leave
-        the job alone: it goes on.
+        `progress` has the values of `watching`. A TimeoutError after `timeout_s`, or an interrupt,
+        does not affect the job: it continues.
         """
         with watching(progress, self.status().name) as hear:
             return self._client.run(self._job.followed(hear, timeout_s))
 
     def result(self) -> dict[str, Any]:
-        """The result as ``--json`` prints it; raises why there is none."""
+        """Return the result as ``--json`` prints it; raise the reason if there is none."""
         return self._client.run(self._job.result())
 
     def metrics(self) -> RoundMetrics:
@@ -189,15 +194,15 @@ class Job:
         return self._client.run(self._job.metrics())
 
     def report(self, path: str | Path) -> Path:
-        """Writes the job's report, one HTML file without anything outside it; gives its path."""
+        """Write the job's report, one self-contained HTML file; return its path."""
         return self._client.run(self._job.report(path))
 
     def cancel(self) -> Status:
-        """Ends the job for good, on every party."""
+        """End the job for good, at every party."""
         return self._client.run(self._job.cancel())
 
     def resume(self) -> Status:
-        """Carries the paused or failed job on from the last round that all parties have kept."""
+        """Continue the paused or failed job from the last round that all parties have kept."""
         return self._client.run(self._job.resume())
 
     def _repr_html_(self) -> str:
@@ -210,8 +215,8 @@ class Job:
 class Client(Connected):
     """A user's connection to a coordinator; a context manager, and safe in threads.
 
-    Whatever is not said here is read where the command line reads it: FEDBOOST_COORDINATOR,
-    FEDBOOST_TLS and FEDBOOST_USER, then ~/.config/fedboost/client.yaml.
+    Missing arguments are read from the command line's sources: FEDBOOST_COORDINATOR, FEDBOOST_TLS
+    and FEDBOOST_USER, then ~/.config/fedboost/client.yaml.
     """
 
     def __init__(
@@ -222,11 +227,12 @@ class Client(Connected):
         user: str | None = None,
         retry_s: float = 0.0,
     ) -> None:
-        """`coordinator` is ``[NAME@]HOST:PORT``.
+        """Connect to `coordinator`, ``[NAME@]HOST:PORT``.
 
         `tls` is a folder with ca.pem and the user's NAME.pem and NAME.key (`user` picks one of
-        several), or these files as ``{"ca": …, "cert": …, "key": …}``. `retry_s` waits so long for
-        a coordinator that is not there yet. A ConfigError says what is missing or wrong.
+        several), or these files as ``{"ca": …, "cert": …, "key": …}``. For `retry_s` seconds the
+        client retries a coordinator that does not answer yet. Raise ConfigError for missing or
+        wrong settings.
         """
         config = coordinator_at(coordinator, tls, user)
         link = calls.CoordinatorClient(config, user=user or "user", retry_s=retry_s)
@@ -237,7 +243,9 @@ class Client(Connected):
         return f"Client({self._link.name!r})"
 
     def submit(self, job: JobLike) -> Job:
-        """Hands in a job: a file's path, or what one says; a ConfigError says what is wrong."""
+        """Submit a job, given as a file's path or as its content; raise ConfigError for an invalid
+        one.
+        """
         return Job(self, AsyncJob(self._link, self.run(self._link.submit(written(job)))))
 
     def jobs(self) -> list[Status]:
@@ -245,7 +253,7 @@ class Client(Connected):
         return [Status.of_message(status) for status in self.run(self._link.jobs())]
 
     def job(self, id_: str) -> Job:
-        """The job of that id; a JobError where there is none."""
+        """Return the job with that id; raise JobError if there is none."""
         self.run(self._link.status(id_))
         return Job(self, AsyncJob(self._link, id_))
 
@@ -265,7 +273,7 @@ def read_job(job: JobLike) -> tuple[Any, dict[str, str]]:
 
 
 def written(job: JobLike) -> bytes:
-    """Return a job as it is handed in; a ConfigError says what is wrong, and in which file."""
+    """Return a job's bytes for submission; a ConfigError names the error and its file."""
     raw, where = read_job(job)
     spec = job if isinstance(job, JobSpec) else parse(JobSpec, raw, **where)
     text = spec.model_dump_json().encode()
@@ -277,7 +285,7 @@ def written(job: JobLike) -> bytes:
 
 
 def shown(journal: job_pb2.JobJournal) -> str:
-    """A job's card for a notebook."""
+    """Return a job's card for a notebook."""
     status, seen = journal.status, JobProgress()
     for event in journal.events:
         seen.event(event)

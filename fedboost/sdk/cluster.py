@@ -25,10 +25,10 @@ from fedboost.sdk.tables import TableLike, rows_of
 
 
 class Cluster:
-    """Certificates, settings files and a process for each daemon; a context manager that ends all.
+    """Daemons with certificates and settings files; a context manager that ends all of them.
 
-    What one organisation has in each place, one person has here: the limits of what tables tell
-    are wide open. Results have a `rehearsal`: what default policies would allow.
+    One person has the data of all organisations here, so no policy limits what tables reveal.
+    Results have a `rehearsal`: what default policies would allow.
     """
 
     def __init__(
@@ -38,11 +38,12 @@ class Cluster:
         *,
         folder: str | Path | None = None,
     ) -> None:
-        """`data` are the parties' tables by name: files, or tables with an id column in them.
+        """Prepare the files; `data` are the parties' tables by name: files, or tables with an id
+        column.
 
-        As for ``fedboost cluster run``, the job need not say data sets, nor a label that is called
-        `y`. Everything lies in `folder`, where a later cluster finds it again; without one it
-        vanishes at the end. A ConfigError says what is wrong with the job or the tables.
+        Like ``fedboost cluster run``, the job may leave out data sets, and a label called `y`. All
+        files are in `folder`, for a later cluster to use; without `folder` they are deleted at the
+        end. Raise ConfigError for an invalid job or table.
         """
         self._stack = ExitStack()
         with ExitStack() as undone:
@@ -55,7 +56,7 @@ class Cluster:
             self._stack = undone.pop_all()
 
     def start(self) -> Self:
-        """Starts every daemon; for notebooks, where a `with` would have to fit into one cell."""
+        """Start every daemon; for notebooks, where a `with` would have to fit into one cell."""
         try:
             self._stack.enter_context(self._daemons)
         except BaseException:
@@ -70,17 +71,17 @@ class Cluster:
         self.close()
 
     def close(self) -> None:
-        """Ends every daemon, and the connections that `client` and `party` made."""
+        """End every daemon, and the connections made by `client` and `party`."""
         self._stack.close()
 
     @property
     def parties(self) -> tuple[str, ...]:
-        """Names of the parties whose daemons run here beside the coordinator's."""
+        """Names of the parties with a daemon here."""
         return self._daemons.names
 
     @property
     def certs(self) -> Path:
-        """The folder with everybody's certificates, and with those of the one user."""
+        """Folder with all certificates, the one user's included."""
         return self.folder / "certs"
 
     def address(self, name: str = COORDINATOR) -> str:
@@ -91,7 +92,7 @@ class Cluster:
         return f"{name}@{known[name]}"
 
     def client(self) -> Client:
-        """The user at the coordinator, closed with the cluster."""
+        """Return the user's client of the coordinator, closed with the cluster."""
         return self._stack.enter_context(Client(self.address(), tls=self.certs, user=USER))
 
     def party(self, name: str) -> PartyClient:
@@ -99,7 +100,7 @@ class Cluster:
         return self._stack.enter_context(PartyClient(self.address(name), tls=self.certs, user=USER))
 
     def config(self, name: str) -> Path:
-        """The settings file of a daemon, for commands that ask for ``--config``."""
+        """Return the settings file of a daemon, for commands with ``--config``."""
         return self._daemons.config(name)
 
     def _source(self, party: str, table: str | Path | TableLike) -> SourceSpec:

@@ -1,4 +1,4 @@
-"""What crossed between the parties of a fit: every message, in the words of its own definition."""
+"""Messages between the parties of a fit, described in the words of their definitions."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Crossing:
     bytes: int  # of the payloads
     values: int  # numbers, ids or ciphertexts in them
     rows: int | None  # people that the largest of them was about; None: not known, or none
-    smallest_group: int | None  # rows in the smallest group about which one of them says something
+    smallest_group: int | None  # rows in the smallest group that one of them describes
     epsilon: float | None  # of the noise on a value
     reveals: str
     protected: str
@@ -45,15 +45,15 @@ class Crossing:
 class Disclosure:
     """The messages between the parties of one fit; pandas, polars and pyarrow read it as a table.
 
-    `epsilon`: by host, the ε per row of the values that it told under noise; inf: without any.
-    `released`: by host, how many sums about one bin of its most told column it released, divided
-    by its training rows; with many, the guest could find out who is in a bin.
+    `epsilon`: by host, the ε per row of its noisy values; inf without noise. `released`: by host,
+    the number of released sums about one bin of its most released column, divided by its training
+    rows; many such sums could let the guest find out which rows are in a bin.
     """
 
     crossings: tuple[Crossing, ...] = ()
     epsilon: Mapping[str, float] | None = None
     released: Mapping[str, float] | None = None
-    warnings: tuple[str, ...] = ()  # what owners were warned of
+    warnings: tuple[str, ...] = ()  # warnings to owners
 
     @property
     def bytes(self) -> dict[str, int]:
@@ -65,7 +65,7 @@ class Disclosure:
         return sizes
 
     def to_arrow(self) -> pa.Table:
-        """A row for each kind of message and link."""
+        """Return a table with a row for each kind of message and link."""
         return pa.Table.from_pylist([vars(c) for c in self.crossings], schema=_SCHEMA)
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
@@ -136,7 +136,7 @@ _SCHEMA = pa.schema(
 
 
 def of_job(journal: JobJournal, sent: Mapping[str, Sequence[Row]]) -> Disclosure:
-    """Read a job's journal and its parties' ledgers; `sent` are the rows of what they sent."""
+    """Read a job's journal and its parties' ledgers; `sent` are the rows of sent messages."""
     story = read(journal)
     reports = story.told
     warnings = [BARE] if story.lies_open else []
@@ -179,7 +179,7 @@ def _crossings(sent: Mapping[str, Sequence[Row]]) -> Iterable[Crossing]:
 
 
 def facts_of(disclosure: Disclosure) -> dict[str, Any]:
-    """A disclosure as JSON."""
+    """Return a disclosure as JSON."""
     return {
         "crossings": disclosure.to_arrow().to_pylist(),
         "epsilon": dict(disclosure.epsilon or {}),

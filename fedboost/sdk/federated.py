@@ -1,9 +1,10 @@
-"""Estimators whose `fit` is a job: the parties' own code, sessions and policies, in this process.
+"""Estimators whose `fit` is a job, with the parties' own code, sessions and policies in this
+process.
 
     model = SecureBoostClassifier(n_estimators=20).fit({"bank": X1, "telco": X2}, y)
     model.predict_proba({"bank": new1, "telco": new2})
 
-A single table is dealt to simulated parties, so that searches and pipelines find what they know.
+A single table is dealt to simulated parties, as searches and pipelines expect.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ Score = Callable[
 EvalSet: TypeAlias = Any  # (X, y) or (X, y, weights), or a list of one such
 
 
-ROWS_ALONE = 8192  # of all parties, whose ids are blinded about as fast as two processes start
+ROWS_ALONE = 8192  # of all parties; blinding their ids is about as fast as starting processes
 
 
 class Federated(Fitted):
@@ -52,7 +53,7 @@ class Federated(Fitted):
     _protocol_name: ClassVar[str]
 
     classes_: NDArray[Any]
-    parties_: tuple[str, ...]  # who had a part in the training, the guest first
+    parties_: tuple[str, ...]  # parties of the training, the guest first
     columns_: dict[str, tuple[str, ...]]  # of each; where all have the same ones, the guest's
 
     def fit(
@@ -63,14 +64,14 @@ class Federated(Fitted):
         eval_set: EvalSet = None,
         **options: Unpack[FitOptions],
     ) -> Self:
-        """Trains a model in a job of its own.
+        """Train a model in its own job.
 
-        X: tables by party, the guest's first, or one table that is dealt to simulated parties. y:
-        a label for each row of the guest, or the name of a column of its table; of horizontal
-        protocols by party. `eval_set` (X, y) or (X, y, weights) is measured every round and
-        decides on early stopping. `options` are `verbose`, `callbacks` and `xgb_model`, see
-        `FitOptions`. Raises a ConfigError where a parameter cannot be, a DataError
-        where rows or labels cannot, both of them ValueErrors, and whatever ended the job.
+        X: tables by party, the guest's first, or one table that is dealt to simulated parties. y: a
+        label for each row of the guest, or the name of a column of its table; for horizontal
+        protocols by party. `eval_set` (X, y) or (X, y, weights) is measured every round and decides
+        on early stopping. `options` are `verbose`, `callbacks` and `xgb_model`, see `FitOptions`.
+        Raise ConfigError for an invalid parameter and DataError for invalid rows or labels, both of
+        them ValueErrors, and any error that ended the job.
         """
         callbacks.check_options(options)
         xgb_model = options.get("xgb_model")
@@ -89,7 +90,7 @@ class Federated(Fitted):
                 if self.get_params()["validation"] is not None:
                     raise InvalidParameterError(
                         "eval_set and validation both say which rows to validate on",
-                        todo="use one of them",
+                        todo="use either eval_set or validation",
                     )
                 with refusing(argument="eval_set"):
                     held = self._taught(*labels.eval_parts(eval_set), learns=False)
@@ -167,12 +168,12 @@ class Federated(Fitted):
             warnings.warn(warning, stacklevel=3)
 
     def _forget(self) -> None:
-        """Drops what an earlier fit has left, so that one that fails leaves nothing half."""
+        """Delete the attributes of an earlier fit, so that a failed fit leaves none."""
         for name in [name for name in vars(self) if name.endswith("_")]:
             delattr(self, name)
 
     def _keep_columns(self, train: Seats) -> None:
-        """Remembers who had a part in the training, and with which columns."""
+        """Store the parties of the training, with their columns."""
         self.parties_ = tuple(train)
         self.guest_ = self.parties_[0]
         columns = {party: tuple(seat.rows.names) for party, seat in train.items()}
@@ -212,14 +213,14 @@ class Federated(Fitted):
         return int(count) if count > 0 else None
 
     def _learned_settings(self) -> dict[str, Any]:
-        """Settings of the job that follow from the labels."""
+        """Return the job settings that follow from the labels."""
         return {}
 
     def _learn_labels(self, y: NDArray[Any], weight: Floats | None) -> None:
-        """Takes in which labels there are, of all rows to train on, (n,) and their weights."""
+        """Learn the possible labels from all training rows, (n,), and their weights."""
 
     def _job_labels(self, y: NDArray[Any]) -> Floats:
-        """Labels as the job learns them, float64 (n,)."""
+        """Return labels as the job learns them, float64 (n,)."""
         raise NotImplementedError
 
     # Tables
@@ -245,7 +246,7 @@ class Federated(Fitted):
         return seats.with_missing(declared, params.get("missing"), party)
 
     def _dealt(self, X: Rows, *, learns: bool) -> Seats:
-        """A single table's columns, dealt to simulated parties."""
+        """Return a single table's columns, dealt to simulated parties."""
         table = seats.single(X, self.get_params()["ids"])
         if learns:
             dealt = seats.dealt_columns(table.rows.names, self.get_params()["parties"])
@@ -257,13 +258,15 @@ class Federated(Fitted):
         return {p: PartyRows(table.rows.select(names)) for p, names in self.columns_.items()}
 
     def _set_names(self, table: PartyRows) -> None:
-        """Keeps how the caller calls the columns of a single table."""
+        """Store the caller's names for the columns of a single table."""
         vars(self).pop("feature_names_in_", None)
         if table.rows.is_named:
             self.feature_names_in_ = np.array(table.rows.names, object)
 
     def _same_columns(self, table: PartyRows) -> PartyRows:
-        """A table to predict with the columns of the training, found by name or by place."""
+        """Return a table for prediction with the columns of the training, found by name or by
+        position.
+        """
         names = [name for part in self.columns_.values() for name in part]
         known = getattr(self, "feature_names_in_", None)
         trained = names if known is None else known.tolist()
@@ -287,7 +290,7 @@ class Federated(Fitted):
         if guest not in tables:
             raise InvalidParameterError(
                 f"guest is {guest!r}, and the parties are {', '.join(tables)}",
-                todo="name one of them",
+                todo="name one of these parties",
             )
         return {guest: tables[guest]} | tables
 
@@ -307,7 +310,7 @@ class Federated(Fitted):
             )
 
     def _taught(self, X: Rows, y: Labels, weight: Any, *, learns: bool) -> Taught:
-        """Tables with labels; `learns`: those to train on, which say what classes there are."""
+        """Return tables with labels; `learns`: training tables, which define the classes."""
         if isinstance(y, str) and not seats.are_by_party(X):
             whole, y = seats.without_labels(PartyRows(rows_of(X)), y)
             X = whole.rows
@@ -315,8 +318,9 @@ class Federated(Fitted):
         guest = next(iter(tables))
         if isinstance(y, Mapping):
             raise InvalidTableError(
-                "y holds labels by party, and only the guest has labels here",
-                todo=f"give those of {guest}, or set layout='horizontal' where there is one",
+                "y holds labels by party, but only the guest has labels here",
+                todo=f"give only the labels of {guest}, or set layout='horizontal' if the "
+                "protocol has it",
             )
         tables[guest], values, weights = self._read_labels(tables[guest], y, weight, learns=learns)
         return Taught(
@@ -341,8 +345,9 @@ class Federated(Fitted):
     # Predictions
 
     def _predicted(self, X: Rows, score: Score | None = None) -> Scores:
-        """Probabilities or means, float64 (rows of the guest, outputs), or what another `score`
-        gives; by party where all of them have labels and X are their tables."""
+        """Return probabilities or means, float64 (rows of the guest, outputs), or the values of
+        another `score`; by party if every party has labels and X holds their tables.
+        """
         self._check_fitted()
         with refusing():
             tables = self._seats(X, learns=False)
@@ -366,7 +371,9 @@ class Federated(Fitted):
             return (score or kind.predict)(self.shards_, guest, frames, held)
 
     def _asked(self, tables: Seats) -> Floats:
-        """The predictions of a job: leaf values lie encrypted at hosts, and only they all know."""
+        """Return the predictions of a job: leaf values are encrypted at hosts, which can only
+        decrypt them together.
+        """
         facts = self.shards_[self.guest_].facts
         given = assembly.as_given(Taught(tables, {}, {}))
         kind = kinds.of(facts)
@@ -382,7 +389,7 @@ class Federated(Fitted):
         return values_of(ended.predictions, len(facts["base_margin"]))
 
     def _frame(self, seat: PartyRows, party: str) -> Frame:
-        """A table as a party's shard of the model reads it."""
+        """Return a table in the form that a party's shard of the model reads."""
         facts = self.shards_[party].facts
         # Networks hash the columns of a sparse table by their numbers, whichever it has.
         is_hashed = kinds.of(facts).is_hashed(facts)

@@ -1,4 +1,4 @@
-"""What a fitted estimator shows: its job's result and metrics, and what crossed between parties."""
+"""Attributes of a fitted estimator: its job's result and metrics, and the parties' messages."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ class Fitted(EstimatorParameters):
     _estimator_type: ClassVar[str]
     early_stopping_rounds: int | None
 
-    # What a federated `fit` leaves.
-    result_: dict[str, Any]  # the job's, as `fedboost job status --json` has it
-    disclosure_: Disclosure  # what crossed between the parties
+    # Results of a federated `fit`.
+    result_: dict[str, Any]  # the job's result, as in `fedboost job status --json`
+    disclosure_: Disclosure  # messages between the parties
     guest_: str
     shards_: dict[str, Artefact]  # each party's part of the model
     n_features_in_: int
     journal_: bytes  # of the job, a JobJournal
 
     def __sklearn_tags__(self) -> Any:
-        """Return scikit-learn's tags; nobody else calls this."""
+        """Return scikit-learn's tags; only scikit-learn calls this."""
         from sklearn.utils import ClassifierTags, InputTags, RegressorTags, Tags, TargetTags
 
         classifies = self._estimator_type == "classifier"
@@ -89,7 +89,7 @@ class Fitted(EstimatorParameters):
     def best_iteration(self) -> int:
         """XGBoost's name for `best_round_`; an AttributeError without early stopping."""
         if self.early_stopping_rounds is None:
-            raise AttributeError("best_iteration is there with early_stopping_rounds alone")
+            raise AttributeError("best_iteration exists only with early_stopping_rounds")
         return self.best_round_
 
     @property
@@ -115,11 +115,11 @@ class Fitted(EstimatorParameters):
         return gain / total if total else gain
 
     def _columns(self) -> list[tuple[str, str]]:
-        """Every column, as party and name; no party where all have it."""
+        """Return every column, as party and name; no party if every party has it."""
         raise NotImplementedError
 
     def report(self, path: str | Path) -> Path:
-        """Writes the job's report, one HTML file that needs nothing else; gives its path."""
+        """Write the job's report, one self-contained HTML file; return its path."""
         self._check_fitted()
         file = Path(path)
         file.write_text(render(self._job_journal()), encoding="utf-8")
@@ -128,6 +128,7 @@ class Fitted(EstimatorParameters):
     def _job_journal(self) -> JobJournal:
         if not getattr(self, "journal_", b""):
             raise AttributeError(
-                "there is no job to report of: all rows lay on one table, nothing was federated"
+                "there is no job to report on: all rows were in one table, and no federation "
+                "was needed"
             )
         return JobJournal.FromString(self.journal_)

@@ -1,7 +1,7 @@
-"""Rows to validate on that a program chooses itself, where a job holds rows out by their ids.
+"""Validation rows chosen by a program, for a job that holds rows out by their ids.
 
-A job ranks ids by a hash and holds out those that come first. So rows get fresh numbers for ids:
-those to validate on from the numbers that are held out, the others from those that are not.
+A job ranks ids by a hash and holds out the first ones. So rows get new numbers as ids: validation
+rows from the held-out numbers, training rows from the others.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ SEED = 0  # of the ranks
 
 
 def fraction_of(parts: Sequence[tuple[int, int]]) -> float:
-    """The share of its rows that each party holds out, given its rows to train and to validate on.
+    """Return the share of rows that each party holds out, given its training and validation rows.
 
-    A DataError where no share rounds to these counts.
+    Raise DataError if no share rounds to these counts.
     """
     low = max((held - 0.5) / (train + held) for train, held in parts)
     high = min((held + 0.5) / (train + held) for train, held in parts)
     if not sum(held for _, held in parts):
         raise InvalidTableError(
-            "eval_set has no rows that all parties have",
+            "eval_set has no rows in common to all parties",
             todo="give eval_set the ids that all tables share",
         )
     if low >= high:
@@ -43,8 +43,9 @@ def fraction_of(parts: Sequence[tuple[int, int]]) -> float:
 
 
 def numbers(train: int, held: int, fraction: float) -> tuple[Indices, Indices]:
-    """Fresh ids, int64 (train,) and (held,): all of the second would be held out, none of the
-    first."""
+    """Return new ids, int64 (train,) and (held,): a job holds out all of the second, none of the
+    first.
+    """
     free: list[Indices] = []
     out: list[Indices] = []
     first, step = 1, 0
@@ -62,10 +63,10 @@ def numbers(train: int, held: int, fraction: float) -> tuple[Indices, Indices]:
 
 
 def dealt(train: Sequence[int], held: int) -> list[int]:
-    """Return how many of `held` rows each party validates on, so that `fraction_of` finds their
+    """Return the number of `held` rows that each party validates on, so that `fraction_of` finds a
     share.
 
-    One after the other to the party whose share would be the first to need one more.
+    Give each row to the party whose share would first need one more.
     """
     counts = [0] * len(train)
     next_at = [(0.5 / rows, place) for place, rows in enumerate(train)]

@@ -1,4 +1,4 @@
-"""Estimators of which each party has other rows of the same columns, and labels of its own."""
+"""Estimators over parties with different rows of the same columns, each with its own labels."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from fedboost.sdk.seats import PartyRows
 
 
 class Horizontal(Federated):
-    """The base of estimators whose model every party ends up with.
+    """Base of estimators that give every party the whole model.
 
     `fit({"north": X1, "south": X2}, {"north": y1, "south": y2})`; predictions of tables by party
     come by party, those of a single table as one array.
@@ -41,7 +41,9 @@ class Horizontal(Federated):
         )
 
     def _dealt_rows(self, table: PartyRows, *, learns: bool) -> dict[str, Indices]:
-        """The rows of a single table by party: in turn, or in proportion to those it trains on."""
+        """Return the rows of a single table by party: in turn, or in proportion to the training
+        rows.
+        """
         if learns:
             names = seats.names_of(self.get_params()["parties"], horizontal=True)
             dealt = dict(zip(names, seats.dealt_rows(table.rows.n_rows, len(names)), strict=True))
@@ -60,7 +62,7 @@ class Horizontal(Federated):
         if not isinstance(y, Mapping):
             raise InvalidTableError(
                 "X holds tables by party and y does not hold labels by party",
-                todo="give y as {party: labels}, since every party has rows of its own",
+                todo="give y as {party: labels}, since every party has its own rows",
             )
         by_party, weights = {}, {}
         for party, seat in tables.items():

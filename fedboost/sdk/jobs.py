@@ -1,4 +1,4 @@
-"""What a job says of itself, as Python reads it: its status, its events, its metrics by round."""
+"""Status, events and metrics of a job, for Python."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Metrics = dict[str, dict[str, float]]  # {"train": {"auc": 0.8}, "validation": â
 
 @dataclass(frozen=True)
 class Waiting:
-    """A party that works or has to answer, at what, since when (UTC)."""
+    """A party that works or must answer, with its step and the start time (UTC)."""
 
     party: str
     step: str
@@ -59,7 +59,7 @@ class Status:
 
     @property
     def rests(self) -> bool:
-        """True if it has ended, or is paused."""
+        """Return True if the job has ended or is paused."""
         return self.state not in UNDER_WAY
 
     def __str__(self) -> str:
@@ -95,7 +95,7 @@ class Event:
     number: int  # from 1
     at: datetime  # UTC
     what: str  # state | step | round | stage | finished | lost | warned
-    facts: dict[str, Any] = field(repr=False)  # what it says, by name
+    facts: dict[str, Any] = field(repr=False)  # the event's values, by name
 
     @classmethod
     def of_message(cls, message: job_pb2.Event) -> Event:
@@ -113,7 +113,7 @@ class Event:
 class RoundMetrics(Sequence[dict[str, Any]]):
     """A job's metrics, a row for each round: ``{"tree": 1, "seconds": 0.4, "train auc": 0.81, â€¦}``.
 
-    pandas.DataFrame, polars.DataFrame and pyarrow.table take it as it is.
+    pandas.DataFrame, polars.DataFrame and pyarrow.table read it directly.
     """
 
     def __init__(self, story: Story) -> None:
@@ -140,7 +140,7 @@ class RoundMetrics(Sequence[dict[str, Any]]):
         return (self[place] for place in range(len(self)))
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
-        """The table as every library reads it that knows Arrow's C stream interface."""
+        """Return the table through Arrow's C stream interface."""
         import pyarrow as pa
 
         cells = {name: [row[k] for row in self._rows] for k, name in enumerate(self.columns)}
@@ -165,17 +165,17 @@ class RoundMetrics(Sequence[dict[str, Any]]):
 
 
 def ended(status: job_pb2.JobStatus) -> FedboostError:
-    """Why a job has no result, as the error that ended it."""
+    """Return the error that ended a job, or a JobError for an unfinished one."""
     if status.state in UNDER_WAY:
         return JobError(f"the job is {status.state}", todo="wait for it: job.wait()", job=status.id)
     error = faults.from_message(status.reason)
     if status.state == JobState.PAUSED and not error.todo:
-        error.todo = "job.resume(), once everybody is there"
+        error.todo = "call job.resume() when all parties are reachable"
     return error.at(job=status.id)
 
 
 def moment(at: float) -> datetime:
-    """Seconds since 1970 as a time in UTC."""
+    """Return seconds since 1970 as a time in UTC."""
     return datetime.fromtimestamp(at, UTC)
 
 
@@ -193,7 +193,7 @@ def metrics_of(metrics: Sequence[job_pb2.Metric]) -> Metrics:
     return by_split
 
 
-# What the events say, by kind: as names and values, and in words.
+# Content of events by kind: as names and values, and in words.
 
 
 def _state(change: job_pb2.StateChanged) -> dict[str, Any]:

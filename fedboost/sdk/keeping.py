@@ -1,6 +1,6 @@
 """Fitted estimators in a folder: JSON and plain arrays, checked by hash; no pickle.
 
-FOLDER/estimator/        what the estimator is, its parameters, classes and columns
+FOLDER/estimator/        the estimator's class, parameters, classes and columns
 FOLDER/parties/PARTY/    that party's shard of the model
 """
 
@@ -27,7 +27,9 @@ Kept = TypeVar("Kept", bound=Federated)
 
 
 def save(model: Federated, folder: Path) -> None:
-    """Writes a fitted estimator into `folder`; a ConfigError for a parameter that JSON has not."""
+    """Write a fitted estimator into `folder`; raise ConfigError for a parameter without a JSON
+    form.
+    """
     facts: dict[str, Any] = {
         "class": type(model).__name__,
         "params": {name: plain(value) for name, value in model.said().items()},
@@ -52,14 +54,14 @@ def save(model: Federated, folder: Path) -> None:
 
 
 def load(kind: type[Kept], folder: Path) -> Kept:
-    """The estimator in `folder`; a ConfigError where there is none, or one of another class.
+    """Return the estimator in `folder`; raise ConfigError if it is missing or of another class.
 
-    A DataError where its files were changed.
+    Raise DataError if its files were changed.
     """
     if not (folder / ESTIMATOR / shards.FACTS).is_file():
         raise ConfigError(
             "there is no estimator in the folder",
-            todo="give the folder that save has written",
+            todo="give the folder that save wrote",
             folder=str(folder),
         )
     kept = shards.load(folder / ESTIMATOR)
@@ -82,5 +84,5 @@ def load(kind: type[Kept], folder: Path) -> Kept:
 
 
 def _written(values: NDArray[Any]) -> NDArray[Any]:
-    """An array without objects: texts or numbers, as those that it holds."""
+    """Return an array without objects, as texts or numbers."""
     return np.array(values.tolist()) if values.dtype == object else values

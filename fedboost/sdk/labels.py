@@ -1,4 +1,4 @@
-"""Labels and weights as a program has them, and classes of any names as the numbers jobs learn."""
+"""Labels and weights of a program, and classes of any names as the numbers that jobs learn."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from fedboost.sdk.refusals import InvalidTableError
 
 
 def column(y: ArrayLike | None, n_rows: int, whose: str) -> NDArray[Any]:
-    """Labels (n,), one for each row; an InvalidTableError where they are not that.
+    """Return labels (n,), one for each row; raise InvalidTableError for anything else.
 
     `whose` is the estimator, for errors.
     """
@@ -55,7 +55,7 @@ def column(y: ArrayLike | None, n_rows: int, whose: str) -> NDArray[Any]:
 
 
 def numbers(y: NDArray[Any], what: str = "labels") -> Floats:
-    """float64 (n,), all finite."""
+    """Return finite numbers, float64 (n,)."""
     try:
         values: Floats = y.astype(np.float64)
     except (TypeError, ValueError):
@@ -68,7 +68,7 @@ def numbers(y: NDArray[Any], what: str = "labels") -> Floats:
 
 
 def weights(given: ArrayLike | None, n_rows: int) -> Floats | None:
-    """float64 (n,), one for each row and not below 0; None for all the same."""
+    """Return weights of at least 0, float64 (n,); None if none were given."""
     if given is None:
         return None
     values = np.asarray(given)
@@ -83,7 +83,7 @@ def weights(given: ArrayLike | None, n_rows: int) -> Floats | None:
     check_weight(checked, checked)
     if not checked.any():
         raise InvalidTableError(
-            "sample_weight is zero for all rows, so that none counts",
+            "sample_weight is zero for all rows, so no row counts",
             todo="give some rows a weight above 0",
         )
     return checked
@@ -91,13 +91,14 @@ def weights(given: ArrayLike | None, n_rows: int) -> Floats | None:
 
 @dataclass(frozen=True)
 class Classes:
-    """The classes of labels, in their order; jobs know them by their places in it."""
+    """Sorted classes of labels; jobs use their positions as labels."""
 
     values: NDArray[Any]
 
     @classmethod
     def of(cls, y: NDArray[Any]) -> Self:
-        """The classes that occur; an InvalidTableError where numbers are no classes, or all alike.
+        """Return the classes in `y`; raise InvalidTableError for fractional numbers, or for a
+        single class.
 
         Texts, whole numbers and booleans are classes.
         """
@@ -114,16 +115,16 @@ class Classes:
             ) from None
         if len(classes) < 2:
             raise InvalidTableError(
-                f"all {len(y)} labels are the same class: one class is nothing to learn",
+                f"all {len(y)} labels are the same class, so there is nothing to learn",
                 todo="give rows of two classes or more",
             )
         return cls(classes)
 
     def check_weight(self, y: NDArray[Any], weight: Floats | None) -> None:
-        """Refuses weights that leave one class only."""
+        """Refuse weights that leave a single class."""
         if weight is not None and len(np.unique(y[weight > 0.0])) < 2:
             raise InvalidTableError(
-                "all rows whose weight is above 0 are of one class",
+                "all rows with a weight above 0 are of one class",
                 todo="give rows of two classes a weight above 0",
             )
 
@@ -135,7 +136,9 @@ class Classes:
         return {"objective": objectives.of_classes(count), **several}
 
     def indices(self, y: NDArray[Any]) -> Floats:
-        """The classes' places, float64 (n,); an InvalidTableError counts labels of no class."""
+        """Return the positions of the classes, float64 (n,); raise InvalidTableError for unknown
+        labels.
+        """
         unknown = int(np.count_nonzero(~np.isin(y, self.values)))
         if unknown:
             raise InvalidTableError(
@@ -146,7 +149,7 @@ class Classes:
 
 
 def _conversion_warning() -> type[Warning]:
-    """scikit-learn's own, where it is."""
+    """Return scikit-learn's own warning class if scikit-learn is loaded."""
     if "sklearn" in sys.modules:
         from sklearn.exceptions import DataConversionWarning
 
@@ -155,13 +158,13 @@ def _conversion_warning() -> type[Warning]:
 
 
 def eval_parts(given: Any) -> tuple[Any, Any, Any]:
-    """Rows, labels and weights (or None) of an `eval_set`; refuses what is none."""
+    """Return rows, labels and weights (or None) of an `eval_set`; refuse any other value."""
     if isinstance(given, list) and len(given) == 1:
         given = given[0]
     if not isinstance(given, tuple) or not 2 <= len(given) <= 3:
         size = f" with {len(given)} entries" if isinstance(given, list | tuple) else ""
         raise InvalidTableError(
             f"eval_set is of the type {type(given).__name__}{size}, expected rows and labels",
-            todo="give (X, y) or (X, y, weights), or a list of one such",
+            todo="give (X, y) or (X, y, weights), or a list with one such tuple",
         )
     return given[0], given[1], given[2] if len(given) == 3 else None

@@ -1,4 +1,4 @@
-"""A party's shard of a model as Python uses it: what it says, and what it predicts if it is whole.
+"""A party's shard of a model for Python: its facts, and its predictions if it is whole.
 
 model = load_model("models/credit-1a2b3c4d")
 model.predict(new_rows)
@@ -36,30 +36,32 @@ class Model:
         return f"Model({self.id!r}, {self.facts['protocol']}, {what})"
 
     def importance(self) -> list[ImportanceShare]:
-        """Gain and splits by column, greatest first; other parties' columns as one sum each."""
+        """Return gain and splits by column, greatest first; one sum for each other party."""
         return self._kind.importance(self._shard)
 
     def tree_lines(self, trees: int = 1) -> list[str]:
-        """The first trees as text, as far as this party knows them."""
+        """Return the first trees as text, as far as this party knows them."""
         return self._kind.tree_lines(self._shard, trees)
 
     def predict(self, rows: TableLike) -> NDArray[np.float64]:
-        """Probabilities or means, by the objective: float64 (n,), of several classes (n, classes).
+        """Return probabilities or means, by the objective: float64 (n,), or (n, classes) for
+        several classes.
 
-        `rows` is a table with the model's columns by their names, or an array or sparse matrix of
-        as many columns in the model's order; NaN is a missing value. A ConfigError where the model
-        is not whole: then its parties predict together, `fedboost model predict`.
+        `rows` is a table with the model's columns by name, or an array or sparse matrix with the
+        columns in the model's order; NaN is a missing value. Raise ConfigError if the model is not
+        whole: then its parties predict together, with `fedboost model predict`.
         """
         self._check_whole()
         predictions = self._kind.predict_alone(self._shard, self._frame(rows))
         return predictions[:, 0] if predictions.shape[1] == 1 else predictions
 
     def predict_table(self, table: str | Path, out: str | Path) -> int:
-        """Score a file of any number of rows, or one that declares a table (.yaml); return how
-        many they are.
+        """Score a file of any size, or a file that declares a table (.yaml); return the number of
+        rows.
 
-        Reads and writes in batches: ids, by the columns of the training, and predictions go to
-        `out` as parquet. Errors as of `predict`; a DataError names what the table lacks.
+        Rows are read and written in batches: ids, by the columns of the training, and predictions
+        go to `out` as parquet. The errors are those of `predict`; a DataError names missing
+        columns.
         """
         self._check_whole()
         return score_table(self._shard, source_at(str(table)), Path(out))
@@ -87,13 +89,13 @@ class Model:
 
     @property
     def _is_hashed(self) -> bool:
-        """True if the columns are those of sparse tables; networks take any number of them."""
+        """Return True for columns of sparse tables; networks take any number of them."""
         return self._kind.is_hashed(self._shard.facts)
 
 
 def load_model(folder: str | Path) -> Model:
-    """The model in a folder: one that `PartyClient.fetch_model` wrote, or one in a store.
+    """Return the model in a folder that `PartyClient.fetch_model` wrote, or in a store's folder.
 
-    A ConfigError where there is none, a DataError where its files were changed.
+    Raise ConfigError if there is none, DataError if its files were changed.
     """
     return Model(shards.load(Path(folder)))

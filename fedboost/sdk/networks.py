@@ -1,4 +1,4 @@
-"""Boosted networks as estimators: trained on one table right here, or on tables by party in a job.
+"""Estimators of boosted networks: trained on one table here, or on tables by party in a job.
 
 model = GBUNClassifier(outputs=64, n_estimators=200).fit(x, y)
 model = GBUNClassifier(outputs=64).fit({"north": x1, "south": x2}, {"north": y1, "south": y2})
@@ -27,12 +27,12 @@ from fedboost.sdk.trees import NUMBERS, OF_CLASSES
 
 __all__ = ["GBUNClassifier", "GBUNRegressor"]
 
-WHOLE = "table"  # whose model it is where all rows lie on one
+WHOLE = "table"  # name of the model's party if all rows are in one table
 
 
 class _Gbun(Horizontal):
-    """The base of GBUN's estimators. Nobody needs a federation for a single table: it is trained on
-    as it is, and nothing crosses between anybody.
+    """Base of GBUN's estimators. A single table needs no federation: it is trained on directly, and
+    no messages are sent.
     """
 
     _protocol_name = "gbun"
@@ -47,11 +47,11 @@ class _Gbun(Horizontal):
         eval_set: EvalSet = None,
         **options: Unpack[FitOptions],
     ) -> Self:
-        """Trains on (n, columns) numbers and n labels; NaN is a missing value.
+        """Train on (n, columns) numbers and n labels; NaN is a missing value.
 
         `eval_set` (X, y) or (X, y, weights) is measured every round and decides on early stopping.
-        With tables and labels by party in a job. A ConfigError says which parameter cannot be, a
-        DataError what rows or labels, both of them ValueErrors.
+        Tables and labels by party train in a job. Raise ConfigError for an invalid parameter,
+        DataError for invalid rows or labels, both of them ValueErrors.
         """
         if seats.are_by_party(X):
             return super().fit(X, y, sample_weight, eval_set, **options)
@@ -60,7 +60,8 @@ class _Gbun(Horizontal):
         with refusing():
             for name in options:
                 raise InvalidParameterError(
-                    f"{name} belongs to tables by party: here no job runs", todo="leave it out"
+                    f"{name} needs tables by party: no job runs for a single table",
+                    todo="leave it out",
                 )
             if self.get_params()["validation"] is not None:
                 raise InvalidParameterError(
@@ -75,8 +76,8 @@ class _Gbun(Horizontal):
 
     @property
     def feature_importances_(self) -> Any:
-        """None: networks owe nothing to single columns."""
-        raise AttributeError("feature_importances_: networks owe nothing to single columns")
+        """Raise AttributeError: networks have no importance of single columns."""
+        raise AttributeError("feature_importances_: networks have no importance of single columns")
 
     def _table(self, X: Rows, y: Labels, weight: Any, *, learns: bool) -> TrainingTable:
         table = seats.single(X, None)

@@ -1,4 +1,4 @@
-"""What estimators give: classes and their probabilities, or numbers; and how good they are."""
+"""Outputs of estimators: classes with probabilities, or numbers; and their scores."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ class Estimator(Federated, Boosted):
     """The base of classifiers and regressors once they are fitted."""
 
     def save(self, folder: str | Path) -> Path:
-        """Writes the fitted estimator into a folder, as JSON and plain arrays; gives its path.
+        """Write the fitted estimator into a folder, as JSON and plain arrays; return its path.
 
-        It holds every party's shard: the whole model, as only a simulation has it.
+        The folder holds every party's shard: the whole model, which only a simulation has.
         """
         self._check_fitted()
         with refusing():
@@ -56,9 +56,11 @@ class Classifier(Estimator):
     _estimator_type = "classifier"
 
     def predict_proba(self, X: Rows, *, iteration_range: IterationRange | None = None) -> Any:
-        """float64 (n, classes), in the order of `classes_`; by party as `predict` has it.
+        """Return probabilities, float64 (n, classes), in the order of `classes_`; by party like
+        `predict`.
 
-        `iteration_range` (first, end): by those rounds alone, float32, as XGBoost adds them up.
+        With `iteration_range` (first, end) use only those rounds, in float32, added up like
+        XGBoost.
         """
         if iteration_range is None:
             return _each(self._predicted(X), _probabilities)
@@ -72,13 +74,14 @@ class Classifier(Estimator):
         pred_contribs: bool = False,
         iteration_range: IterationRange | None = None,
     ) -> Any:
-        """(n,) the likeliest label of each row of the guest.
+        """Return the likeliest label of each row of the guest, (n,).
 
-        Where every party has labels and X are tables by party, the labels by party. With
-        `output_margin` the sums of the trees instead, (n,) or of several classes (n, classes);
-        with `pred_contribs` what each column adds to them, float32 (n, columns + 1), the last one
-        the bias (TreeSHAP), of several classes (n, classes, columns + 1). `iteration_range`
-        (first, end) takes those rounds alone, as XGBoost adds them up. Errors as of `get_booster`.
+        If every party has labels and X holds tables by party, return the labels by party. With
+        `output_margin` return the sums of the trees instead, (n,) or, for several classes, (n,
+        classes); with `pred_contribs` each column's contribution to them, float32 (n, columns + 1),
+        the last one the bias (TreeSHAP), for several classes (n, classes, columns + 1).
+        `iteration_range` (first, end) uses only those rounds, added up like XGBoost. The errors are
+        those of `get_booster`.
         """
         if output_margin or pred_contribs:
             return _each(self._scores(X, output_margin, pred_contribs, iteration_range), _narrow)
@@ -86,7 +89,7 @@ class Classifier(Estimator):
         return _each(chances, lambda chances: self.classes_[chances.argmax(axis=1)])
 
     def score(self, X: Rows, y: Labels, sample_weight: Any = None) -> float:
-        """The share of rows whose label is predicted, by weight."""
+        """Return the share of rows with the right prediction, by weight."""
         predicted, known, weight = _flat(self.predict(X), y, sample_weight)
         return float(np.average((predicted == known).astype(np.float64), weights=weight))
 
@@ -103,7 +106,7 @@ class Classifier(Estimator):
 
 
 class Regressor(Estimator):
-    """Numbers, by one of a job's objectives for them."""
+    """Estimator of numbers, by one of a job's objectives for them."""
 
     _estimator_type = "regressor"
 
@@ -115,17 +118,19 @@ class Regressor(Estimator):
         pred_contribs: bool = False,
         iteration_range: IterationRange | None = None,
     ) -> Any:
-        """float64 (n,) the mean of the label of each row of the guest.
+        """Return the mean of the label of each row of the guest, float64 (n,).
 
-        Where every party has labels and X are tables by party, the means by party. The options are
-        those of a classifier's `predict`.
+        If every party has labels and X holds tables by party, return the means by party. The
+        options are those of a classifier's `predict`.
         """
         if output_margin or pred_contribs or iteration_range is not None:
             return _each(self._scores(X, output_margin, pred_contribs, iteration_range), _narrow)
         return _each(self._predicted(X), _narrow)
 
     def score(self, X: Rows, y: Labels, sample_weight: Any = None) -> float:
-        """R²: 1 − squared errors by those of the mean; nan where all labels are the same."""
+        """Return R²: 1 − squared errors of the predictions / squared errors of the mean; nan for
+        equal labels.
+        """
         predicted, known, weight = _flat(self.predict(X), y, sample_weight)
         with refusing():
             truth = labels.numbers(known)
@@ -167,7 +172,7 @@ def _narrow(values: NDArray[Any]) -> NDArray[Any]:
 def _flat(
     predicted: Any, y: Labels, weight: Any
 ) -> tuple[NDArray[Any], NDArray[Any], Floats | None]:
-    """Predictions, labels and weights one after the other, where they come by party."""
+    """Return predictions, labels and weights, concatenated if they come by party."""
     if not isinstance(predicted, Mapping):
         return predicted, _ravelled(y), None if weight is None else _ravelled(weight).astype(float)
     parties = list(predicted)

@@ -1,7 +1,6 @@
-"""Parameters of estimators, in scikit-learn's manner and without it: a job's, under its names.
+"""Parameters of estimators under a job's names, in scikit-learn's manner but without scikit-learn.
 
-They are read off the classes that say what a job's `params` may hold, and looked at when it comes
-to `fit`.
+They come from the classes that define a job's `params`, and are checked by `fit`.
 """
 
 from __future__ import annotations
@@ -29,12 +28,12 @@ OWN: dict[str, Any] = {
 class EstimatorParameters:
     """An estimator's parameters, for `clone`, searches and people."""
 
-    _models: ClassVar[tuple[type[BaseModel], ...]] = ()  # whose fields are parameters
+    _models: ClassVar[tuple[type[BaseModel], ...]] = ()  # classes whose fields are parameters
     _absent: ClassVar[frozenset[str]] = frozenset()  # fields that are not: they follow from data
     _own: ClassVar[dict[str, Any]] = {}  # further parameters, and defaults that are not a job's
 
     def __init__(self, **params: Any) -> None:
-        """Keeps the parameters; a ConfigError for one that there is not."""
+        """Store the parameters; raise ConfigError for an unknown one."""
         vars(self).update(self.defaults())
         self.set_params(**params)
 
@@ -56,7 +55,7 @@ class EstimatorParameters:
 
     @classmethod
     def defaults(cls) -> dict[str, Any]:
-        """Every parameter and its default; None where a job's own default has several parts."""
+        """Return every parameter with its default; None for a default with several parts."""
         fields = {
             name: _shown(field.get_default(call_default_factory=True))
             for model in cls._models
@@ -72,7 +71,7 @@ class EstimatorParameters:
         return {name: getattr(self, name) for name in self.defaults()}
 
     def set_params(self, **params: Any) -> Self:
-        """Other values for some parameters; a ConfigError names one that there is not."""
+        """Set some parameters; raise ConfigError for an unknown one."""
         known = self.defaults()
         for name in params:
             if name not in known:
@@ -89,13 +88,13 @@ class EstimatorParameters:
         return f"{type(self).__name__}({params})"
 
     def said(self) -> dict[str, Any]:
-        """The parameters that differ from their defaults."""
+        """Return the parameters that differ from their defaults."""
         defaults = self.defaults()
         params = self.get_params()
         return {name: params[name] for name in params if not _same(params[name], defaults[name])}
 
     def _job_params(self, model: type[BaseModel], **derived: Any) -> dict[str, Any]:
-        """The `params` of a job: what was said of them, and what follows from the data."""
+        """Return the `params` of a job: given parameters, and those that follow from the data."""
         fields = set(model.model_fields)
         shared = {name: value for name, value in self._own.items() if name in fields}
         given = {**shared, **self.said()}
@@ -107,9 +106,9 @@ class EstimatorParameters:
         }
 
     def seed_said(self) -> int | None:
-        """The job's seed as `random_state` has it; None where it says nothing.
+        """Return the job's seed from `random_state`; None if it is not given.
 
-        An InvalidParameterError where `seed` says another, or it is none.
+        Raise InvalidParameterError if `seed` differs from it, or if it is invalid.
         """
         state, seed = self.get_params()["random_state"], self.said().get("seed")
         if state is None:
@@ -122,13 +121,13 @@ class EstimatorParameters:
             )
         if seed is not None and seed != state:
             raise InvalidParameterError(
-                f"seed is {seed} and random_state {state}", todo="give one of them"
+                f"seed is {seed} and random_state is {state}", todo="give only one of them"
             )
         return int(state)
 
 
 def _beginning(inherited: Callable[..., None]) -> Callable[..., None]:
-    """A class's own `__init__`, on which a signature of its own can be written."""
+    """Return an own `__init__` for a class, which can carry its own signature."""
 
     def begin(self: EstimatorParameters, **params: Any) -> None:
         inherited(self, **params)
@@ -138,7 +137,7 @@ def _beginning(inherited: Callable[..., None]) -> Callable[..., None]:
 
 
 def _shown(value: Any) -> Any:
-    """A default as `__init__` shows it, unchangeable; None of what has keys of its own."""
+    """Return a default for the signature of `__init__`, immutable; None if it has own keys."""
     return None if isinstance(value, BaseModel | Mapping | list) else value
 
 
@@ -150,7 +149,7 @@ def _same(first: Any, second: Any) -> bool:
 
 
 def plain(value: Any) -> Any:
-    """A value as a job's file would hold it."""
+    """Return a value in the form of a job's file."""
     if isinstance(value, BaseModel):
         return value.model_dump(mode="json", exclude_unset=True)
     if isinstance(value, np.generic):

@@ -1,4 +1,4 @@
-"""A data owner's own party from Python: which jobs want its data, and its share of the models.
+"""A data owner's own party from Python: the jobs that want its data, and its shards of models.
 
 with PartyClient("bank@127.0.0.1:7101", tls="certs/ana") as bank:
     bank.approve(bank.jobs()[-1].id)
@@ -33,13 +33,13 @@ class OwnedJob:
     parties: tuple[str, ...]
     dataset: str  # ours that it uses; empty: none
     updated: datetime  # UTC
-    tells: str  # what sums tell of our table, in a sentence; empty: nothing
+    tells: str  # what sums reveal of our table, in a sentence; empty: nothing
     uses: dict[str, str]  # what the job wants of us, in words: id columns, columns, label, …
 
 
 @dataclass(frozen=True)
 class OwnedModel:
-    """A model of which a party holds a shard, by what that shard says."""
+    """A model with a shard at a party, described by the shard."""
 
     id: str
     name: str
@@ -56,13 +56,15 @@ class OwnedModel:
 
 
 class PartyClient(Connected):
-    """An owner at the own party's daemon; a context manager, and safe in threads.
+    """An owner's client of the own party's daemon; a context manager, and safe in threads.
 
-    Only for users whom the party's policy names as approvers.
+    The party's policy must name the user as an approver.
     """
 
     def __init__(self, address: str, *, tls: Tls | None = None, user: str | None = None) -> None:
-        """`address` is ``NAME@HOST:PORT`` or the party's settings file; the rest as `Client`'s."""
+        """Connect to `address`, ``NAME@HOST:PORT`` or the party's settings file; the rest as in
+        `Client`.
+        """
         self._owner = Owner(party_at(address, tls, user), user=user or "user")
         super().__init__(self._owner)
 
@@ -70,25 +72,25 @@ class PartyClient(Connected):
         return f"PartyClient({self._owner.name!r})"
 
     def jobs(self) -> list[OwnedJob]:
-        """Every job that the party has seen, and which of them wait for approval."""
+        """Return every job that the party has seen, with those that wait for approval."""
         return [_job(job) for job in self.run(self._owner.jobs()).jobs]
 
     def approve(self, job: str) -> OwnedJob:
-        """Lets a job run that waits for a person's approval."""
+        """Approve a job that waits for a person's approval."""
         return _job(self.run(self._owner.approve(job)))
 
     def deny(self, job: str, reason: str = "") -> OwnedJob:
-        """Refuses a job; everybody in it reads the reason."""
+        """Refuse a job; all its parties see the reason."""
         return _job(self.run(self._owner.deny(job, reason)))
 
     def models(self) -> list[OwnedModel]:
-        """Every model of which the party holds a shard."""
+        """Return every model with a shard at the party."""
         return [_model(model) for model in self.run(self._owner.models()).models]
 
     def fetch_model(self, model: str, folder: str | Path) -> Path:
-        """Writes the party's shard of a model to the folder `folder`/`model`, and gives its path.
+        """Write the party's shard of a model to the folder `folder`/`model`, and return its path.
 
-        The party's ledger says who has taken it along. See `load_model` for its use.
+        The party's ledger records the user. See `load_model` for its use.
         """
         return model_store.keep(Path(folder), model, self.run(self._owner.fetch_model(model)))
 

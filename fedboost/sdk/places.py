@@ -1,4 +1,4 @@
-"""Where a daemon is and who we are, as Python says it: an address, a folder of certificates."""
+"""Addresses of daemons and identities of users, as Python gives them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Tls: TypeAlias = str | Path | Mapping[str, str | Path] | TlsFiles
 def coordinator_at(address: str | None, tls: Tls | None, user: str | None) -> ClientConfig:
     """Return a client's settings: arguments before FEDBOOST_* variables before client.yaml.
 
-    A ConfigError says what is missing or wrong, and where it was written.
+    Raise ConfigError for a missing or wrong setting, with its source.
     """
     env = dict(os.environ)
     if user is not None:
@@ -33,9 +33,9 @@ def coordinator_at(address: str | None, tls: Tls | None, user: str | None) -> Cl
 
 
 def party_at(address: str, tls: Tls | None, user: str | None) -> ClientConfig:
-    """Return how an owner reaches the own party, by ``NAME@HOST:PORT`` or its settings file.
+    """Return an owner's settings for the own party, from ``NAME@HOST:PORT`` or its settings file.
 
-    Without a name it is that of the only party whose certificate lies in the folder `tls`.
+    Without a name, use the only party with a certificate in the folder `tls`.
     """
     if address.endswith((".yaml", ".yml")):
         party = load(PartyConfig, Path(address))

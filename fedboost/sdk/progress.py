@@ -27,15 +27,15 @@ class Hears(Protocol):
         """Handle an event."""
 
     def waiting(self, waiting: Iterable[Waiting]) -> None:
-        """Set who works or has to answer now."""
+        """Set the parties that work or must answer now."""
 
 
 @contextmanager
 def watching(verbose: Verbose = "auto", name: str = "job") -> Iterator[Hears]:
-    """Shows the job's progress while the `with` lasts; gives the object that takes its events.
+    """Show the job's progress during the `with`; yield the object that takes its events.
 
-    True always shows it; "auto" in notebooks and on terminals, where it does not fill logs; False
-    never. Terminals and logs get it on standard error, as from the command line.
+    True always shows it; "auto" only in notebooks and on terminals, so logs stay short; False
+    never. Terminals and logs get it on standard error, like the command line.
     """
     if verbose is False or (verbose == "auto" and not (in_notebook() or sys.stderr.isatty())):
         yield _Silent()
@@ -86,7 +86,7 @@ class _InNotebook:
         self._draw_if_due()
 
     def draw(self) -> None:
-        """The card as things stand."""
+        """Draw the current card."""
         self._drawn_at = self._clock()
         self._place.update(_Drawn(self._html()))
 
@@ -101,7 +101,7 @@ class _InNotebook:
 
 
 class _Drawn:
-    """A picture as a notebook reads it; the text is for what shows no HTML."""
+    """A picture for a notebook; the text is for displays without HTML."""
 
     def __init__(self, html: str) -> None:
         self._html = html
@@ -114,7 +114,7 @@ class _Drawn:
 
 
 def _display(html: str) -> Any:
-    """Shows the picture; gives its place, where another may be put."""
+    """Show the picture; return a handle that can replace it."""
     from IPython.display import display
 
     return display(_Drawn(html), display_id=True)  # type: ignore[no-untyped-call]

@@ -14,14 +14,14 @@ class InvalidParameterError(ConfigError, ValueError):
 
 
 class InvalidTableError(DataError, ValueError, TypeError):
-    """Rows, labels or weights do not hold what is needed, or are of no type that is read."""
+    """Rows, labels or weights lack needed content, or have an unsupported type."""
 
 
 @contextmanager
 def refusing(**where: str) -> Iterator[None]:
-    """Turns a ConfigError or DataError from inside into one that is a ValueError as well.
+    """Turn a ConfigError or DataError from inside into one that is a ValueError as well.
 
-    `where` it happened goes into it.
+    `where` is added to the error.
     """
     try:
         yield
@@ -35,7 +35,7 @@ def refusing(**where: str) -> Iterator[None]:
 
 
 def unfitted(name: str) -> DataError:
-    """The error of an estimator that never learned; scikit-learn's NotFittedError where it is."""
+    """Return the error of an unfitted estimator; scikit-learn's NotFittedError if it is loaded."""
     kinds: tuple[type[Exception], ...] = (DataError, ValueError, AttributeError)
     if "sklearn" in sys.modules:
         from sklearn.exceptions import NotFittedError

@@ -1,6 +1,6 @@
-"""Who has which table: tables by party as they are given, or one table dealt to simulated parties.
+"""Tables by party: as given, or one table dealt to simulated parties.
 
-Rows of several parties belong together by their place, or by their ids.
+Rows of several parties are matched by position, or by ids.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ from fedboost.runtime.transport.identity import NAME_PATTERN
 from fedboost.sdk.refusals import InvalidParameterError, InvalidTableError
 from fedboost.sdk.tables import RowTable, rows_of
 
-# How many parties a single table is dealt to, or their names, or the columns of each.
+# Number of parties that share a single table, or their names, or the columns of each.
 Parties: TypeAlias = int | Sequence[str] | Mapping[str, Sequence[str] | None]
 IdNames: TypeAlias = str | Sequence[str]
 
 PARTIES_MAX = 65  # a guest and a job's hosts
-ADDS_UP = "aggregator"  # who adds up what comes under masks: a party of its own, without data
+ADDS_UP = "aggregator"  # name of the party that adds up masked vectors and has no data
 TAKEN = (COORDINATOR, USER, ADDS_UP)
 
 
 @dataclass(frozen=True)
 class PartyRows:
-    """A party's rows: its features, and what names its rows (empty: their places)."""
+    """A party's rows: its features, and the ids of its rows (empty: positions)."""
 
     rows: RowTable
     ids: tuple[pa.ChunkedArray, ...] = ()
@@ -55,7 +55,7 @@ class PartyRows:
         return encoded
 
     def take(self, rows: Indices) -> PartyRows:
-        """The rows numbered `rows`, int64 (k,), in that order."""
+        """Return the rows numbered `rows`, int64 (k,), in that order."""
         chosen = pa.array(rows)
         return PartyRows(self.rows.take(rows), tuple(cells.take(chosen) for cells in self.ids))
 
@@ -75,7 +75,7 @@ def are_by_party(X: Any) -> bool:
 
 
 def given(tables: Mapping[str, Any], ids: IdNames | Mapping[str, IdNames] | None) -> Seats:
-    """The tables that parties bring, as `fit` was given them, with the columns `ids` set apart.
+    """Return the parties' tables of `fit`, with the columns `ids` set apart.
 
     A level of a pandas index counts as a column of its name (`index` where it has none).
     """
@@ -106,7 +106,7 @@ def id_names(ids: object) -> list[str]:
     if not isinstance(names, Sequence) or not all(isinstance(name, str) for name in names):
         raise InvalidParameterError(
             f"ids is {ids!r}, expected names of columns",
-            todo="give a column's name, a list of names, or such by party",
+            todo="give a column's name, a list of names, or these by party",
         )
     if len(set(names)) < len(names):
         raise InvalidParameterError(f"ids is {ids!r}", todo="name each column once")
@@ -114,7 +114,7 @@ def id_names(ids: object) -> list[str]:
 
 
 def check_names(parties: Sequence[object]) -> None:
-    """Refuses what no party can be called; the coordinator and others have names of their own."""
+    """Refuse invalid names of parties, and names taken by the coordinator and others."""
     for party in parties:
         if not isinstance(party, str) or not NAME_PATTERN.fullmatch(party):
             raise InvalidParameterError(
@@ -123,7 +123,7 @@ def check_names(parties: Sequence[object]) -> None:
             )
         if party in TAKEN:
             raise InvalidParameterError(
-                f"no party can be called {party!r}: another has this name", todo="use another name"
+                f"no party can be called {party!r}: the name is reserved", todo="use another name"
             )
 
 
@@ -141,9 +141,9 @@ def single(table: Any, ids: IdNames | Mapping[str, IdNames] | None) -> PartyRows
 
 
 def check_indices(seats: Seats) -> None:
-    """Refuses tables whose rows cannot belong together by their places.
+    """Refuse tables with rows that cannot be matched by position.
 
-    They must be as many, and where tables have a pandas index it must be the same.
+    They must have equally many rows, and tables with a pandas index must have the same one.
     """
     first, *others = seats.items()
     indexed = [(party, seat) for party, seat in seats.items() if seat.rows.index]
@@ -151,14 +151,14 @@ def check_indices(seats: Seats) -> None:
         if seat.rows.n_rows != first[1].rows.n_rows:
             raise InvalidTableError(
                 f"{party} has {seat.rows.n_rows} rows and {first[0]} {first[1].rows.n_rows}",
-                todo="name the columns by which rows belong together: ids=…",
+                todo="name the columns that match rows: ids=…",
             )
     for party, seat in indexed[1:]:
         before, same = indexed[0][1].rows.index, seat.rows.index
         if list(before.values()) != list(same.values()):
             raise InvalidTableError(
                 f"the data frames of {indexed[0][0]} and {party} have different indexes",
-                todo="join rows by them with ids='index', or reset them where places decide",
+                todo="join rows by them with ids='index', or reset them to match by position",
             )
 
 
@@ -177,7 +177,7 @@ def partner_rows(seats: Seats, guest: str) -> dict[str, Indices]:
 
 
 def names_of(parties: Parties, *, horizontal: bool) -> list[str]:
-    """The names of the parties to which a single table is dealt, the guest's first."""
+    """Return the names of the parties that share a single table, the guest's first."""
     if not isinstance(parties, int):
         names: list[str] = list(parties)
         check_names(names)
@@ -209,7 +209,7 @@ def dealt_columns(names: Sequence[str], parties: Parties) -> dict[str, list[str]
     n_hosts = len(called) - 1
     if len(names) < n_hosts:
         raise InvalidTableError(
-            f"X has {len(names)} columns for {n_hosts} hosts, of which each needs one",
+            f"X has {len(names)} columns, but {n_hosts} hosts need one each",
             todo="lower `parties`",
         )
     n_guest = len(names) // len(called)
@@ -228,7 +228,7 @@ def _as_said(
     unknown = [name for name in taken if name not in set(names)]
     if unknown:
         raise InvalidParameterError(
-            f"parties names a column {unknown[0]!r} that X does not have", todo="name columns of X"
+            f"parties names a column {unknown[0]!r} that is not in X", todo="name columns of X"
         )
     if len(set(taken)) < len(taken):
         raise InvalidParameterError(
@@ -243,7 +243,7 @@ def _as_said(
 
 
 def dealt_rows(n_rows: int, count: int) -> list[Indices]:
-    """The rows of a single table for each of `count` parties: one after the other, in turn."""
+    """Return the rows of a single table for each of `count` parties, dealt in turn."""
     if n_rows < count:
         raise InvalidTableError(
             f"X has {n_rows} rows (n_samples = {n_rows}), and {count} parties need one each",
@@ -253,12 +253,12 @@ def dealt_rows(n_rows: int, count: int) -> list[Indices]:
 
 
 def below(upper: PartyRows, lower: PartyRows) -> PartyRows:
-    """The rows of both, those of `upper` first, without ids."""
+    """Return the rows of both, `upper` first, without ids."""
     return PartyRows(upper.rows.before(lower.rows))
 
 
 def check_categories(seats: Seats, names: Sequence[str]) -> None:
-    """Refuses names of columns that no table has."""
+    """Refuse names of columns that no table has."""
     known = {name: name for seat in seats.values() for name in seat.rows.names}
     for name in names:
         if name not in known:
@@ -269,13 +269,13 @@ def check_categories(seats: Seats, names: Sequence[str]) -> None:
 
 
 def with_categories(seat: PartyRows, names: Sequence[str]) -> PartyRows:
-    """The same, with further columns whose values are categories, as far as it has them."""
+    """Return a copy that also treats the named columns as categories, if the table has them."""
     kinds = [n for n in seat.rows.names if n in names or n in seat.rows.categorical]
     return replace(seat, rows=replace(seat.rows, categorical=tuple(kinds)))
 
 
 def check_missing(seats: Seats, missing: object) -> None:
-    """Refuses missing values by party of which one is no party's."""
+    """Refuse missing values for unknown parties."""
     named = missing if isinstance(missing, Mapping) else ()
     strangers = [party for party in named if party not in seats]
     if strangers:
@@ -286,7 +286,7 @@ def check_missing(seats: Seats, missing: object) -> None:
 
 
 def with_missing(seat: PartyRows, missing: Any, party: str) -> PartyRows:
-    """The same, with the number that an estimator's `missing` says; a table keeps its own."""
+    """Return a copy with the estimator's `missing` number; a table's own number has priority."""
     value = missing.get(party) if isinstance(missing, Mapping) else missing
     is_number = isinstance(value, int | float | np.number) and not isinstance(value, bool)
     if value is None or (is_number and np.isnan(value)) or seat.rows.missing is not None:
@@ -294,7 +294,7 @@ def with_missing(seat: PartyRows, missing: Any, party: str) -> PartyRows:
     if not is_number or not np.isfinite(value):
         raise InvalidParameterError(
             f"missing is {value!r}, expected a finite number",
-            todo="give a number, NaN for none, or such by party",
+            todo="give a number, NaN for none, or one of these by party",
         )
     return replace(seat, rows=replace(seat.rows, missing=float(value)))
 
@@ -305,6 +305,6 @@ def check_partners(partners: Mapping[str, Indices], guest: str) -> None:
         lacking = int(np.count_nonzero(rows < 0))
         if lacking:
             raise InvalidTableError(
-                f"{lacking} of {len(rows)} rows of {guest} are not at {host}",
+                f"{lacking} of {len(rows)} rows of {guest} are missing at {host}",
                 todo="predict the rows that all parties have",
             )

@@ -1,7 +1,7 @@
-"""A job run here and now: every party in this process, on an event loop and a thread of its own.
+"""Runner of a job with every party in this process, on its own event loop and thread.
 
-So it runs in a notebook, whose own loop is at work, and in several threads at once. What parties
-write lies in a temporary folder that is gone when the job ends.
+So it works in a notebook with a running loop, and in several threads at once. Parties write to a
+temporary folder that is deleted when the job ends.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from fedboost.runtime.transport import faults
 
 T = TypeVar("T")
 Hear = Callable[[Event], None]
-TABLE = "X"  # what errors call a party's table
+TABLE = "X"  # name of a party's table in errors
 MEMORY = "/dev/shm"  # noqa: S108  the folder made in it has a name of its own and is only ours
 MEMORY_MIN = 1 << 29  # free bytes without which it is left alone
 CELL_BYTES = 64  # of checkpoints, alignments and ledgers, for each cell of the tables
@@ -52,7 +52,7 @@ class Ended:
     journal: bytes  # a JobJournal
     result: dict[str, Any]
     shards: dict[str, Artefact]  # of the model that it trained, by party
-    sent: dict[str, list[Row]]  # of each party's ledger what it sent to its peers
+    sent: dict[str, list[Row]]  # by party, the ledger's rows of messages to peers
     predictions: pa.Table | None  # of the guest, where it has scored rows
 
 
@@ -64,11 +64,11 @@ def run(
     workers: int | None = None,
     model: Mapping[str, Artefact] | None = None,
 ) -> Ended:
-    """Runs a job to its end; `hear` gets its events in the thread that called.
+    """Run a job to its end; `hear` gets its events in the calling thread.
 
-    So many `workers` processes do arithmetic on large numbers (1: this process does, None: one for
-    each core); `model` are the shards of an earlier job's model that this one uses. Raises what
-    ended a job that did not finish. Ctrl-C stops it.
+    `workers` processes do arithmetic on large numbers (1: this process does, None: one for each
+    core); `model` are the shards of an earlier job's model that this one uses. Raise the error of a
+    job that did not finish. Ctrl-C stops it.
     """
     sources = {party: TableInMemory.of(sheet, TABLE) for party, sheet in sheets.items()}
     heard: queue.SimpleQueue[Event | None] = queue.SimpleQueue()
@@ -89,10 +89,10 @@ def run(
 
 
 def _memory(sheets: Mapping[str, Sheet]) -> str | None:
-    """A folder in memory with room enough, where there is one; None: wherever temporary files go.
+    """Return a folder in memory with enough space, or None for the default temporary folder.
 
-    A party waits for the disk with every message that it sends, lest a crash take its record: no
-    more than the process outlives what it writes here.
+    A party waits for the disk with every message that it sends, so that a crash cannot lose its
+    record. Files here need not outlive the process, so memory is enough.
     """
     if os.environ.get("TMPDIR") or not os.access(MEMORY, os.W_OK | os.X_OK):
         return None
@@ -133,9 +133,9 @@ def _collected(journal: JobJournal, cluster: local.LocalCluster) -> Ended:
 
 
 def _alone(work: Coroutine[Any, Any, T], heard: queue.SimpleQueue[Event | None], hear: Hear) -> T:
-    """Runs a coroutine in a thread, on a loop of its own, and hears its events here.
+    """Run a coroutine in a thread, on its own loop, and handle its events here.
 
-    Whatever interrupts the caller cancels it, and is raised once all that it began has ended.
+    An interrupt of the caller cancels it, and is raised after all its work has ended.
     """
     begun: Future[tuple[asyncio.AbstractEventLoop, asyncio.Task[Any]]] = Future()
     ended: Future[T] = Future()

@@ -1,4 +1,4 @@
-"""Tables as a program has them, numpy, scipy, pandas, polars or Arrow, as a party's own table."""
+"""Tables of a program, from numpy, scipy, pandas, polars or Arrow, as a party's own table."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ from fedboost.ground.arrays import Indices
 from fedboost.ground.settings import parse
 from fedboost.sdk.refusals import InvalidTableError, refusing
 
-TableLike: TypeAlias = Any  # array-like (n, columns), scipy sparse, or whatever speaks Arrow
+TableLike: TypeAlias = Any  # array-like (n, columns), scipy sparse, or an Arrow-compatible object
 
 NAMES_SHOWN = 5  # of columns, in an error
 FLOATS = (np.dtype(np.float32), np.dtype(np.float64))
 
 
 class DeclaredTable:
-    """A party's table, and how its cells are read where that is not what they look like."""
+    """A party's table with declarations for reading its cells."""
 
     def __init__(
         self,
@@ -44,9 +44,9 @@ class DeclaredTable:
         id_format: Mapping[str, Any] | None = None,
         missing: float | None = None,
     ) -> None:
-        """As in the declaration of a daemon's table: `decimal` "," reads 1,5; columns in `dates`
-        become days, month and weekday; `id_format` has `strip`, `lower` and `zfill`; `missing` is a
-        number that means missing in features.
+        """Declare cells as for a daemon's table: `decimal` "," reads 1,5; columns in `dates` become
+        days, month and weekday; `id_format` has `strip`, `lower` and `zfill`; `missing` is a number
+        that means missing in features.
         """
         self.rows = rows
         declared = {"decimal": decimal, "dates": list(dates), "id_format": dict(id_format or {})}
@@ -54,7 +54,7 @@ class DeclaredTable:
             self.source = parse(SourceSpec, {"path": "X", "missing": missing, **declared})
 
     def read(self, what: str) -> RowTable:
-        """The table with the cells that are declared; refuses as `rows_of` does."""
+        """Return the table with its cells read as declared; refuse like `rows_of`."""
         id_format, missing = self.source.id_format, self.source.missing
         table = replace(rows_of(self.rows, what), id_format=id_format, missing=missing)
         if table.sparse is not None:
@@ -76,14 +76,14 @@ class RowTable:
     columns: pa.Table
     n_rows: int
     sparse: csc_array | None = None
-    categorical: tuple[str, ...] = ()  # columns whose type says that they hold categories
+    categorical: tuple[str, ...] = ()  # columns with a type for categories
     is_named: bool = False  # whether the caller has named the columns
     index: Mapping[str, pa.ChunkedArray] = field(default_factory=dict)
     id_format: IdFormat = field(default_factory=IdFormat)
     missing: float | None = None  # a number that means missing
 
     def select(self, names: Sequence[str]) -> RowTable:
-        """Some of the columns, in the order of `names`; a DataError names one that is not there."""
+        """Return some columns in the order of `names`; raise DataError for a missing one."""
         for name in names:
             if name not in self.names:
                 raise _absent(name, self.names)
@@ -94,7 +94,7 @@ class RowTable:
         return replace(self, names=tuple(names), columns=columns, categorical=kinds)
 
     def without(self, names: Sequence[str]) -> RowTable:
-        """The columns but those of these names."""
+        """Return the columns without those of these names."""
         return self.select([name for name in self.names if name not in set(names)])
 
     def renamed(self, names: Sequence[str]) -> RowTable:
@@ -107,7 +107,7 @@ class RowTable:
         return replace(self, names=tuple(names), columns=columns, categorical=kinds)
 
     def take(self, rows: Indices) -> RowTable:
-        """The rows numbered `rows`, int64 (k,), in that order."""
+        """Return the rows numbered `rows`, int64 (k,), in that order."""
         chosen = pa.array(rows)
         index = {name: level.take(chosen) for name, level in self.index.items()}
         if self.sparse is not None:
@@ -117,7 +117,7 @@ class RowTable:
         return replace(self, n_rows=len(rows), columns=self.columns.take(chosen), index=index)
 
     def before(self, other: RowTable) -> RowTable:
-        """These rows and below them those of a table that has the same columns."""
+        """Return these rows and below them the rows of a table with the same columns."""
         below = other.renamed(self.names) if not other.is_named else other.select(self.names)
         n_rows = self.n_rows + below.n_rows
         kinds = tuple(dict.fromkeys((*self.categorical, *below.categorical)))
@@ -133,13 +133,13 @@ class RowTable:
             both = pa.concat_tables([self.columns, below.columns], promote_options="permissive")
         except pa.ArrowException:
             raise InvalidTableError(
-                "columns of eval_set have other types than those of X",
+                "columns of eval_set have different types than in X",
                 todo="give both with the same columns",
             ) from None
         return replace(self, n_rows=n_rows, columns=both, categorical=kinds, index={})
 
     def column(self, name: str) -> pa.ChunkedArray:
-        """A column, or a level of the index, by its name; a DataError where there is none."""
+        """Return a column, or a level of the index, by name; raise DataError if it is missing."""
         if self.sparse is None and name in self.names:
             return self.columns.column(name)
         if name in self.index:
@@ -147,12 +147,12 @@ class RowTable:
         raise _absent(name, (*self.names, *self.index))
 
     def id_cells(self, name: str) -> pa.ChunkedArray:
-        """A column of ids as they are spelled elsewhere."""
+        """Return a column of ids in their canonical spelling."""
         cells = self.column(name)
         return cells if self.id_format == IdFormat() else spelled(cells, name, self.id_format)
 
     def sheet(self, **beside: NDArray[Any] | pa.ChunkedArray) -> tuple[Sheet, dict[str, str]]:
-        """The table as a party's source, with further columns, and how these are called there."""
+        """Return the table as a party's source with further columns, and the names of these."""
         called: dict[str, str] = {}
         columns = {name: self.columns.column(name) for name in self.columns.column_names}
         for name, cells in beside.items():
@@ -163,7 +163,7 @@ class RowTable:
         return Sheet(pa.table(columns), sparse), called
 
     def frame(self, names: Sequence[str], categorical: Sequence[str]) -> Frame:
-        """The columns of a model as it reads them; a DataError where one cannot be a feature."""
+        """Return the columns of a model in its form; raise DataError if one cannot be a feature."""
         sheet, called = self.sheet(id=np.arange(1, self.n_rows + 1))
         wanted = Selection(
             id=[called["id"]],
@@ -175,9 +175,9 @@ class RowTable:
 
 
 def rows_of(given: TableLike | RowTable, what: str = "X") -> RowTable:
-    """The table; an InvalidTableError where it is none, or has no rows or columns.
+    """Return the table; raise InvalidTableError if it is invalid, or has no rows or columns.
 
-    `what` it is called in errors.
+    `what` is its name in errors.
     """
     if isinstance(given, RowTable):
         return given
@@ -187,7 +187,7 @@ def rows_of(given: TableLike | RowTable, what: str = "X") -> RowTable:
     if twice := [str(name) for name, count in names.items() if count > 1]:
         raise InvalidTableError(
             f"{what} has several columns of one name: {', '.join(twice[:NAMES_SHOWN])}",
-            todo="give each column a name of its own",
+            todo="give each column its own name",
         )
     if issparse(given):
         table = _of_sparse(given, what)
@@ -227,13 +227,13 @@ def _of_pandas(given: Any) -> RowTable:
             todo="give numbers, texts or categories",
         ) from None
     rows = _of_arrow(table)
-    if not named:  # they are numbered, as those of an array
+    if not named:  # numbered, like the columns of an array
         rows = rows.renamed([f"f{place}" for place in range(len(rows.names))])
     return replace(rows, is_named=named, index=index_of(given))
 
 
 def index_of(given: Any) -> dict[str, pa.ChunkedArray]:
-    """The levels of a pandas index by their names; none of what has no such index.
+    """Return the levels of a pandas index by name; empty for an object without one.
 
     A level without a name is called `index`, or `level_0`, … of several, as pandas does.
     """
@@ -260,7 +260,7 @@ def _of_arrow(table: pa.Table) -> RowTable:
 
 
 def _plain(cells: pa.ChunkedArray) -> pa.ChunkedArray:
-    """A column without dictionary coding, its text in a type whose rows can be taken."""
+    """Return a column without dictionary coding, its text in a type that supports `take`."""
     if pa.types.is_dictionary(cells.type):
         taken = (_plain(pa.chunked_array([c.dictionary])).take(c.indices) for c in cells.chunks)
         parts = [part for chunk in taken for part in chunk.chunks]
@@ -292,7 +292,7 @@ def _of_array(given: TableLike, what: str) -> RowTable:
     if cells.ndim == 0:
         is_what = "None" if given is None else f"of the type {type(given).__name__}"
         raise InvalidTableError(
-            f"{what} is {is_what}, and no table",
+            f"{what} is {is_what}, not a table",
             todo="give rows and columns: a data frame, an Arrow table or an array",
         )
     if cells.ndim != 2:
@@ -312,7 +312,7 @@ def _as_array(given: TableLike, what: str) -> NDArray[Any]:
         return np.asarray(given)
     except ValueError:
         raise InvalidTableError(
-            f"{what} has rows of different lengths", todo="give every row as many cells"
+            f"{what} has rows of different lengths", todo="give every row the same number of cells"
         ) from None
 
 
@@ -322,7 +322,8 @@ def _cells(cells: NDArray[Any], what: str) -> pa.Array:
             cells = cells.astype(np.float64)
         except TypeError as error:
             raise InvalidTableError(
-                f"{what} holds what is no number: {error}", todo="give numbers, texts or categories"
+                f"{what} holds a value that is not a number: {error}",
+                todo="give numbers, texts or categories",
             ) from None
         except ValueError:  # texts: numbers that are written, or categories
             try:

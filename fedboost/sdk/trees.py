@@ -17,7 +17,7 @@ from fedboost.sdk.horizontal import Horizontal
 from fedboost.sdk.outputs import Classifier, Regressor
 from fedboost.sdk.refusals import InvalidParameterError
 
-# Settings that name an earlier job, of which nothing lasts here.
+# Settings that name an earlier job; a simulation keeps none.
 EARLIER = frozenset({"warm_start", "reuse"})
 # They follow from the labels, or are settings of objectives for numbers.
 OF_CLASSES = frozenset({"objective", "num_class", *objectives.own_settings(of_classes=False)})
@@ -25,8 +25,8 @@ ONLY_CLASSES = frozenset({"num_class", "multi_output", *objectives.own_settings(
 TABLES: dict[str, Any] = {
     "parties": 2,  # that a single table is dealt to; or their names, or {name: columns}
     "guest": None,  # the party with the labels; None: the first
-    "ids": None,  # columns by which rows of several parties belong together; None: their places
-    "categorical": None,  # columns whose values are categories, whatever type they have
+    "ids": None,  # columns that match rows of several parties; None: by position
+    "categorical": None,  # columns to treat as categories, of any type
     "missing": math.nan,  # a number that means missing beside NaN, or such numbers by party
 }
 NUMBERS = {"objective": objectives.of_numbers()}
@@ -55,8 +55,7 @@ class SecureBoostRegressor(Regressor):
 
 
 class _FederBoost(Horizontal):
-    """FederBoost, whose `layout` says what parties share: rows ("vertical") or columns
-    ("horizontal")."""
+    """FederBoost; `layout` names what parties share: rows ("vertical") or columns."""
 
     def _protocol(self) -> Protocol[Settings]:
         layout = self.get_params()["layout"]
@@ -102,7 +101,7 @@ class FederBoostRegressor(_FederBoost, Regressor):
 class HybridTreeClassifier(Classifier):
     """HybridTree: each host has columns of some of the guest's rows, by `ids`.
 
-    A single table is dealt by columns, every host having those of all rows.
+    A single table is dealt by columns; every host has all its rows.
     """
 
     _models = (HybridTreeParams,)

@@ -1,7 +1,7 @@
-"""Many jobs of one alignment: folds and settings to try, what they came to, what they tell.
+"""Many jobs on one alignment: folds and settings to try, their results and disclosure.
 
 Modules:
-    leaks   what the jobs of a sweep tell together
-    plan    the jobs that a sweep stands for
+    leaks   joint disclosure of a sweep's jobs
+    plan    the jobs of a sweep
     record  how the jobs of a sweep ended
 """

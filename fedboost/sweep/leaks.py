@@ -1,4 +1,4 @@
-"""What the jobs of a sweep may tell together, as sentences for whoever begins it."""
+"""Joint disclosure of a sweep's jobs, as sentences for its user."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ from fedboost.sweep.plan import Sweep
 
 
 def sentences(sweep: Sweep, rows: int | None, most: float) -> list[str]:
-    """Return sentences on what all jobs release, host by host; `rows` in common, None if unknown.
+    """Return sentences on the releases of all jobs, host by host; `rows` in common, None if
+    unknown.
 
-    `most` is what a policy allows, unless its owner has said otherwise, of sums per bin and row.
+    `most` is the default policy limit of released sums per bin and row.
     """
     return [*_ids(sweep), *_sums(sweep, rows, most), *_values(sweep)]
 
@@ -56,7 +57,7 @@ def _words(allowed: int, jobs: int) -> str:
 
 
 def _jobs_within(each: list[int], budget: float) -> int:
-    """Return how many jobs, from the first on, fit into a budget of sums."""
+    """Return the number of jobs, from the first one, that fit into a budget of sums."""
     spent = 0
     for place, equations in enumerate(each):
         spent += equations
@@ -66,7 +67,7 @@ def _jobs_within(each: list[int], budget: float) -> int:
 
 
 def _training(sweep: Sweep, rows: int) -> int:
-    """Return how many of these rows a job learns from."""
+    """Return the number of these rows that a job trains on."""
     folds, held = sweep.settings.folds, sweep.base.validation
     if folds is not None:
         return max(1, rows - math.ceil(rows / folds))

@@ -1,4 +1,4 @@
-"""What a sweep tries: a job file with a section `sweep`, and the jobs that it stands for.
+"""Plan of a sweep: a job file with a section `sweep`, and the jobs made from it.
 
 plan: settings × folds ─► members, each a job ─► record: how each ended ─► standings: the best
 """
@@ -55,7 +55,7 @@ class Range(Settings):
         return given
 
     def draw(self, chance: random.Random, *, integer: bool) -> float | int:
-        """A number from it; a whole one, both ends among them, where the setting is one."""
+        """Draw a number; an integer from both ends inclusive if the setting is an integer."""
         low, high = (self.low - 0.5, self.high + 0.5) if integer and not self.log else (
             self.low, self.high)  # fmt: skip
         drawn = chance.uniform(low, high)
@@ -76,13 +76,15 @@ class SweepSettings(Settings):
     trials: int | None = Field(None, ge=1, le=MEMBERS_MAX)  # of a random search
     folds: int | None = Field(None, ge=2, le=FOLDS_MAX)  # absent: the rows of `validation`
     seed: int = Field(0, ge=0)  # of folds and random draws
-    metric: MetricName | None = None  # by which trials are compared; None: the job's last one
-    reuse: bool = True  # whether what hosts have disclosed once serves all jobs, where one can
+    metric: MetricName | None = None  # ranks the trials; None: the job's last metric
+    reuse: bool = True  # whether all jobs use the hosts' disclosure of the first, where possible
 
     @model_validator(mode="after")
     def _search_fits(self) -> SweepSettings:
         if (self.search == "random") != (self.trials is not None):
-            raise ValueError("trials says how many settings a search: random draws")
+            raise ValueError(
+                "trials is the number of settings that search: random draws; set both or neither"
+            )
         ranges = [name for name, given in self.params.items() if isinstance(given, Range)]
         if self.search == "grid" and ranges:
             raise ValueError(f"{ranges[0]} is a range, which search: random draws from")
@@ -105,7 +107,7 @@ class SweepJob:
 
     trial: Trial
     fold: int | None  # None: without folds
-    spec: JobSpec  # but for what an earlier job has left
+    spec: JobSpec  # without references to earlier jobs
 
     @property
     def key(self) -> str:
@@ -118,12 +120,12 @@ class Earlier:
     """Results of earlier jobs of the sweep that later ones use."""
 
     alignment: str | None = None  # the job whose rows in common are used again
-    reuse: str | None = None  # that whose disclosure is
+    reuse: str | None = None  # the job whose disclosure is used again
 
 
 @dataclass(frozen=True)
 class Sweep:
-    """A job and what is tried of it; when made, a ConfigError unless every trial is a job."""
+    """A job and the settings to try on it; raises ConfigError unless every trial is a valid job."""
 
     base: JobSpec
     settings: SweepSettings
@@ -158,13 +160,13 @@ class Sweep:
 
     @cached_property
     def trials(self) -> tuple[Trial, ...]:
-        """Every choice of settings, in order."""
+        """Return every choice of settings, in order."""
         drawn = self._grid() if self.settings.search == "grid" else self._draws()
         return tuple(Trial(number, values) for number, values in enumerate(drawn, 1))
 
     @cached_property
     def members(self) -> tuple[SweepJob, ...]:
-        """Every job, trial by trial."""
+        """Return every job, trial by trial."""
         folds = self.settings.folds
         numbers: list[int | None] = [None] if folds is None else list(range(folds))
         return tuple(SweepJob(t, fold, self._job(t, fold)) for t in self.trials for fold in numbers)
@@ -196,16 +198,16 @@ class Sweep:
 
     @property
     def digest(self) -> str:
-        """Hash of the whole sweep: tells its record from that of other jobs."""
+        """Return a hash of the whole sweep, which identifies its record."""
         raw = {"job": self.base.model_dump(mode="json"), SECTION: self.settings.model_dump()}
         return hashlib.sha256(json.dumps(raw, sort_keys=True).encode()).hexdigest()
 
     def spec(self, member: SweepJob, earlier: Earlier) -> JobSpec:
-        """The job as it is handed in, with what earlier ones have left."""
+        """Return the job to submit, with references to earlier jobs."""
         return self._with(member.spec, earlier)
 
     def best_job(self, values: Values, earlier: Earlier) -> JobSpec:
-        """The job that trains with these settings: on all rows, where there were folds."""
+        """Return the job that trains with these settings, on all rows if there were folds."""
         raw = self.base.model_dump(mode="json")
         raw |= {"name": f"{self.base.name}-best", "params": merged(raw["params"], values)}
         return self._with(parse(JobSpec, raw), earlier)
@@ -231,7 +233,7 @@ class Sweep:
         return parse(kind, spec.params, section="params")
 
     def _job(self, trial: Trial, fold: int | None) -> JobSpec:
-        """A trial on a fold; a ConfigError names the trial whose settings are no job's."""
+        """Return the job of a trial on a fold; a ConfigError names the trial that makes none."""
         raw = self.base.model_dump(mode="json")
         raw["params"] = merged(raw["params"], trial.values)
         raw["name"] = f"{self.base.name}-t{trial.number}"
@@ -282,7 +284,7 @@ class Sweep:
 
 
 def read(raw: Mapping[str, Any], base: JobSpec, **where: str) -> Sweep:
-    """The sweep that the section of a file stands for, and its job; a ConfigError as `Sweep`."""
+    """Return the sweep in a file's section, with its job; raise ConfigError like `Sweep`."""
     try:
         return Sweep(base, parse(SweepSettings, raw, section=SECTION))
     except FedboostError as error:
@@ -290,7 +292,7 @@ def read(raw: Mapping[str, Any], base: JobSpec, **where: str) -> Sweep:
 
 
 def merged(params: Mapping[str, Any], values: Values) -> dict[str, Any]:
-    """Parameters with those of a trial over them; `goss.top_rate` is one inside `goss`."""
+    """Return parameters overridden by those of a trial; `goss.top_rate` is a key inside `goss`."""
     tried = dict(params)
     for name, value in values.items():
         outer, dot, inner = name.partition(".")
@@ -303,7 +305,7 @@ def merged(params: Mapping[str, Any], values: Values) -> dict[str, Any]:
 
 
 def in_words(values: Values) -> str:
-    """Settings on one line: ``max_depth 3, learning_rate 0.1``."""
+    """Return settings on one line: ``max_depth 3, learning_rate 0.1``."""
     return ", ".join(f"{name} {_short(value)}" for name, value in values.items()) or "as the job"
 
 

@@ -1,4 +1,4 @@
-"""How the jobs of a sweep ended, as a file that a later run goes on from, and who comes first."""
+"""Record of a sweep's jobs and their ranking, as a file from which a later run continues."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ class SweepEntry(Settings):
     seconds: float = 0.0
     trees: int = 0
     released: dict[str, float] = Field(default_factory=dict)  # sums per bin and row, by host
-    error: dict[str, Any] | None = None  # what ended one that did not finish
-    code: int = 0  # with which its command would have ended
+    error: dict[str, Any] | None = None  # error of a job that did not finish
+    code: int = 0  # exit code of the job
 
     def value(self, metric: str, part: str = VALIDATION) -> float:
-        """A metric; NaN where there is none."""
+        """Return a metric; NaN if it is missing."""
         return self.metrics.get(part, {}).get(metric, math.nan)
 
 
@@ -59,7 +59,7 @@ class SweepRecord:
     best: SweepEntry | None = None
 
     def of(self, member: SweepJob) -> SweepEntry:
-        """A member's entry; a fresh one before anything happened."""
+        """Return a member's entry; a new one if nothing has happened yet."""
         return self.entries.get(member.key, SweepEntry())
 
     def text(self) -> bytes:
@@ -75,7 +75,7 @@ class SweepRecord:
 
     @classmethod
     def read(cls, sweep: Sweep, text: bytes, **where: str) -> SweepRecord:
-        """The record in a file; a ConfigError where it is another sweep's."""
+        """Read the record in a file; raise ConfigError if it belongs to another sweep."""
         try:
             raw = json.loads(text)
         except (ValueError, RecursionError):
@@ -85,7 +85,8 @@ class SweepRecord:
         kept = parse(SweepFile, raw, **where)
         if kept.format != FORMAT or kept.digest != sweep.digest:
             raise ConfigError(
-                "the record is that of another sweep: the file has changed since it began",
+                "the record belongs to another sweep: the job file has changed since this "
+                "sweep began",
                 todo="put the old file back, or choose another folder with --out",
                 **where,
             )
@@ -93,20 +94,20 @@ class SweepRecord:
 
     @property
     def state(self) -> str:
-        """`finished` once every job is, else how the first one that is not ended."""
+        """Return `finished` if every job is, otherwise the state of the first other job."""
         states = [self.of(member).state for member in self.sweep.members]
         return next((state for state in states if state != FINISHED), FINISHED)
 
     @property
     def code(self) -> int:
-        """The exit code: that of the first job that did not finish."""
+        """Return the exit code of the first job that did not finish."""
         entries = [self.of(member) for member in self.sweep.members]
         if self.best is not None:
             entries.append(self.best)
         return next((entry.code or 1 for entry in entries if entry.state != FINISHED), 0)
 
     def standings(self) -> list[TrialResult]:
-        """Every trial, the best one first; those with jobs that did not finish last, unranked."""
+        """Return every trial, the best one first; trials with unfinished jobs last, unranked."""
         metric = self.sweep.metric
         standings = []
         for trial in self.sweep.trials:
@@ -120,7 +121,7 @@ class SweepRecord:
         return [*ranked, *(standing for standing in standings if not standing.is_whole)]
 
     def said(self) -> dict[str, Any]:
-        """The sweep as `--json` prints it."""
+        """Return the sweep in the form printed by `--json`."""
         standings = self.standings()
         best = next((standing for standing in standings if standing.rank == 1), None)
         return {
@@ -139,7 +140,7 @@ class SweepRecord:
 
 @dataclass(frozen=True)
 class TrialResult:
-    """A trial and what its folds came to."""
+    """A trial with the results of its folds."""
 
     trial: Trial
     entries: tuple[SweepEntry, ...]  # by fold
@@ -168,11 +169,11 @@ class TrialResult:
         return self.std_of(VALIDATION)
 
     def mean_of(self, part: str) -> float:
-        """The mean over folds, on held out or on training rows."""
+        """Return the mean over folds, on held out or on training rows."""
         return statistics.fmean(self.values(part))
 
     def std_of(self, part: str) -> float:
-        """The standard deviation over folds, of all of them (not of a sample)."""
+        """Return the standard deviation over all folds (population, not sample)."""
         values = self.values(part)
         return math.nan if any(map(math.isnan, values)) else statistics.pstdev(values)
 
@@ -204,7 +205,7 @@ class TrialResult:
 
 
 def ended(result: Mapping[str, Any], job: str) -> SweepEntry:
-    """The entry of a job that has finished, by its result."""
+    """Return the entry of a finished job, from its result."""
     released = result.get("released") or {}
     return SweepEntry(
         job=job,
@@ -217,7 +218,7 @@ def ended(result: Mapping[str, Any], job: str) -> SweepEntry:
 
 
 def load(sweep: Sweep, path: Path) -> SweepRecord:
-    """The record in a file; a fresh one where there is none."""
+    """Read the record in a file; return a new one if the file is missing."""
     if not path.is_file():
         return SweepRecord(sweep)
     return SweepRecord.read(sweep, path.read_bytes(), file=str(path))

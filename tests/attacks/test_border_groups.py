@@ -115,7 +115,7 @@ def rows_with_exact_ages(tmp_path):
 
 def test_no_job_asks_of_every_value_who_has_it(tmp_path):
     """The defence is that the owner alone says what counts as missing (`declared.wishes`)."""
-    with pytest.raises(PolicyError, match="missing value '18' of ages, whose owner allows none"):
+    with pytest.raises(PolicyError, match="missing value '18' of ages, but its owner allows none"):
         rows_with_exact_ages(tmp_path)
 
 

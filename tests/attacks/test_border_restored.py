@@ -70,9 +70,9 @@ def test_no_job_runs_on_a_restored_store_before_its_owner_has_seen_it(town, tmp_
     }  # fmt: skip
     (tmp_path / "telco.yaml").write_text(yaml.safe_dump(raw))
     command = ["restored", "--config", str(tmp_path / "telco.yaml")]
-    assert "no job runs until it is seen" in CliRunner().invoke(ledger_group, command).output
+    assert "no job runs until --seen" in CliRunner().invoke(ledger_group, command).output
     said = CliRunner().invoke(ledger_group, [*command, "--seen"]).output
-    assert "keeps our signature of row" in said
+    assert "has our signature of row" in said
     done, entries = town()
     assert done.state == "finished"
     assert len(entries) == 2

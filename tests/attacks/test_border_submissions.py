@@ -76,8 +76,8 @@ WORDS = {
     "a party that submits": "names bank as its submitter, party bank has signed it",
     "a job": "the signature of user user does not fit",
     "a job that was handed in elsewhere": "the signature of user user does not fit",
-    "a job once more": "not called what its submission was called",
-    "a submission": "nobody has signed the job's submission",
+    "a job once more": "id does not fit its submission",
+    "a submission": "the job's submission has no signature",
 }
 
 
@@ -129,7 +129,7 @@ def test_a_submitter_is_a_name_or_the_manifest_is_none(tmp_path, name):
     if name == "coordinator":
         assert manifest.decode(text).submitter == name
     else:
-        with pytest.raises(PeerError, match="the manifest is none"):
+        with pytest.raises(PeerError, match="the manifest is invalid"):
             manifest.decode(text)
 
 

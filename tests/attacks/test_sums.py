@@ -117,7 +117,7 @@ def aided(monkeypatch):
 
 
 def test_an_aggregator_alone_is_named_with_the_first_false_total():
-    with pytest.raises(PeerError, match="sum told a total that is not the sum"):
+    with pytest.raises(PeerError, match="sum sent a total that is not the sum"):
         part_of_the_one_that_was_lied_to()
 
 

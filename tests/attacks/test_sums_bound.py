@@ -221,7 +221,7 @@ async def steered(monkeypatch):
 
 
 def test_an_aggregator_that_steers_is_named_with_its_first_lie(monkeypatch):
-    with pytest.raises(PeerError, match="sum told a total that is not the sum") as caught:
+    with pytest.raises(PeerError, match="sum sent a total that is not the sum") as caught:
         now(steered(monkeypatch))
     assert caught.value.where["party"] == ADDER
 

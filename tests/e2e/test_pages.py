@@ -211,7 +211,7 @@ def test_a_job_is_submitted_approved_watched_and_audited_on_the_pages(town, boar
     shows(house, "finished", ".badge")
     shows(house, "Left: ", "#passed")
     house.get_by_role("button", name="Audit it").click()
-    shows(house, "The audit is at work", "#live-audit")
+    shows(house, "The audit is running", "#live-audit")
     go(board, f"/jobs/{job}/report")
     assert board.locator("h1", has_text="credit").is_visible()
     shows(every, "validation auc", "#ended")

@@ -46,7 +46,7 @@ def test_policies_peers_and_users_change_while_a_job_runs(cluster, tmp_path):
     said(cluster, COORDINATOR, "settings read again, changed: users")
     world.edit(cluster, COORDINATOR, lambda raw: raw["parties"].pop("telco"))
     cluster.processes[COORDINATOR].send_signal(signal.SIGHUP)
-    said(cluster, COORDINATOR, "parties.telco takes part in a job that runs")
+    said(cluster, COORDINATOR, "parties.telco takes part in a running job")
     (tmp_path / "port").write_text("127.0.0.1:10\n")
     own = {"FEDBOOST_USER": USER, "FEDBOOST_CONFIG": str(cluster.config("telco"))}
     command = world.fedboost("party", "reload", "--tls", cluster.folder / "certs", env=own)
@@ -54,7 +54,7 @@ def test_policies_peers_and_users_change_while_a_job_runs(cluster, tmp_path):
     world.edit(cluster, "bank", lambda raw: raw.update(workers=2))
     refused = world.owner(cluster, "bank", "reload")
     assert refused.code != 0
-    assert "workers: a change needs a restart, so nothing was taken up" in refused.err
+    assert "workers: a change needs a restart, so nothing was reloaded" in refused.err
 
     world.watch(cluster, id_)
     status = world.call(cluster, "status", id_)

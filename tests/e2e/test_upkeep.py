@@ -216,7 +216,7 @@ def test_a_job_and_what_parties_keep_of_it_are_deleted_while_daemons_run(
         world.owner(cluster, "telco", "forget", running, "--yes"),
     ):
         assert refused.code == 1, refused.err
-        assert "the job is running; only jobs that are over can be deleted" in refused.err
+        assert "the job is running; only ended jobs can be deleted" in refused.err
     world.call(cluster, "cancel", running)
     ends = time.monotonic() + 10
     while not (marked := [s for s in collectors[COORDINATOR].spans if s.status.code]):

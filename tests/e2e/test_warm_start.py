@@ -102,7 +102,7 @@ def test_one_command_continues_a_model_in_the_folder_that_holds_it(place):
     file.write_text(yaml.safe_dump(raw))
     alone = world.fedboost("simulate", file, *data)
     assert alone.code == 2
-    assert "give --dir, the folder in which that job ran" in alone.err
+    assert "give --dir, the folder of that job" in alone.err
     there = (*data, "--dir", folder / "one", "--json")
     run, simulated = (
         world.fedboost(*command, file, *there) for command in (("cluster", "run"), ("simulate",))

@@ -322,7 +322,7 @@ def test_the_guests_columns_may_stand_in_another_order_by_then(place):
 
 def test_a_job_that_used_cut_points_again_leaves_none_itself(place):
     model = place.run(place.again())
-    with pytest.raises(ConfigError, match="disclosed is kept here"):
+    with pytest.raises(ConfigError, match="no disclosure of"):
         place.run(again_of(place.job, model[GUEST].facts["job"], AGGREGATOR))
     assert place.sent == []
 

@@ -474,7 +474,7 @@ class Hand:
     def check(self, party: str, text: bytes, signature: bytes) -> None:
         """Refuses anything else."""
         if signature != Hand(party).sign(text):
-            raise PeerError(f"the signature of {party} does not fit what it is said to sign")
+            raise PeerError(f"the signature of {party} does not fit the signed text")
 
 
 def lasting_of(party: str) -> Callable[[str], Secrets]:

@@ -1,4 +1,4 @@
-"""What a user or an owner says to a daemon.
+"""Clients of daemons, for users and owners.
 
 Modules:
     client   a user's calls to a coordinator

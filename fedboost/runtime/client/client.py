@@ -1,4 +1,4 @@
-"""What a user's command or program says to a coordinator."""
+"""Calls of a user's command or program to a coordinator."""
 
 from __future__ import annotations
 
@@ -29,28 +29,28 @@ if TYPE_CHECKING:
     from fedboost.model.shards import Packed
 
 
-WAITING_S = 2.0  # between two questions who is waited for
-AGAIN_S = 2.0  # in which a job is handed in again whose answer was lost
-WATCH_S = 300.0  # one call's share of watching; then the next one goes on behind what was seen
+WAITING_S = 2.0  # between two requests for the awaited parties
+AGAIN_S = 2.0  # after a lost answer a job is submitted again in this time
+WATCH_S = 300.0  # limit of one call that watches; the next call continues after the last event
 
 
 class Jobs(Protocol):
     """The jobs of a coordinator, wherever it runs."""
 
     async def submit(self, spec: bytes) -> str:
-        """Hands in a job (JSON); gives its id."""
+        """Submit a job (JSON); return its id."""
 
     async def status(self, job: str) -> job_pb2.JobStatus:
-        """Return how a job stands."""
+        """Return a job's status."""
 
     def watch(self, job: str, after: int = 0) -> AsyncIterator[Event]:
-        """The job's journal as it grows, until the job rests."""
+        """Yield the job's journal as it grows, until the job rests."""
 
     async def journal(self, job: str) -> job_pb2.JobJournal:
-        """Everything the coordinator knows of a job."""
+        """Return a job's whole journal."""
 
     async def resume(self, job: str) -> job_pb2.JobStatus:
-        """Carries a paused or failed job on."""
+        """Resume a paused or failed job."""
 
 
 async def listen(
@@ -60,7 +60,7 @@ async def listen(
     waiting: Callable[[Iterable[Waiting]], None],
     after: int = 0,
 ) -> None:
-    """Tells what `watch` gives, and every few seconds who works or has to answer."""
+    """Pass on the events of `watch`, and every few seconds the parties that work or must answer."""
     asking = asyncio.create_task(_ask_waiting(jobs, job, waiting))
     try:
         async for event in jobs.watch(job, after):
@@ -72,13 +72,13 @@ async def listen(
 
 async def _ask_waiting(jobs: Jobs, job: str, tell: Callable[[Iterable[Waiting]], None]) -> None:
     while True:
-        with suppress(FedboostError):  # whoever watches hears of it
+        with suppress(FedboostError):  # `watch` reports the error
             tell((await jobs.status(job)).waiting)
         await asyncio.sleep(WAITING_S)
 
 
 def result_of(journal: job_pb2.JobJournal) -> dict[str, Any]:
-    """The result in a journal, as ``result.json`` holds it; an empty one for a job without."""
+    """Return the result in a journal, like ``result.json``; empty for a job without a result."""
     for event in journal.events:
         if event.HasField("finished"):
             return wire.json_object(event.finished.result, "the job's result")
@@ -89,7 +89,9 @@ class Caller:
     """One user at one daemon; an asynchronous context manager."""
 
     def __init__(self, config: ClientConfig, *, user: str = "user", retry_s: float = 0.0) -> None:
-        """`user` is who we claim to be where there is no TLS; `retry_s` waits for a late daemon."""
+        """Prepare the connection; `user` is the claimed name without TLS, `retry_s` waits for a
+        late daemon.
+        """
         self._timers, self._tls = Timers(), config.tls
         self._dialer = Dialer(config.tls, self._timers, claim=f"user:{user}")
         self._target = (config.coordinator.name, config.coordinator.address)
@@ -102,7 +104,7 @@ class Caller:
         await self.close()
 
     async def close(self) -> None:
-        """Closes the connection."""
+        """Close the connection."""
         await self._dialer.close()
 
     @property
@@ -125,9 +127,10 @@ class CoordinatorClient(Caller):
     """One user at one coordinator; an asynchronous context manager."""
 
     async def submit(self, spec: bytes) -> str:
-        """Hands in a job (JSON), once, also where an answer is lost; gives its id.
+        """Submit a job (JSON) exactly once, even if an answer is lost; return its id.
 
-        A model that it names by `latest` or a job's name is that job's newest at this coordinator.
+        A model given as `latest` or as a job's name means that job's newest model at this
+        coordinator.
         """
         from fedboost.runtime.jobs.submitted import KEY_BYTES, submission_request
         from fedboost.runtime.transport.tls import load_identity
@@ -160,11 +163,11 @@ class CoordinatorClient(Caller):
         return list(reply.jobs)
 
     async def status(self, job: str) -> job_pb2.JobStatus:
-        """Return how a job stands."""
+        """Return a job's status."""
         return await self._lead("Status", JobId(id=job))
 
     async def watch(self, job: str, after: int = 0) -> AsyncIterator[Event]:
-        """The job's journal as it grows, until the job rests."""
+        """Yield the job's journal as it grows, until the job rests."""
         how: dict[str, Any] = {"timeout": WATCH_S, "metadata": self._dialer.metadata}
         while True:
             request = job_pb2.WatchRequest(id=job, after=after)
@@ -180,19 +183,19 @@ class CoordinatorClient(Caller):
                     raise status.from_call(error, *self._target) from None
 
     async def journal(self, job: str) -> job_pb2.JobJournal:
-        """Everything the coordinator knows of a job."""
+        """Return a job's whole journal."""
         return await self._lead("Journal", JobId(id=job))
 
     async def cancel(self, job: str) -> job_pb2.JobStatus:
-        """Ends a job for good."""
+        """End a job for good."""
         return await self._lead("Cancel", JobId(id=job))
 
     async def resume(self, job: str) -> job_pb2.JobStatus:
-        """Carries a paused or failed job on."""
+        """Resume a paused or failed job."""
         return await self._lead("Resume", JobId(id=job))
 
     async def delete(self, job: str) -> job_pb2.JobStatus:
-        """Has the coordinator forget a job that is over."""
+        """Delete an ended job at the coordinator."""
         return await self._lead("Delete", JobId(id=job))
 
     async def _lead(self, method: str, request: Any, retry_s: float = 0.0) -> Any:
@@ -204,23 +207,23 @@ class Owner(Caller):
     """A data owner at the own party's daemon, which the settings call `coordinator`."""
 
     async def jobs(self) -> OwnedJobs:
-        """Every job that the party has seen."""
+        """Return every job that the party has seen."""
         return await self.ask("Jobs", job_pb2.ListRequest())
 
     async def approve(self, job: str) -> OwnedJob:
-        """Lets a job run that waits for approval."""
+        """Approve a job that waits for approval."""
         return await self.ask("Approve", JobId(id=job))
 
     async def deny(self, job: str, reason: str = "") -> OwnedJob:
-        """Refuses a job; everybody in it reads the reason."""
+        """Refuse a job; all its parties see the reason."""
         return await self.ask("Deny", DenyRequest(id=job, reason=reason))
 
     async def models(self) -> OwnedModels:
-        """Every model of which the party holds a shard."""
+        """Return every model with a shard at the party."""
         return await self.ask("Models", job_pb2.ListRequest())
 
     async def fetch_model(self, model: str) -> Packed:
-        """The party's shard of a model, checked; see `model_store.assembled`."""
+        """Return the party's shard of a model, checked; see `model_store.assembled`."""
         from fedboost.runtime.party.owner import model_store
 
         stub = party_pb2_grpc.OwnerStub(self._dialer.channel(*self._target))
@@ -232,11 +235,11 @@ class Owner(Caller):
             raise status.from_call(error, *self._target) from None
 
     async def ask(self, method: str, request: Any) -> Any:
-        """One small question by its name."""
+        """Send one small request by its name."""
         return await self._ask(party_pb2_grpc.OwnerStub, method, request, self._timers.call_s)
 
 
 async def ask_owner(config: ClientConfig, method: str, request: Any) -> Any:
-    """One question of a data owner to a party's daemon: Jobs, Approve, Deny or Forget."""
+    """Send a data owner's request to a party's daemon: Jobs, Approve, Deny or Forget."""
     async with Owner(config) as owner:
         return await owner.ask(method, request)

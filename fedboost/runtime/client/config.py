@@ -1,4 +1,4 @@
-"""The settings of a client: where the coordinator is, and who we are."""
+"""Settings of a client: the coordinator's address, and the user's identity."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from fedboost.runtime.transport.addresses import INSECURE, Remote, check_protect
 from fedboost.runtime.transport.identity import CertificateFaultError, Role, owner, read_certificate
 from fedboost.runtime.transport.tls import TlsFiles
 
-COORDINATOR_NAME = "coord"  # what a client expects where nothing says otherwise
+COORDINATOR_NAME = "coord"  # default name of a client's coordinator
 CLIENT_FILE = Path(".config/fedboost/client.yaml")  # below the home folder
 
 
 class ClientConfig(Settings):
-    """Where the coordinator is and who we are; ``client.yaml``, variables or flags."""
+    """Address of the coordinator and identity of the user; ``client.yaml``, variables or flags."""
 
     coordinator: Remote
     tls: TlsFiles | None = None  # absent only with insecure_loopback
     insecure_loopback: bool = False
 
     def warnings(self) -> list[str]:
-        """Return what a command must say about these settings; one sentence each."""
+        """Return warnings about these settings for the user, one sentence each."""
         return [INSECURE] if self.insecure_loopback else []
 
     @model_validator(mode="after")
@@ -39,12 +39,12 @@ class ClientConfig(Settings):
 def client_config(
     coordinator: str | None, tls: Path | TlsFiles | None, env: Mapping[str, str], home: Path
 ) -> ClientConfig:
-    """The client's settings: flag before variable before ``~/.config/fedboost/client.yaml``.
+    """Return the client's settings: flag before variable before ``~/.config/fedboost/client.yaml``.
 
     `coordinator` (or FEDBOOST_COORDINATOR) is ``[NAME@]HOST:PORT``; `tls` (or FEDBOOST_TLS) a
     folder with ca.pem and the user's NAME.pem and NAME.key (FEDBOOST_USER picks one of several
-    users in it), or the files themselves. A ConfigError says what is missing or wrong, and where it
-    was written.
+    users in it), or the files themselves. Raise ConfigError for a missing or wrong setting, with
+    its source.
     """
     path = home / CLIENT_FILE
     raw = read_yaml(path) if path.exists() else None
@@ -103,7 +103,7 @@ def _folder_tls(folder: Path, user: str | None) -> dict[str, str]:
 
 
 def owners(folder: Path, role: Role) -> list[str]:
-    """The names of everybody in `role` whose NAME.pem lies in the folder."""
+    """Return the names of `role` with a NAME.pem in the folder."""
     names = []
     for path in sorted(folder.glob("*.pem")):
         try:

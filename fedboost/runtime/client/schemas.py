@@ -13,7 +13,7 @@ from fedboost.runtime.client.config import ClientConfig
 from fedboost.runtime.config.daemons import CoordinatorConfig, PartyConfig
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
-# In place of a number or of one of several words, which `load` fills in.
+# Alternative to a number or to one of several words; `load` fills it in.
 REFERENCE = {"type": "string", "pattern": r"\$\{(env|file):"}
 _NARROW = ({"type": "integer"}, {"type": "number"}, {"type": "boolean"})
 
@@ -21,12 +21,12 @@ Schema = dict[str, Any]
 
 
 def _own(kind: type[Settings]) -> Callable[[], Schema]:
-    """A file of whoever runs the command: values may refer to variables and files."""
+    """Return the schema of a file that may refer to variables and other files."""
     return lambda: _with_references(kind.model_json_schema())
 
 
 def _job() -> Schema:
-    """A job's file: `params` as its protocol has them."""
+    """Return the schema of a job's file, with the `params` of each protocol."""
     schema = JobSpec.model_json_schema()
     cases = []
     for name in protocols.names():
@@ -56,14 +56,14 @@ FILES: dict[str, Callable[[], Schema]] = {
 def json_schema(file: str) -> Schema:
     """Return the JSON Schema (draft 2020-12) of one of `FILES`.
 
-    It says keys, types, bounds and words; what several keys must have in common is checked where
-    the file is read.
+    It covers keys, types, bounds and words; rules across several keys are checked when the file is
+    read.
     """
     return {"$schema": DIALECT, **FILES[file]()}
 
 
 def _with_references(schema: Any) -> Any:
-    """A schema whose numbers, switches and words may also be references."""
+    """Return a schema whose numbers, switches and words may also be references."""
     if isinstance(schema, list):
         return [_with_references(part) for part in schema]
     if not isinstance(schema, dict):
@@ -71,7 +71,7 @@ def _with_references(schema: Any) -> Any:
     narrow = any(schema.items() >= narrow_type.items() for narrow_type in _NARROW)
     if narrow or "enum" in schema or "const" in schema or "pattern" in schema:
         return {"anyOf": [schema, REFERENCE]}
-    # A reference is of every kind at once, so one of them is not asked for.
+    # A reference fits several branches at once, so `oneOf` becomes `anyOf`.
     named = {"anyOf" if key == "oneOf" else key: part for key, part in schema.items()}
     inner = {key: _with_references(part) for key, part in named.items() if key != "default"}
     return {**named, **inner}

@@ -42,9 +42,9 @@ LOG_LINES = 5  # of a daemon that did not come up, shown in the error
 class ClusterProcesses:
     """Daemons for the parties of one job file; a context manager that leaves no process behind.
 
-    Everything lies in `folder`: certs/, configs/, var/NAME (stores, models), logs/NAME.log. A
-    second cluster in the same folder finds the stores and models of the first. With `pages` each
-    daemon serves its page, in the name of the cluster's one user.
+    All files are in `folder`: certs/, configs/, var/NAME (stores, models), logs/NAME.log. A second
+    cluster in the same folder finds the stores and models of the first. With `pages` each daemon
+    serves its page, for the cluster's one user.
     """
 
     auto_resume: ClassVar[bool] = True  # of jobs that an earlier cluster has left unfinished
@@ -79,24 +79,24 @@ class ClusterProcesses:
             party = party_config(name, folder, spec, sources, self.addresses, **of_party, **extra)
             self._write(name, party)
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
-        self._logged: dict[str, int] = {}  # how long each log was before its daemon started
+        self._logged: dict[str, int] = {}  # size of each log before its daemon started
 
     @property
     def client(self) -> ClientConfig:
-        """Return how a user of this cluster reaches its coordinator."""
+        """Return the settings of a user of this cluster."""
         remote = Remote(name=COORDINATOR, address=self.addresses[COORDINATOR])
         return ClientConfig(coordinator=remote, tls=tls_of(self.folder / "certs", USER))
 
     def config(self, name: str) -> Path:
-        """The settings file of a daemon."""
+        """Return the settings file of a daemon."""
         return self.folder / "configs" / f"{name}.yaml"
 
     def log(self, name: str) -> Path:
-        """Return what a daemon has written."""
+        """Return the log file of a daemon."""
         return self.folder / "logs" / f"{name}.log"
 
     def store(self, name: str) -> Path:
-        """A daemon's store."""
+        """Return a daemon's store."""
         return self.folder / "var" / name
 
     def __enter__(self) -> ClusterProcesses:
@@ -114,7 +114,7 @@ class ClusterProcesses:
         self.stop()
 
     def start(self, name: str) -> None:
-        """Starts one daemon, again if it has died."""
+        """Start one daemon, again if it has died."""
         kind = "coordinator" if name == COORDINATOR else "party"
         command = [sys.executable, "-m", "fedboost", kind, "serve"]
         command += ["--config", str(self.config(name)), "--until-stdin-closes"]
@@ -126,7 +126,9 @@ class ClusterProcesses:
             )
 
     def wait(self, name: str) -> None:
-        """Waits until a daemon listens; an UnreachableError with its last words if it does not."""
+        """Wait until a daemon listens; raise UnreachableError with the end of its log if it does
+        not.
+        """
         until = time.monotonic() + READY_S
         while time.monotonic() < until and self.processes[name].poll() is None:
             if READY_WORDS in self.log(name).read_bytes()[self._logged[name] :]:
@@ -141,13 +143,13 @@ class ClusterProcesses:
         )
 
     def kill(self, name: str) -> None:
-        """SIGKILL to a daemon, as a power cut would."""
+        """Send SIGKILL to a daemon, like a power cut."""
         self.processes[name].send_signal(signal.SIGKILL)
         self.processes[name].wait()
 
     def stop(self) -> None:
-        """Ends every daemon, asked first and then made to: the coordinator while the parties can
-        still hear from it that jobs are paused, then these.
+        """End every daemon, by request and then by force: first the coordinator, which tells the
+        parties that jobs are paused, then the parties.
         """
         running = {
             name: process for name, process in self.processes.items() if process.poll() is None
@@ -185,7 +187,7 @@ def _end(running: list[subprocess.Popen[bytes]]) -> None:
 
 
 def _free_ports(count: int) -> list[int]:
-    """Ports that nobody listens on now; all reserved at once, so that they differ."""
+    """Return free ports; all are reserved at once, so that they differ."""
     held = [socket.socket() for _ in range(count)]
     try:
         for socket_ in held:

@@ -41,8 +41,8 @@ if TYPE_CHECKING:
     from fedboost.runtime.policy.judgement import Trust
 
 COORDINATOR, USER = "coordinator", "user"
-DATASET = "data"  # what every party of a cluster of our own making calls its table
-NOWHERE = "127.0.0.1:9"  # addresses that nobody dials
+DATASET = "data"  # name of every party's table in our own clusters
+NOWHERE = "127.0.0.1:9"  # address that is never dialled
 
 
 class LocalLinks:
@@ -52,7 +52,7 @@ class LocalLinks:
         self._nodes = nodes
 
     async def deliver(self, envelope: Envelope, payload: bytes) -> None:
-        """The receiver's answer to the message, as over gRPC."""
+        """Deliver a message to the receiver, like over gRPC."""
         node = self._nodes.get(envelope.receiver)
         if node is None:
             raise _absent(envelope.receiver)
@@ -92,7 +92,7 @@ class LocalControl:
     async def run_step(
         self, request: StepCall, _: Callable[[StepReply], None] | None = None
     ) -> StepReply:
-        """Does steps; there is nobody to show signs of life to."""
+        """Run steps; no signs of life are needed."""
         return await self._node.run_step(self._caller, StepCall.FromString(wire.encode(request)))
 
     async def reaches(self, _: str) -> bool:
@@ -100,7 +100,7 @@ class LocalControl:
         return True
 
     async def hello(self, *, retries: bool = True) -> job_pb2.HelloReply:
-        """Return who the party is."""
+        """Return the party's identity."""
         return await self._node.hello(self._caller, job_pb2.HelloRequest())
 
 
@@ -114,7 +114,7 @@ class LocalCluster:
     identity: Identity  # the user's
 
     def rehearse(self) -> Self:
-        """Have results say what default policies would allow between organisations."""
+        """Make results include the verdict of default policies between organisations."""
         for node in self.parties.values():
             node.parts.rehearse()
         return self
@@ -122,7 +122,7 @@ class LocalCluster:
     async def run(
         self, spec: JobSpec, hear: Callable[[job_pb2.Event], None] | None = None
     ) -> job_pb2.JobJournal:
-        """Submits a job and waits until it rests, `hear`ing its events; gives its journal."""
+        """Submit a job and wait until it rests; `hear` receives its events. Return its journal."""
         jobs = LocalClient(self)
         job = await jobs.submit(spec.model_dump_json().encode())
         async for event in self.events(job):
@@ -131,7 +131,7 @@ class LocalCluster:
         return await jobs.journal(job)
 
     def events(self, job: str) -> AsyncIterator[job_pb2.Event]:
-        """The job's journal as it grows, until the job rests."""
+        """Yield the job's journal as it grows, until the job rests."""
         return LocalClient(self).watch(job)
 
 
@@ -143,33 +143,33 @@ class LocalClient:
         self._identity = cluster.identity
 
     async def submit(self, spec: bytes, key: str = "") -> str:
-        """See `client.Jobs`; the same `key` again is the same job."""
+        """Submit a job, see `client.Jobs`; the same `key` again is the same job."""
         named = key or secrets.token_hex(KEY_BYTES)
         request = submission_request(spec, named, self._coordinator.config.name, self._identity)
         return (await self._coordinator.submit(self._user, request)).id
 
     async def status(self, job: str) -> job_pb2.JobStatus:
-        """See `client.Jobs`."""
+        """Return a job's status, see `client.Jobs`."""
         return await self._coordinator.status(self._user, job_pb2.JobId(id=job))
 
     def watch(self, job: str, after: int = 0) -> AsyncIterator[job_pb2.Event]:
-        """See `client.Jobs`."""
+        """Yield a job's events, see `client.Jobs`."""
         return self._coordinator.watch(self._user, job_pb2.WatchRequest(id=job, after=after))
 
     async def journal(self, job: str) -> job_pb2.JobJournal:
-        """See `client.Jobs`."""
+        """Return a job's journal, see `client.Jobs`."""
         return await self._coordinator.journal(self._user, job_pb2.JobId(id=job))
 
     async def resume(self, job: str) -> job_pb2.JobStatus:
-        """See `client.Jobs`."""
+        """Resume a job, see `client.Jobs`."""
         return await self._coordinator.resume(self._user, job_pb2.JobId(id=job))
 
 
 def permissive(name: str, spec: JobSpec, *, has_data: bool = True) -> Policy:
-    """The policy of a party that takes part in the jobs of one file, and in nothing else.
+    """Return the policy of a party that takes part only in the jobs of one file.
 
-    All of them are ours and so are the tables: nothing that they tell anybody is refused, and what
-    the sums of a small table tell is warned of as everywhere.
+    All jobs and tables are our own: no release is refused, and sums of a small table cause the
+    usual warnings.
     """
     peers = tuple(party for party in spec.parties.everybody if party != name)
     protocol = protocols.named(spec.protocol)
@@ -206,7 +206,7 @@ def permissive(name: str, spec: JobSpec, *, has_data: bool = True) -> Policy:
 
 
 def declared(name: str, spec: JobSpec, sources: Mapping[str, SourceSpec]) -> dict[str, SourceSpec]:
-    """A party's data sets as the jobs of one file need them declared, which are ours as well."""
+    """Return a party's data sets, declared as the jobs of one file need them."""
     if name not in sources:
         return {}
     return {DATASET: declared_for(sources[name], spec.data[name])}
@@ -222,7 +222,9 @@ async def cluster(
     write_report: WriteReport | None = None,
     timers: Timers | None = None,
 ) -> AsyncIterator[LocalCluster]:
-    """A cluster in `folder` for the jobs of one file; every party's data set is called `data`."""
+    """Yield a cluster in `folder` for the jobs of one file; every party's data set is called
+    `data`.
+    """
     from fedboost.runtime.coordinator.node import CoordinatorNode
     from fedboost.runtime.party.node.node import PartyNode
 
@@ -242,7 +244,7 @@ async def cluster(
             stack.callback(node.close)
             stack.push_async_callback(node.pause_all)
             nodes[name] = node
-        # Whoever runs jobs in one process decides when they go on.
+        # A caller that runs jobs in one process decides when they continue.
         leading = coordinator_config(folder, addresses, timers=waits, auto_resume=False)
         store = stack.enter_context(Store(leading.store, f"coordinator {COORDINATOR}"))
         identity = load_identity(tls_of(certs, COORDINATOR))
@@ -299,7 +301,7 @@ def coordinator_config(
 
 
 def _trust(tls: TlsFiles) -> Trust:
-    """Return who is believed, by certificates that stay as they are."""
+    """Return trust in certificates that do not change."""
     from fedboost.runtime.policy.judgement import Trust
 
     files = tls.read()
@@ -311,12 +313,14 @@ def _always(value: Any) -> Any:
 
 
 def tls_of(certs: Path, name: str) -> TlsFiles:
-    """The files of one daemon or user in a folder that `certs create` made."""
+    """Return the files of one daemon or user in a folder from `certs create`."""
     return TlsFiles(ca=certs / "ca.pem", cert=certs / f"{name}.pem", key=certs / f"{name}.key")
 
 
 def complete(raw: object, sources: Mapping[str, SourceSpec], **where: str) -> JobSpec:
-    """The job with `data:` filled in from `--data`: data set, and the label `y` of each guest."""
+    """Return the job with `data:` filled in from `--data`: data set, and the label `y` of each
+    guest.
+    """
     if not isinstance(raw, dict):
         raise ConfigError("expected keys and values", todo="see configs/job-credit.yaml", **where)
     stated = raw.get("data")
@@ -338,9 +342,10 @@ def complete(raw: object, sources: Mapping[str, SourceSpec], **where: str) -> Jo
 def _check_named(
     parties: object, sources: Mapping[str, SourceSpec], where: dict[str, str]
 ) -> set[str]:
-    """Refuses tables of strangers and parties without a table; ill-typed parties come later.
+    """Refuse tables of other parties and parties without a table; ill-typed parties are refused
+    later.
 
-    Gives the guests.
+    Return the guests.
     """
     try:
         named = parse(Parties, parties, **where)

@@ -1,7 +1,7 @@
-"""Small jobs that call every kernel as real jobs do, so that each is compiled and kept on the disk.
+"""Small jobs that call every kernel like real jobs, so that each is compiled and kept on the disk.
 
-Nothing lists kernels or their types: whatever has been marked and was not called by these jobs is
-named in the end, so that a kernel without a job is noticed.
+There is no list of kernels or their types: the result names every marked kernel that these jobs did
+not call, so a kernel without a job is noticed.
 """
 
 from __future__ import annotations
@@ -51,12 +51,12 @@ class Warm:
 
     protocol: str
     params: Params
-    table: str = "dense"  # or "sparse"; "own" rows of everybody, "own sparse" ones
+    table: str = "dense"  # or "sparse"; "own": different rows at each party; "own sparse"
     classes: int = 2
     rows: int = ROWS
     group_rows_min: int = 1  # of the host's policy
-    own_rows_min: int = 1  # of everybody's
-    bins_max: int | None = None  # of everybody's tables
+    own_rows_min: int = 1  # of each party's
+    bins_max: int | None = None  # of all parties' tables
     then: str = ""  # a protocol that predicts with its model
     split: str = ""  # hybridtree's own, which that one has to say again
     method: str = "auto"  # of its alignment
@@ -98,16 +98,16 @@ JOBS = {
 
 @dataclass
 class Warmed:
-    """What warming did."""
+    """Result of warming."""
 
     seconds: float = 0.0
     compiled: list[str] = field(default_factory=list)  # kernels, once for each of their types
-    read: int = 0  # that lay on the disk already
-    cold: list[str] = field(default_factory=list)  # kernels that no job has called
+    read: int = 0  # already on the disk
+    cold: list[str] = field(default_factory=list)  # kernels without a call
 
 
 def warm(tell: Callable[[str], None] = lambda _: None) -> Warmed:
-    """Runs the jobs, `tell`ing the name of each before; a JobError where one fails."""
+    """Run the jobs; `tell` receives each name first. Raise JobError if one fails."""
     started, warmed = time.monotonic(), Warmed()
     load_all()
     with counted(warmed.compiled), tempfile.TemporaryDirectory() as scratch:
@@ -124,7 +124,7 @@ def warm(tell: Callable[[str], None] = lambda _: None) -> Warmed:
 
 
 def load_all() -> None:
-    """Imports every module that may have kernels, so that `kernels.marked` has all."""
+    """Import every module that may have kernels, so that `kernels.marked` has all."""
     for home in HOMES:
         package = importlib.import_module(f"{fedboost.__name__}.{home}")
         for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
@@ -172,7 +172,7 @@ async def _run(folder: Path, name: str, job: Warm) -> None:
 
 
 async def _finished(cluster: local.LocalCluster, spec: JobSpec, name: str) -> str:
-    """Runs a job; gives its id."""
+    """Run a job; return its id."""
     ended = (await cluster.run(spec)).status
     if ended.state != JobState.FINISHED:
         why = "; ".join(faults.from_message(ended.reason).lines())
@@ -184,7 +184,7 @@ async def _finished(cluster: local.LocalCluster, spec: JobSpec, name: str) -> st
 
 
 def _spec(job: Warm, model: str = "") -> JobSpec:
-    """The job as its file would say it, or the one that predicts with a model of it."""
+    """Return the job, or the job that predicts with a model of it."""
     parties: dict[str, Any] = {"guest": GUEST, "hosts": [HOST]}
     data: dict[str, Any] = {party: {"dataset": local.DATASET} for party in (GUEST, HOST)}
     is_own = job.table.startswith("own")
@@ -211,7 +211,7 @@ def _spec(job: Warm, model: str = "") -> JobSpec:
 
 
 def _tables(folder: Path, job: Warm) -> dict[str, SourceSpec]:
-    """The parties' tables as files; the labels follow the columns of both."""
+    """Write the parties' tables to files; the labels follow the columns of both."""
     folder.mkdir(parents=True)
     draw = np.random.default_rng(1)
     tables_made = {}

@@ -1,10 +1,10 @@
-"""What owners write: settings files of daemons, and a party's policy.
+"""Files written by owners: settings of daemons, and a party's policy.
 
 Modules:
-    ask        what a job wants of a party
+    ask        a job's request to a party
     daemons    settings of a party and of a coordinator
     fields     kinds of values that several settings have
-    policy     a party's policy: what is absent is denied
-    refusals   what a policy says where it refuses
-    reloading  what may change while a daemon runs
+    policy     a party's policy: an absent key denies
+    refusals   error texts of a policy
+    reloading  settings that may change while a daemon runs
 """

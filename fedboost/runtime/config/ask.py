@@ -1,4 +1,4 @@
-"""What a job wants of a party, as its policy judges it."""
+"""A job's request to a party, for its policy."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Ask:
-    """What a job wants of this party; every field must be said, so that none is forgotten.
+    """A job's request to this party; every field is required, so none is forgotten.
 
-    `dataset` is None for a role without data (aggregator); `key_bits` is None for schemes
-    without a modulus and protocols without a key; `gradient_bits` is None where no encrypted
-    gradients travel; `insecure` is what the scheme declares of itself; `contributors` is None
-    where nothing is added up under masks; `goes_on` says whether sums go on over fewer where some
-    are lost; `host_noise` and `gradient_check` are None for a guest and for protocols whose hosts
-    release no sums; `quantile_tolerance` is None where the job does not say one.
+    `dataset` is None for a role without data (aggregator); `key_bits` is None for schemes without a
+    modulus and protocols without a key; `gradient_bits` is None without encrypted gradients;
+    `insecure` is the scheme's own declaration; `contributors` is None without sums under masks;
+    `goes_on` is True if sums continue without lost parties; `host_noise` and `gradient_check` are
+    None for a guest and for protocols whose hosts release no sums; `quantile_tolerance` is None if
+    the job does not set it.
     """
 
     coordinator: str
@@ -32,4 +32,4 @@ class Ask:
     key_trees: int | None
     quantile_tolerance: int | None
     roles: tuple[str, ...]
-    guest_replayable: bool | None  # of a job whose guest is another party
+    guest_replayable: bool | None  # of a job with another party as guest

@@ -56,11 +56,11 @@ HostName = Annotated[str, AfterValidator(_host)]
 
 
 class MetricsConfig(Settings):
-    """Where Prometheus asks the daemon for its figures, by plain HTTP and without signing in."""
+    """Address at which Prometheus reads the daemon's figures, by plain HTTP and without sign-in."""
 
     listen: Listen
-    allow_remote: bool = False  # other addresses than loopback: whoever reaches it reads it
-    # By which others may call beside the daemon's own name and numbers.
+    allow_remote: bool = False  # other addresses than loopback: readable for everyone
+    # Further host names for callers, beside the daemon's own name and numbers.
     names: Annotated[tuple[HostName, ...], Field(strict=False)] = ()
 
     @model_validator(mode="after")
@@ -80,10 +80,10 @@ def _endpoint(text: str) -> str:
 
 
 class TracesConfig(Settings):
-    """Where an OpenTelemetry collector takes the daemon's spans, by OTLP over gRPC."""
+    """OpenTelemetry collector of the daemon's spans, by OTLP over gRPC."""
 
     endpoint: Annotated[str, AfterValidator(_endpoint)]  # http://HOST:PORT or https://HOST:PORT
-    allow_remote: bool = False  # http to others than loopback: whoever listens there reads them
+    allow_remote: bool = False  # http to others than loopback: the receiver can read them
 
     @model_validator(mode="after")
     def _near(self) -> TracesConfig:
@@ -99,7 +99,7 @@ class TracesConfig(Settings):
 
 
 class CoordinatorRetention(Settings):
-    """After how many days jobs that are over vanish by themselves; absent: never."""
+    """Number of days after which ended jobs are deleted; absent: never."""
 
     jobs_days: float | None = Field(None, gt=0, le=36_500)  # since a job ended
 
@@ -129,7 +129,7 @@ def _issuer(text: str) -> str:
 
 
 class Oidc(Settings):
-    """The provider of OpenID Connect by which people sign in to a page, beside its token."""
+    """Provider of OpenID Connect for sign-in to a page, beside its token."""
 
     issuer: Annotated[str, AfterValidator(_issuer)]  # https://HOST/…, as the provider says it
     client_id: str = Field(min_length=1)  # as the provider knows the page
@@ -137,23 +137,23 @@ class Oidc(Settings):
     scopes: Annotated[tuple[str, ...], Field(strict=False)] = ()  # asked for beside `openid`
     claim: str = "groups"  # of the ID token
     roles: Mapping[Name, Annotated[tuple[str, ...], Field(strict=False, min_length=1)]] = Field(
-        min_length=1  # in whose name a page acts for whom: values of the claim; the first that fits
+        min_length=1  # by role of the page: values of the claim; the first match counts
     )
 
 
 class Page(Settings):
     """The page that a daemon serves to people beside its own port."""
 
-    listen: Address  # a port of its own
-    user: Name  # in whose name the page acts, as far as that user may
+    listen: Address  # the page's own port
+    user: Name  # user for whom the page acts, with that user's rights
     allow_remote: bool = False  # by TLS with the daemon's certificate, and then from anywhere
-    names: Annotated[tuple[HostName, ...], Field(strict=False)] = ()  # by which browsers may call
+    names: Annotated[tuple[HostName, ...], Field(strict=False)] = ()  # host names for browsers
     oidc: Oidc | None = None  # absent: by the token alone
     session_hours: float = Field(12.0, gt=0.0, le=168.0)  # from signing in until it ends
 
     @property
     def users(self) -> tuple[str, ...]:
-        """Everybody in whose name the page may act."""
+        """Return all users for whom the page may act."""
         return (self.user, *(() if self.oidc is None else self.oidc.roles))
 
 
@@ -207,20 +207,20 @@ class DaskWorkers(Settings):
 
     @property
     def local(self) -> int:
-        """Return how many processes of this machine; none of a cluster."""
+        """Return the number of local worker processes; 0 for a cluster."""
         return 0 if isinstance(self.dask, str) else self.dask.local
 
 
 class DaemonConfig(Settings):
-    """What the files of a party and of the coordinator have in common."""
+    """Common settings of a party and of the coordinator."""
 
     name: Name  # as in our certificate
     listen: Listen
     tls: TlsFiles | None = None  # absent only with insecure_loopback
     store: FilePath  # our folder: SQLite, models, checkpoints, ledger
     timers: Timers = Timers()
-    # Processes for cryptography: `embedded` for as many as the cores we may use, or their number;
-    # a party may add up encrypted rows on Dask beside them.
+    # Processes for cryptography: their number, or `embedded` for one for each available core; a
+    # party may add up encrypted rows on Dask beside them.
     workers: Annotated[
         Annotated[Literal["embedded"], Tag("(word)")]
         | Annotated[int, Field(ge=1, le=1024), Tag("(number)")]
@@ -228,27 +228,29 @@ class DaemonConfig(Settings):
         Discriminator(_workers_kind),
     ] = "embedded"
     insecure_loopback: bool = False  # development on one machine without TLS
-    metrics: MetricsConfig | None = None  # absent: nobody is told any
+    metrics: MetricsConfig | None = None  # absent: no metrics
     traces: TracesConfig | None = None  # needs fedboost[otel]; absent: none are made
     logs: LogFormat = "text"  # json: one object a line
     page: Page | None = None  # absent: none is served
 
     @property
     def processes(self) -> int:
-        """Return how many processes of this machine do cryptography."""
+        """Return the number of local processes for cryptography."""
         return self.workers if isinstance(self.workers, int) else cores()
 
     def addresses(self) -> dict[str, str]:
-        """Everybody's address by name, ours included."""
+        """Return all addresses by name, ours included."""
         return {self.name: self.listen}
 
     def warnings(self) -> list[str]:
-        """Return what the daemon must say at its start about these settings; one sentence each."""
+        """Return the warnings about these settings at the daemon's start; one sentence each."""
         insecure = [INSECURE] if self.insecure_loopback else []
         if self.metrics is not None and not is_loopback(self.metrics.listen):
-            insecure.append(f"whoever reaches {self.metrics.listen} reads the daemon's metrics")
+            insecure.append(
+                f"everyone who can connect to {self.metrics.listen} reads the daemon's metrics"
+            )
         if self.traces is not None and self.traces.is_open:
-            insecure.append(f"traces leave for {self.traces.endpoint} in the clear")
+            insecure.append(f"traces are sent to {self.traces.endpoint} in the clear")
         if self.page is not None and self.page.allow_remote:
             insecure.append(f"the page on {self.page.listen} can be reached from other machines")
         return insecure
@@ -262,7 +264,7 @@ class DaemonConfig(Settings):
 
 
 def undeclared(policy: Policy, declared: Mapping[str, Any]) -> list[str]:
-    """Sentences on policy names that `declared` (``peers``, ``datasets``, …) does not know."""
+    """Return sentences on policy names missing in `declared` (``peers``, ``datasets``, …)."""
     named = {
         "coordinators": policy.coordinators,
         "peers": policy.peers,
@@ -286,13 +288,13 @@ class PartyConfig(DaemonConfig):
     policy: Policy = Policy()
     retention: Retention = Retention()
     signing: SigningToken | None = None  # absent: the key of `tls` signs as well
-    memory_gb: float | None = Field(None, gt=0, le=1_000_000)  # absent: what the daemon can have
-    # Of the store's disk, for files of large tables, gone with their jobs; absent: what it has.
+    memory_gb: float | None = Field(None, gt=0, le=1_000_000)  # absent: all available memory
+    # Of the store's disk, for files of large tables, deleted with their jobs; absent: all of it.
     disk_gb: float | None = Field(None, gt=0, le=1_000_000)
     rehearses: bool = False  # after a trial on one machine, say what default limits would allow
 
     def addresses(self) -> dict[str, str]:
-        """Everybody's address by name, ours and the coordinator's included."""
+        """Return all addresses by name, ours and the coordinator's included."""
         return {
             **self.peers,
             self.coordinator.name: self.coordinator.address,
@@ -301,7 +303,7 @@ class PartyConfig(DaemonConfig):
 
     @model_validator(mode="after")
     def _rehearses_here(self) -> PartyConfig:
-        """Refuse trials among machines: figures about labels leave with what they say."""
+        """Refuse trials across machines: their results contain figures about labels."""
         afar = [address for address in self.addresses().values() if not is_loopback(address)]
         if self.rehearses and afar:
             raise ValueError(f"rehearses is for trials on one machine, and {afar[0]} is another")
@@ -323,12 +325,12 @@ class PartyConfig(DaemonConfig):
             raise ValueError(sentence)
         for name in () if self.page is None else self.page.users:
             if name not in self.policy.approvers:
-                raise ValueError(f"page names {name!r}, whom policy.approvers does not name")
+                raise ValueError(f"page names {name!r}, which is missing in policy.approvers")
         return self
 
 
 class Users(Settings):
-    """Who may do what at the coordinator; nobody unless named."""
+    """Rights of users at the coordinator; only named users have any."""
 
     submit: Names = ()
     read: Names = ()
@@ -349,12 +351,12 @@ class CoordinatorConfig(DaemonConfig):
 
     parties: Mapping[Name, Address] = Field(min_length=1)
     users: Users = Users()
-    auto_resume: bool = True  # jobs that paused because somebody was gone go on when all are there
+    auto_resume: bool = True  # paused jobs continue when all lost parties are back
     jobs_at_once: int = Field(default=16, ge=1, le=1000)  # more are queued, users in turn
     retention: CoordinatorRetention = CoordinatorRetention()
 
     def addresses(self) -> dict[str, str]:
-        """Everybody's address by name, ours included."""
+        """Return all addresses by name, ours included."""
         return {**self.parties, self.name: self.listen}
 
     @model_validator(mode="after")
@@ -365,7 +367,7 @@ class CoordinatorConfig(DaemonConfig):
             raise ValueError(f"a party cannot be called {self.name!r} like the coordinator")
         for name in () if self.page is None else self.page.users:
             if name not in self.users.read:
-                raise ValueError(f"page names {name!r}, whom users.read does not name")
+                raise ValueError(f"page names {name!r}, which is missing in users.read")
         return self
 
 

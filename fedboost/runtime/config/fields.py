@@ -16,7 +16,7 @@ def _or_unlimited(given: object) -> object:
 
 def _unique(names: tuple[str, ...]) -> tuple[str, ...]:
     if len(set(names)) < len(names):
-        raise ValueError("a name stands there twice")
+        raise ValueError("a name appears twice")
     return names
 
 

@@ -1,8 +1,8 @@
-"""What a party's owner allows: every key that is absent denies.
+"""Rules of a party's owner: every absent key denies.
 
-`Policy.judge` is asked before a job runs, `Policy.judge_disclosure` once the table is read,
-`Policy.judge_sums` when the rows that take part are known too, and `Policy.judge_prediction` before
-each prediction.
+`Policy.judge` is called before a job runs, `Policy.judge_disclosure` once the table is read,
+`Policy.judge_sums` once the common rows are known too, and `Policy.judge_prediction` before each
+prediction.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def _schemes(names: tuple[str, ...]) -> tuple[str, ...]:
 
 
 class PredictPolicy(Settings):
-    """Who may ask this party to take part in predictions, and for how many rows."""
+    """Guests that may ask this party for predictions, and their limits of rows."""
 
     peers: Names = ()  # guests that may ask
     rows_per_day: int = Field(0, ge=0)  # rows per peer and day, UTC
@@ -49,17 +49,17 @@ class PredictPolicy(Settings):
 
 
 class Policy(Settings):
-    """The owner's rules; what is not allowed here is refused."""
+    """The owner's rules; everything not allowed here is refused."""
 
     approve: Literal["always", "never"] = "always"  # whether a person must approve each job
-    approvers: Names = ()  # users who may list, approve and deny jobs, and take our models along
-    coordinators: Names = ()  # whose jobs may run
+    approvers: Names = ()  # users who may list, approve and deny jobs, and fetch our models
+    coordinators: Names = ()  # coordinators whose jobs may run
     peers: Names = ()  # parties that may take part in one job with us
     datasets: Words = ()  # data sets that jobs may use
     protocols: Words = ()  # protocols that may run
     # Parts that jobs may give us.
     roles: Annotated[tuple[Part, ...], Field(strict=False)] = ("guest", "host", "aggregator")
-    # Encryption schemes that jobs may use; absent: all, but for those that hide nothing.
+    # Encryption schemes that jobs may use; absent: all except insecure ones.
     schemes: Annotated[Words, AfterValidator(_schemes)] | None = None
     allow_insecure: bool = False  # whether schemes that hide nothing (plain, broken ones) may run
     key_bits_min: int = Field(2048, ge=2048)  # bits of the modulus
@@ -68,27 +68,26 @@ class Policy(Settings):
     # Of values that we disclose with noise; absent: none may be; .inf: also without noise.
     epsilon_element_max: float | None = Field(None, gt=0.0)  # per value
     epsilon_row_max: float | None = Field(None, gt=0.0)  # per row, added up over its columns
-    # Of what released sums tell the guest: equations about a bin of a column, by training rows.
+    # Released sums for the guest: equations about a bin of a column, per training row.
     disclosure_warn: Ratio = 0.06  # above it the owner is warned
-    disclosure_max: Ratio = 0.15  # above it nothing leaves; what all guests have got adds up
-    # Of a column's rows, those whose bin all that left could tell exactly, whatever guests do.
+    disclosure_max: Ratio = 0.15  # above it nothing leaves; sums of all guests add up
+    # Share of a column's rows whose bin an attacking guest could find exactly.
     placed_max: Ratio = 1.0  # above it nothing leaves; from 1 on nothing is refused
-    # Guests that compare notes with no other: what each of them has got counts alone.
+    # Guests that cooperate with no other: their sums are counted separately.
     disclosure_apart: Names = ()
     aggregation_parties_min: int = Field(3, ge=2)  # contributors of one secure sum
-    # Parties that sums over two sets of contributors may tell of by their difference, at least;
-    # absent: as many as of one sum; 1: any.
+    # Parties that a difference of sums may be about, at least; absent: as for one sum; 1: any.
     aggregation_apart_min: int | None = Field(None, ge=1)
-    # σ, in rows, of what we add to each sum of a job that goes on without lost parties.
+    # σ, in rows, of our noise on each sum of a job that continues without lost parties.
     aggregation_noise: float = Field(0.0, ge=0.0, le=4.0)
     totals_max: Ratio = math.inf  # values of sums under masks, by our training rows, of all jobs
     # Rows between released cuts, of each leaf (core.groups), of a host's atoms (row_sets); 1: any.
     group_rows_min: int = Field(20, ge=1)
     own_rows_min: int = Field(5, ge=1)  # our rows in each sum of a horizontal tree; 1: any number
-    host_noise_min: float = Field(0.0, ge=0.0, le=64.0)  # host_noise of jobs whose host we are
+    host_noise_min: float = Field(0.0, ge=0.0, le=64.0)  # least host_noise of jobs with us as host
     gradient_check: bool = False  # whether we check in such jobs that gradients keep to their bits
-    guest_replayable: bool = False  # whether another guest must keep what an audit of it takes
-    # Trees under one secret of a lattice, of jobs whose guest we are: why it is 1, see lattice.md.
+    guest_replayable: bool = False  # whether another guest must keep the data for its audit
+    # Trees under one lattice secret, in jobs with us as guest; lattice.md explains the default.
     lattice_key_trees_max: int = Field(1, ge=1)
     quantile_tolerance_min: int = Field(20, ge=0)  # rows by which a job's cuts may miss a quantile
     # Labelled rows, of each class too, of a metric and of an atom (row_sets); 1: any number.
@@ -96,20 +95,20 @@ class Policy(Settings):
     # Share of the rows in common that jobs may hold out: their scores reach the guest. Of more the
     # guest needs `predict`, and all of them count as predicted.
     holdout_max: float = Field(0.5, ge=0.0, le=1.0)
-    metrics_max: int = Field(100_000, ge=0)  # values about labels that are told, of all jobs
+    metrics_max: int = Field(100_000, ge=0)  # reported values about labels, of all jobs
     intersection_min: int = Field(20, ge=1)  # ids in common: of fewer, none is opened
     alignments_per_day: int = Field(100, ge=0)  # per peer and data set, UTC
     # Ids that a peer may bring to alignments with a data set in a day (UTC), padding included.
     peer_ids_max: int = Field(20_000_000, ge=1)
     jobs_open_max: int = Field(32, ge=1)  # that wait, run or are paused, per coordinator
     jobs_per_day: int = Field(1000, ge=1)  # new ones, per coordinator, UTC
-    ids_padded_to: int | None = Field(None, ge=1, le=SET_IDS_MAX)  # what peers see of a set's size
+    ids_padded_to: int | None = Field(None, ge=1, le=SET_IDS_MAX)  # size of our set as peers see it
     predict: PredictPolicy = PredictPolicy()
     tells: Annotated[tuple[Tell, ...], Field(strict=False)] = ("metrics", "curves")
-    # what we tell the coordinator: a guest its metrics and curves, all the figures of data errors
+    # reports to the coordinator: a guest's metrics and curves, all figures of data errors
 
     def judge(self, ask: Ask) -> None:
-        """Raise a PolicyError for the first key that forbids what the job asks."""
+        """Raise PolicyError for the first key that forbids the job's request."""
         listed("coordinators", self.coordinators, ask.coordinator, "jobs of the coordinator")
         for peer in ask.peers:
             listed("peers", self.peers, peer, "jobs together with the party")
@@ -215,10 +214,10 @@ class Policy(Settings):
             )
 
     def judge_disclosure(self, epsilon: float, columns: int, before: float = 0.0) -> None:
-        """Raise a PolicyError unless so many columns may be disclosed with this ε per value.
+        """Raise PolicyError unless so many columns may be disclosed with this ε per value.
 
-        An `epsilon` of inf asks for no noise. `before`: the ε per row that earlier jobs have
-        disclosed of the same data set, to anybody.
+        An `epsilon` of inf asks for no noise. `before` is the ε per row of earlier jobs on the same
+        data set, for any receiver.
         """
         for key, amount, earlier, what in (
             ("epsilon_element_max", epsilon, 0.0, "per value"),
@@ -274,7 +273,7 @@ class Policy(Settings):
             )
 
     def allows_placed(self, share: float, before: float) -> bool:
-        """Return whether `judge_placed` would let them pass: 1 is every row."""
+        """Return whether `judge_placed` would accept this share: 1 is every row."""
         return self.placed_max >= 1.0 or not exceeds(before + share, self.placed_max)
 
     def judge_told_noise(self, epsilon: float) -> None:
@@ -295,8 +294,8 @@ class Policy(Settings):
             )
 
     def judge_held_share(self, share: float, guest: str) -> None:
-        """Raise a PolicyError where a job of `guest` holds out a larger share of the rows in common
-        than anybody may, and `guest` may not ask for predictions.
+        """Raise PolicyError if a job of `guest` holds out a larger share of the rows in common than
+        the limit, and `guest` may not ask for predictions.
         """
         if self.holds_out_freely(share) or guest in self.predict.peers:
             return
@@ -312,8 +311,8 @@ class Policy(Settings):
         return not exceeds(share, self.holdout_max)
 
     def judge_peer_ids(self, peer: str, ids: int, today: int = 0) -> None:
-        """Raise a PolicyError where `peer` would bring `ids` after those that it has brought to
-        alignments with the data set `today`.
+        """Raise PolicyError if `peer` would exceed the limit of ids brought to alignments with the
+        data set `today`.
         """
         if today + ids > self.peer_ids_max:
             raise denied(
@@ -326,7 +325,9 @@ class Policy(Settings):
             )
 
     def deny_atom(self, least: int, *, labelled: bool) -> PolicyError:
-        """Return why a job is refused with which all together would tell of fewer rows."""
+        """Return the refusal of a job that would let all jobs together reveal something about fewer
+        rows.
+        """
         return denied(
             "holdout_rows_min" if labelled else "group_rows_min",
             f"lets all jobs on the data set together tell of {least} rows at least, of each class "
@@ -335,7 +336,7 @@ class Policy(Settings):
         )
 
     def judge_told_metrics(self, total: float) -> None:
-        """Raise a PolicyError where so many values about labels may not have been told."""
+        """Raise PolicyError if so many values about labels exceed the limit."""
         if total > self.metrics_max:
             raise denied(
                 "metrics_max",
@@ -345,7 +346,7 @@ class Policy(Settings):
             )
 
     def judge_told_totals(self, total: float) -> None:
-        """Raise a PolicyError where so many values of sums by rows may not have been told."""
+        """Raise PolicyError if so many values of sums per row exceed the limit."""
         if exceeds(total, self.totals_max):
             raise denied(
                 "totals_max",
@@ -382,7 +383,7 @@ class Policy(Settings):
         return lambda other: other not in self.disclosure_apart
 
     def allows_sums(self, ratio: float, before: float) -> bool:
-        """Return whether `judge_sums` would let them pass."""
+        """Return whether `judge_sums` would accept this ratio."""
         return not exceeds(before + ratio, self.disclosure_max)
 
     def judge_prediction(self, peer: str, rows: int) -> None:
@@ -399,7 +400,7 @@ class Policy(Settings):
             )
 
     def judge_release(self, peer: str) -> None:
-        """Raise a PolicyError unless our splits of a model may be told to `peer`."""
+        """Raise PolicyError unless our splits of a model may be released to `peer`."""
         listed("peers", self.peers, peer, "releases of models to the party")
 
     def judge_approver(self, user: str) -> None:

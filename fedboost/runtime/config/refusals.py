@@ -1,4 +1,4 @@
-"""What a policy says where it refuses: the key, what the owner reads, what others may."""
+"""Refusals of a policy: the key, the text for the owner, the text for other parties."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 
 from fedboost.ground.errors import PolicyError
 
-# What others read where the sentence has figures.
+# Text for other parties if the sentence has figures.
 NOISE = "allows less of what is disclosed with noise than the job asks for"
 PLACED = "allows fewer rows to be placed than the job could"
 SUMS = "allows fewer released sums per bin and row than the job asks for"
@@ -15,8 +15,8 @@ SUMS = "allows fewer released sums per bin and row than the job asks for"
 def denied(
     key: str, sentence: str, remedy: str = "change the job", *, kind: str = "", asks: str = ""
 ) -> PolicyError:
-    """Return the refusal of a key; `kind` is what others read of a sentence with figures about the
-    owner's table, `asks` what to ask the owner for.
+    """Return the refusal of a key; other parties read `kind` instead of a sentence with figures
+    about the owner's table, `asks` completes the request to the owner.
     """
     return PolicyError(
         f"the policy {sentence}",
@@ -27,7 +27,7 @@ def denied(
 
 
 def listed(key: str, allowed: tuple[str, ...], name: str, what: str) -> None:
-    """Raise a PolicyError unless `name` is among those that the key allows."""
+    """Raise PolicyError unless the key allows `name`."""
     if name not in allowed:
         raise denied(key, f"does not allow {what} {name}")
 

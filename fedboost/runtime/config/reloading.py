@@ -1,4 +1,4 @@
-"""What a daemon takes up of a settings file that has changed, without a restart."""
+"""Changes of a settings file that a daemon accepts without a restart."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ Config = TypeVar("Config", bound=DaemonConfig)
 async def fresh_settings(
     reread: Callable[[], Config] | None, old: Config, check: Callable[[Config], None]
 ) -> tuple[Config, list[str]]:
-    """Return what the settings file says now, and the keys that have changed.
+    """Return the current settings of the file, and the changed keys.
 
-    A ConfigError where there is no file or it is wrong, and where a change needs a restart or is
-    one that `check` refuses.
+    Raise ConfigError for a missing or invalid file, for a change that needs a restart, and for one
+    that `check` refuses.
     """
     if reread is None:
         raise ConfigError("this daemon has no settings file", todo="restart it")
@@ -33,25 +33,25 @@ async def fresh_settings(
 
 
 def changed_keys(old: DaemonConfig, new: DaemonConfig) -> list[str]:
-    """Return the keys in which two settings differ; a ConfigError where one needs a restart."""
+    """Return the keys in which two settings differ; raise ConfigError if one needs a restart."""
     may = PARTY_KEYS if isinstance(old, PartyConfig) else COORDINATOR_KEYS
     differ = [key for key in type(old).model_fields if getattr(old, key) != getattr(new, key)]
     fixed = [key for key in differ if key not in may]
     if fixed:
         raise ConfigError(
-            f"{', '.join(fixed)}: a change needs a restart, so nothing was taken up",
+            f"{', '.join(fixed)}: a change needs a restart, so nothing was reloaded",
             todo=f"restart the daemon, or change only {', '.join(may)}",
         )
     return differ
 
 
 def check_parties(old: CoordinatorConfig, new: CoordinatorConfig, needed: set[str]) -> None:
-    """Refuse, by a ConfigError, settings that lack a party whom jobs that run need."""
+    """Refuse, by a ConfigError, settings without a party of a running job."""
     lost = sorted(needed & old.parties.keys() - new.parties.keys())
     if lost:
         raise ConfigError(
-            f"parties.{lost[0]} takes part in a job that runs, so nothing was taken up",
-            todo="wait until it is over, or cancel it",
+            f"parties.{lost[0]} takes part in a running job, so nothing was reloaded",
+            todo="wait until it has ended, or cancel it",
         )
 
 
@@ -60,6 +60,6 @@ def check_datasets(old: PartyConfig, new: PartyConfig, used: set[str]) -> None:
     for name in sorted(used):
         if old.datasets.get(name) != new.datasets.get(name):
             raise ConfigError(
-                f"datasets.{name} is used by a job that runs, so nothing was taken up",
-                todo="wait until it is over, or deny it",
+                f"datasets.{name} is used by a running job, so nothing was reloaded",
+                todo="wait until it has ended, or deny it",
             )

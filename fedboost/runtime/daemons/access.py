@@ -1,4 +1,4 @@
-"""What every daemon has around its node: its certificates, its gate, its server, its way out."""
+"""Surroundings of a daemon's node: certificates, gate, server, links out."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-# A file of services, the name of one, and what adds it to a server.
+# Descriptor file of services, name of one, function that adds it to a server.
 Service = tuple[Any, str, Callable[..., None]]
-# Tries one of our links for a caller.
+# Function that tries one of our links for a caller.
 AskedLinks = Callable[[Peer, str], Awaitable[object]]
 
 
 class DaemonAccess:
-    """Who a daemon is: its certificates, its gate, its way out."""
+    """Identity of a daemon: its certificates, its gate, its links out."""
 
     def __init__(self, config: DaemonConfig, role: Role) -> None:
         self.config, self.who = config, f"{role} {config.name}"
@@ -53,11 +53,11 @@ class DaemonAccess:
             log.warning("%s; %s", error, error.todo)
 
     def links_of(self, config: Callable[[], DaemonConfig]) -> Callable[[str], Awaitable[object]]:
-        """Return what says hello to a daemon that the settings of then name."""
+        """Return a function that says hello to a daemon named in the current settings."""
         return lambda name: doctor.say_hello(self.dialer, doctor.targets(config()), name)
 
     def asked(self, config: Callable[[], DaemonConfig]) -> AskedLinks:
-        """Return what tries a link for somebody else, and tells no address of it."""
+        """Return a function that tries a link for a caller, without revealing its address."""
         try_link = self.links_of(config)
 
         async def tried(caller: Peer, name: str) -> None:
@@ -73,7 +73,7 @@ class DaemonAccess:
 
     @contextmanager
     def counted(self, metrics: Metrics | None, store: Store) -> Iterator[None]:
-        """Count refusals and failures, and show the figures to whoever asks."""
+        """Count refusals and failures, and serve the figures."""
         if metrics is None or self.config.metrics is None:
             yield
             return
@@ -88,7 +88,7 @@ class DaemonAccess:
 
 
 def _throwaway(config: DaemonConfig, role: Role) -> TlsFiles:
-    """Certificates that only sign: for `insecure_loopback`, where links have none."""
+    """Create certificates that only sign: for `insecure_loopback`, where links have none."""
     folder = Path(config.store) / "insecure"
     authority.create(folder, [Leaf(role, config.name)], Term(datetime.now(UTC)))
     names = {"ca": "ca.pem", "cert": f"{config.name}.pem", "key": f"{config.name}.key"}
@@ -106,7 +106,7 @@ class DaemonServer:
         links: AskedLinks,
         streams: OutgoingStreams | None = None,
     ) -> None:
-        """Binds the address; `links` tries one of the daemon's links, `streams` are its own."""
+        """Bind the address; `links` tries one of the daemon's links, `streams` are its own."""
         self._standing, config = standing, standing.config
         certificates = standing.certificates if config.tls else None
         self.grpc, self.port = bind(certificates, config.listen, config.timers)
@@ -122,7 +122,7 @@ class DaemonServer:
     async def stop(
         self, background: Iterable[asyncio.Task[Any]], stop_node: Callable[[], Awaitable[object]]
     ) -> None:
-        """End what runs in the background, the node's jobs, the server and the links, in time."""
+        """End background tasks, the node's jobs, the server and the links, in time."""
         timers = self._standing.config.timers
         end_within(timers.shutdown_s)
         self._health.stop()
@@ -148,7 +148,7 @@ class _Served:
     async def check_link(
         self, caller: Peer, request: job_pb2.CheckLinkRequest
     ) -> job_pb2.CheckLinkReply:
-        """Tries one of the daemon's own links, for `fedboost doctor` and its coordinator."""
+        """Try one of the daemon's own links, for `fedboost doctor` and its coordinator."""
         try:
             await self._links(caller, request.name)
         except PolicyError:

@@ -1,6 +1,6 @@
-"""A party or a coordinator as a process: serves its node over gRPC until it is told to stop.
+"""A party or a coordinator as a process: serves its node over gRPC until a stop signal.
 
-Each loads its own node alone: a coordinator has no use for what a party needs.
+Each loads only its own node, without the modules of the other.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-HOUSE_S = 3600.0  # between two looks at what is too old
+HOUSE_S = 3600.0  # between two searches for expired data
 
-# What runs beside a node for as long as its daemon serves, such as its page.
+# Companion of a node while its daemon serves, such as its page.
 Beside = Callable[[Any], AbstractAsyncContextManager[None]]
 
 
@@ -73,9 +73,9 @@ async def serve_party(
     beside: Beside = _nothing,
     reread: Callable[[], PartyConfig] | None = None,
 ) -> None:
-    """A party's daemon, until SIGTERM or SIGINT, and what runs `beside` its node.
+    """Run a party's daemon until SIGTERM or SIGINT, with the companions `beside` its node.
 
-    At SIGHUP it takes up what `reread` gives of its settings file.
+    At SIGHUP it reloads its settings from `reread`.
     """
     from fedboost.runtime.party.node.node import PartyNode
     from fedboost.runtime.party.workers.dask_part_workers import part_workers_of
@@ -125,9 +125,9 @@ async def serve_coordinator(
     beside: Beside = _nothing,
     reread: Callable[[], CoordinatorConfig] | None = None,
 ) -> None:
-    """The coordinator's daemon, until SIGTERM or SIGINT, and what runs `beside` its node.
+    """Run the coordinator's daemon until SIGTERM or SIGINT, with the companions `beside` its node.
 
-    At SIGHUP it takes up what `reread` gives of its settings file.
+    At SIGHUP it reloads its settings from `reread`.
     """
     from fedboost.runtime.coordinator.node import CoordinatorNode
 
@@ -156,7 +156,7 @@ async def serve_coordinator(
 
 
 def _traces(config: DaemonConfig, role: Role) -> Traces | None:
-    """A daemon's spans, if its owner wants any; a ConfigError where the extra is not installed."""
+    """Return a daemon's traces if configured; raise ConfigError if the extra is not installed."""
     if config.traces is None:
         return None
     try:
@@ -172,7 +172,7 @@ def _traces(config: DaemonConfig, role: Role) -> Traces | None:
 
 
 def _traced(node: PartyNode, shown: Any, traces: Traces, standing: DaemonAccess) -> Any:
-    """Return `shown`, a node or what is around it, making spans of what it is asked for."""
+    """Return `shown`, a node or its wrapper, with spans for its calls."""
     from fedboost.runtime.daemons.traces import TracedParty, arrived
 
     standing.gate.arrived = arrived
@@ -191,7 +191,7 @@ def _walk_traces(config: CoordinatorConfig, standing: DaemonAccess) -> WalkTrace
 
 
 def _signs_as(config: PartyConfig, certificates: ServerCertificates) -> Callable[[], Identity]:
-    """Return who signs for a party: its key of TLS, or the one in a token."""
+    """Return a function for a party's signing identity: its TLS key, or a key in a token."""
     if config.signing is None:
         return certificates.fresh
     ours = identity_in(config.signing, certificates.pems.ca, config.name)
@@ -201,7 +201,7 @@ def _signs_as(config: PartyConfig, certificates: ServerCertificates) -> Callable
 def _party_metrics(
     config: PartyConfig, standing: DaemonAccess, workers: ProcessWorkers
 ) -> PartyMetrics | None:
-    """A party's figures, if its owner wants any; nothing of them is even imported otherwise."""
+    """Return a party's metrics if configured; import their code only then."""
     if config.metrics is None:
         return None
     from fedboost.runtime.daemons.party_metrics import PartyMetrics
@@ -223,7 +223,7 @@ def _coordinator_metrics(
 
 
 def _kept(node: PartyNode | CoordinatorNode) -> asyncio.Task[None]:
-    """Forgets what is too old, now and then; nothing while everything is kept for ever."""
+    """Start a task that regularly deletes expired data; idle without retention limits."""
 
     async def house() -> None:
         while True:
@@ -231,7 +231,7 @@ def _kept(node: PartyNode | CoordinatorNode) -> asyncio.Task[None]:
                 if (keeps := node.config.retention) != type(keeps)():
                     await node.forget_old()
             except FedboostError as error:
-                log.error("what is too old is not deleted: %s", "; ".join(error.lines()))
+                log.error("expired data could not be deleted: %s", "; ".join(error.lines()))
             await asyncio.sleep(HOUSE_S)
 
     return asyncio.create_task(house())
@@ -239,7 +239,7 @@ def _kept(node: PartyNode | CoordinatorNode) -> asyncio.Task[None]:
 
 @contextmanager
 def _hung_up(take_up: Callable[[], Awaitable[list[str]]]) -> Iterator[None]:
-    """Have the daemon take up what has changed in its settings file at SIGHUP."""
+    """Make the daemon reload its settings file at SIGHUP."""
     under_way: set[asyncio.Task[None]] = set()
 
     async def reload() -> None:
@@ -264,7 +264,7 @@ def _hung_up(take_up: Callable[[], Awaitable[list[str]]]) -> Iterator[None]:
 
 
 async def _serve(server: DaemonServer, who: str, until_stdin_closes: bool) -> None:
-    """Runs the server until a signal comes, or whoever started us is gone."""
+    """Run the server until a stop signal, or until the starting process exits."""
     stopped = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):

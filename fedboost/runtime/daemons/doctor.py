@@ -1,4 +1,4 @@
-"""What `fedboost doctor` looks at: store, tables, every link both ways with versions and clocks."""
+"""Checks of `fedboost doctor`: store, tables, every link both ways with versions and clocks."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class LinkTarget:
 
 @dataclass(frozen=True)
 class LinkCheck:
-    """One thing that was looked at, and what is wrong with it."""
+    """One check, with its error if it failed."""
 
     what: str
     error: FedboostError | None = None
@@ -52,7 +52,7 @@ class LinkCheck:
 
 
 def targets(config: DaemonConfig) -> dict[str, LinkTarget]:
-    """The daemons that a configuration names, by name."""
+    """Return the daemons that a configuration names, by name."""
     if isinstance(config, PartyConfig):
         targets = {name: LinkTarget("party", address) for name, address in config.peers.items()}
         targets[config.coordinator.name] = LinkTarget("coordinator", config.coordinator.address)
@@ -62,7 +62,7 @@ def targets(config: DaemonConfig) -> dict[str, LinkTarget]:
 
 
 async def say_hello(dialer: Dialer, known: dict[str, LinkTarget], name: str) -> job_pb2.HelloReply:
-    """Return what the daemon `name` says of itself; raises what is wrong with link or version."""
+    """Return the greeting of the daemon `name`; raise the fault of the link or version."""
     target = known.get(name)
     if target is None:
         raise ConfigError(f"no address is known for {name[:64]!r}", todo="add it to the settings")
@@ -83,10 +83,10 @@ async def say_hello(dialer: Dialer, known: dict[str, LinkTarget], name: str) -> 
 
 
 def check_asker(config: DaemonConfig, caller: Peer, name: str) -> None:
-    """Refuse, by a PolicyError, whoever need not know whether we reach the daemon `name`.
+    """Raise PolicyError for a caller without the right to know our links to `name`.
 
-    A daemon that we know may ask about itself, as `fedboost doctor` does on its machine; our
-    coordinator, and users who may look at jobs here, may ask about all.
+    A known daemon may ask about itself, like `fedboost doctor` on its machine; our coordinator, and
+    users who may read jobs here, may ask about all daemons.
     """
     known = targets(config).get(caller.name)
     if known is not None and known.role == caller.role and caller.name == name:
@@ -98,14 +98,14 @@ def check_asker(config: DaemonConfig, caller: Peer, name: str) -> None:
         named = {"user": config.users.read}
     if caller.name not in named.get(caller.role, ()):
         raise PolicyError(
-            f"{caller} may not ask {config.name} whom it reaches",
+            f"{caller} may not ask {config.name} about its links",
             todo=f"ask the owner of {config.name} to look: fedboost doctor",
             party=config.name,
         )
 
 
 def without_address(error: FedboostError, ours: str, name: str) -> FedboostError:
-    """Return what others may read of a link of ours that fails: its names, and no address."""
+    """Return the public part of a link's error: its names, without an address."""
     what = f"{ours} does not reach {name}"
     if not isinstance(error, UnreachableError):
         what = f"{ours} reaches who answers for {name}, and cannot work with it"
@@ -113,7 +113,7 @@ def without_address(error: FedboostError, ours: str, name: str) -> FedboostError
 
 
 def look_at_store(config: DaemonConfig) -> LinkCheck:
-    """Tell whether the daemon's store has room for what a job writes."""
+    """Check whether the daemon's store has space for a job's files."""
     what, folder = f"store {config.store}", Path(config.store)
     if not folder.exists():
         return LinkCheck(what, note="none yet: the daemon makes it")
@@ -164,7 +164,7 @@ def look_at_workers(config: DaemonConfig) -> list[LinkCheck]:
 
 
 async def examine(config: DaemonConfig, dialer: Dialer, ours: Role) -> list[LinkCheck]:
-    """Every link out of this daemon and every link into it, one finding each."""
+    """Return a finding for every link out of this daemon and every link into it."""
     known = targets(config)
     findings = []
     for name, target in known.items():

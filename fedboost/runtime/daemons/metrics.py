@@ -1,6 +1,6 @@
-"""A daemon's figures for Prometheus: counted where events pass, read where something is kept.
+"""Metrics of a daemon for Prometheus: counters at events, gauges read from the stored state.
 
-Protocols know nothing of them. A coordinator counts what it writes into its journals; for a party's
+Protocols do not know them. A coordinator counts the entries of its journals; for a party's metrics
 see `party_metrics`.
 """
 
@@ -51,7 +51,7 @@ SECONDS = (0.005, 0.02, 0.1, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 600.0)
 
 @dataclass(frozen=True)
 class Family:
-    """One metric; counters and histograms grow with events, gauges are read when asked for."""
+    """One metric; counters and histograms grow with events, gauges are read on request."""
 
     name: str
     kind: Kind
@@ -120,7 +120,7 @@ _ALL = (
 
 
 def of(role: Literal["coordinator", "party"]) -> list[Family]:
-    """Return what a daemon of that role shows, in the table's order."""
+    """Return the metrics of a daemon of that role, in the table's order."""
     return [family for family in _ALL if family.at in ("every daemon", role)]
 
 
@@ -130,7 +130,7 @@ Reading: TypeAlias = tuple[str, tuple[str, ...], float]  # a gauge's name, its l
 
 
 class Metrics(Collector):
-    """What every daemon counts and reads; the daemon's own registry holds it."""
+    """Common metrics of all daemons; the daemon's own registry holds them."""
 
     def __init__(
         self,
@@ -162,12 +162,12 @@ class Metrics(Collector):
             self.count("fedboost_connection_failures_total", name, by=0.0)
 
     def begin(self, store: Store) -> None:
-        """Reads the gauges from here on; called in the daemon's event loop."""
+        """Start to read the gauges; call it in the daemon's event loop."""
         self._store, self._loop = store, asyncio.get_running_loop()
         self.registry.register(self)
 
     def refused(self, error: FedboostError) -> None:
-        """Count a refused call of somebody else."""
+        """Count a refused call of another daemon or user."""
         self.count("fedboost_calls_refused_total", error.code if error.code in BY_CODE else OTHER)
 
     def failed(self, name: str) -> None:
@@ -175,31 +175,31 @@ class Metrics(Collector):
         self.count("fedboost_connection_failures_total", self.name(name))
 
     def count(self, family: str, *labels: str, by: float = 1.0) -> None:
-        """Adds to a counter; by 0 so that it is there before the first event, which is a rise."""
+        """Add to a counter; adding 0 creates it, so its first event shows as a rise."""
         counter = self._counters[family]
         (counter.labels(*labels) if labels else counter).inc(by)
 
     def observe(self, family: str, seconds: float, *labels: str) -> None:
-        """Adds a duration to a histogram."""
+        """Add a duration to a histogram."""
         self._histograms[family].labels(*labels).observe(seconds)
 
     def name(self, name: str) -> str:
-        """A daemon's name, if our file holds it."""
+        """Return a daemon's name, if our file holds it."""
         return name if name in self._names else OTHER
 
     def stage(self, stage: str) -> str:
-        """A stage's name, if there is such a protocol."""
+        """Return a stage's name, if there is such a protocol."""
         return protocols.known_step(stage)[0]
 
-    # When somebody asks
+    # Requests
 
     def describe(self) -> list[GaugeMetricFamily]:
-        """The gauges, without values."""
+        """Return the gauges, without values."""
         return [GaugeMetricFamily(f.name, f.says, labels=f.labels)
                 for f in of(self._role) if f.kind == "gauge"]  # fmt: skip
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
-        """The gauges, read now."""
+        """Yield the gauges, read now."""
         families = {family.name: family for family in self.describe()}
         for name, labels, value in (*self.read(), *self._stored()):
             families[name].add_metric(labels, value)
@@ -219,7 +219,7 @@ class Metrics(Collector):
             yield "fedboost_jobs", (state,), counts[state]
 
     def read(self) -> Iterator[Reading]:
-        """Every other gauge's values; in the thread of whoever asks."""
+        """Yield every other gauge's values, in the thread of the request."""
         assert self._store is not None
         who = (self._role, self._config.name, __version__, str(wire.WIRE_VERSION))
         yield "fedboost_info", who, 1.0
@@ -245,12 +245,12 @@ class Metrics(Collector):
             return []
 
     def look(self) -> Iterator[Reading]:
-        """Gauges that the event loop's own state tells."""
+        """Return gauges from the event loop's own state."""
         return iter(())
 
 
 class CoordinatorMetrics(Metrics):
-    """A coordinator's: what its journals say, and whom jobs wait for."""
+    """Metrics of a coordinator: from its journals, and from the parties that jobs wait for."""
 
     def __init__(
         self,
@@ -267,7 +267,7 @@ class CoordinatorMetrics(Metrics):
             self.count("fedboost_warnings_total", party, by=0.0)
 
     def hear(self, event: Event) -> None:
-        """Counts one event of a job's journal."""
+        """Count one event of a job's journal."""
         what = event.WhichOneof("what")
         if what == "step":
             self._step(event.step)
@@ -297,7 +297,7 @@ class CoordinatorMetrics(Metrics):
                 self.count("fedboost_link_bytes_total", party, to, by=link.bytes)
 
     def look(self) -> Iterator[Reading]:
-        """See `Metrics`."""
+        """Yield the waiting times, see `Metrics`."""
         longest: dict[tuple[str, str], float] = {}
         for wait in self._waits():
             key = self.name(wait.party), _reason(wait.step)
@@ -311,7 +311,7 @@ def _reason(step: str) -> str:
 
 
 class _MetricsServer(ThreadingMixIn, WSGIServer):
-    """Answers each request in a thread of its own."""
+    """Server with a thread for each request."""
 
     daemon_threads = True
 
@@ -341,10 +341,10 @@ def of_hosts(hosts: OwnHosts, answer: WSGIApplication) -> WSGIApplication:
 
 @contextmanager
 def served(listen: str, registry: CollectorRegistry, names: Collection[str] = ()) -> Iterator[int]:
-    """Show the registry to whoever asks ``http://LISTEN/metrics``; gives the port.
+    """Serve the registry at ``http://LISTEN/metrics``; yield the port.
 
-    A thread of its own answers, by that address, numbers of others, this machine's names, and
-    `names`. A ConfigError where the address is taken.
+    A separate thread answers requests under that address, other IP addresses, this machine's names,
+    and `names`. Raise ConfigError if the address is taken.
     """
     host, port = split_address(listen)
     answer = of_hosts(OwnHosts(listen, names, with_ips=True), make_wsgi_app(registry))

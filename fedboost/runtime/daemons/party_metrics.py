@@ -1,4 +1,4 @@
-"""A party's figures: what passes its border is counted here, around its node and its links."""
+"""Metrics of a party, counted at its border, around its node and its links."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from fedboost.runtime.transport.identity import Identity, Peer
 
 
 class PartyMetrics(Metrics):
-    """A party's: its steps, what it sends and gets, and what its data sets have told."""
+    """Metrics of a party: its steps, its messages, and the releases of its data sets."""
 
     def __init__(
         self,
@@ -34,12 +34,12 @@ class PartyMetrics(Metrics):
         self._counted: dict[str, tuple[int, str, int]] = {}  # the last step of each job, by place
 
     def around(self, node: PartyNode) -> CountedParty:
-        """The node, whose calls are counted from here on."""
+        """Return a wrapper of the node that counts its calls."""
         self._node = node
         return CountedParty(node, self)
 
     def on(self, links: PeerCalls) -> CountedLinks:
-        """The links, whose payloads are counted from here on."""
+        """Return a wrapper of the links that counts their payloads."""
         return CountedLinks(links, self)
 
     def passed(self, direction: str, peer: str, envelope: Envelope) -> None:
@@ -69,24 +69,24 @@ class PartyMetrics(Metrics):
         self._counted.pop(job, None)
 
     def read(self) -> Iterator[Reading]:
-        """See `Metrics`."""
+        """Yield the gauges, see `Metrics`."""
         yield from super().read()
         assert self._node is not None
-        policy = self._node.config.policy  # as it is now: a reload may change it
+        policy = self._node.config.policy  # the current one: a reload may change it
         yield "fedboost_disclosed_sums_limit", ("warn",), policy.disclosure_warn
         yield "fedboost_disclosed_sums_limit", ("max",), policy.disclosure_max
         yield "fedboost_worker_memory_peak_bytes", (), self._worker_memory()
 
     def stored(self) -> Iterator[Reading]:
-        """See `Metrics`."""
+        """Yield the gauges from the store, see `Metrics`."""
         yield from super().stored()
         assert self._node is not None
         yield "fedboost_ledger_rows", (), self._node.ledger.head().n
         yield from self._disclosed()
 
     def _disclosed(self) -> Iterator[Reading]:
-        """Yield what data sets have told, as the policy counts it; one that our file no longer
-        declares is another, of which the most is shown.
+        """Yield the releases of data sets, as the policy counts them; undeclared data sets share
+        one name, with their maximum.
         """
         assert self._node is not None
         config, account = self._node.config, self._node.spending.account
@@ -117,7 +117,7 @@ class PartyMetrics(Metrics):
 
 
 class CountedParty:
-    """A party's node, of which calls are counted that tell of steps, payloads and checkpoints."""
+    """A party's node that counts its steps, payloads and checkpoints."""
 
     def __init__(self, node: PartyNode, metrics: PartyMetrics) -> None:
         self._node, self._metrics = node, metrics
@@ -126,32 +126,32 @@ class CountedParty:
         return getattr(self._node, name)
 
     async def run_step(self, caller: Peer, request: StepCall) -> StepReply:
-        """See `PartyNode`."""
+        """Run a step and count it, see `PartyNode`."""
         reply = await self._node.run_step(caller, request)
         self._metrics.stepped(request, reply)
         return reply
 
     async def commit(self, caller: Peer, request: party_pb2.CommitRequest) -> party_pb2.CommitReply:
-        """See `PartyNode`."""
+        """Commit and count the checkpoint, see `PartyNode`."""
         reply = await self._node.commit(caller, request)
         self._metrics.kept(request.stage)
         return reply
 
     async def finish(self, caller: Peer, request: party_pb2.FinishRequest) -> party_pb2.FinishReply:
-        """See `PartyNode`."""
+        """Finish a job and forget its counters, see `PartyNode`."""
         reply = await self._node.finish(caller, request)
         if request.result:
             self._metrics.over(request.job)
         return reply
 
     async def stop(self, caller: Peer, request: party_pb2.StopRequest) -> party_pb2.StopReply:
-        """See `PartyNode`."""
+        """Stop a job and forget its counters, see `PartyNode`."""
         reply = await self._node.stop(caller, request)
         self._metrics.over(request.job)
         return reply
 
     async def accept(self, caller: Peer, envelope: Envelope, payload: bytes) -> bool:
-        """See `PartyNode`."""
+        """Accept a message and count it, see `PartyNode`."""
         had = await self._node.accept(caller, envelope, payload)
         if not had:
             self._metrics.passed("in", caller.name, envelope)
@@ -160,16 +160,16 @@ class CountedParty:
 
 @dataclass(frozen=True)
 class CountedLinks:
-    """A party's links to its peers, of which every payload is counted that has arrived."""
+    """A party's links to its peers that count every delivered payload."""
 
     links: PeerCalls
     metrics: PartyMetrics
 
     async def recall(self, party: str, peer: str) -> RecallReply:
-        """See `PeerCalls`."""
+        """Ask a peer, see `PeerCalls`."""
         return await self.links.recall(party, peer)
 
     async def deliver(self, envelope: Envelope, payload: bytes) -> None:
-        """See `Links`."""
+        """Deliver a message and count it, see `Links`."""
         await self.links.deliver(envelope, payload)
         self.metrics.passed("out", envelope.receiver, envelope)

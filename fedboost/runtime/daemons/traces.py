@@ -1,8 +1,8 @@
 """A daemon's spans for OpenTelemetry: an attempt at a job is a trace, a party's step a span in it.
 
-A coordinator's calls carry where they stand (W3C ``traceparent``); a party hangs its spans below
-that. Each daemon sends its own spans, to its own owner's collector. Loaded only where a settings
-file says `traces`.
+A coordinator's calls carry their position (W3C ``traceparent``); a party adds its spans below it.
+Each daemon sends its own spans to its own owner's collector. The module is loaded only if a
+settings file has `traces`.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-SEND_S = 5.0  # to reach the collector; what it has not taken by then is lost
+SEND_S = 5.0  # time limit of the collector; unsent spans are then lost
 EVERY_MS = 1000.0  # between two sendings
 WORKS = ("begin", "open_stage", "commit", "close_stage", "finish")  # spans of a party, with steps
 CALLS = (*WORKS, "run_step", "end_loop", "stop")  # of a coordinator, that carry where they stand
@@ -55,7 +55,7 @@ def arrived(call: Any) -> None:
 
 
 class Traces:
-    """Where a daemon's spans go."""
+    """Exporter of a daemon's spans."""
 
     def __init__(self, config: TracesConfig, role: Role, name: str) -> None:
         self._provider = TracerProvider(
@@ -68,18 +68,18 @@ class Traces:
         self._tracer = self._provider.get_tracer("fedboost")
 
     def start(self, name: str, parent: Span | None = None, since_s: float = 0.0) -> Span:
-        """A span that has begun `since_s` seconds ago, below `parent` or else a new trace's."""
+        """Start a span that began `since_s` seconds ago, below `parent` or in a new trace."""
         below = trace.set_span_in_context(parent, Context()) if parent is not None else Context()
         began = time.time_ns() - int(since_s * 1e9)
         return self._tracer.start_span(name, below, start_time=began)
 
     def close(self) -> None:
-        """Sends what is left; blocks as long as that takes."""
+        """Send the remaining spans; blocks until they are sent."""
         self._provider.shutdown()
 
 
 def failed(span: Span, code: str) -> None:
-    """Marks a span by an error's code: its words may hold figures."""
+    """Mark a span by an error's code alone: its text may hold figures."""
     span.set_attribute("error.type", code)
     span.set_status(StatusCode.ERROR)
 
@@ -92,12 +92,12 @@ class WalkTraces:
         self._open: dict[tuple[str, int], list[tuple[str, Span]]] = {}  # outermost first
 
     def around(self, control: Any) -> TracedControl:
-        """The link to a party, whose calls carry where they stand from here on."""
+        """Return a wrapper of the link to a party whose calls carry their position."""
         return TracedControl(control, self)
 
     @contextmanager
     def placed(self, call: str, request: Any) -> Iterator[None]:
-        """Have what is called carry the innermost span in which the call stands."""
+        """Attach the innermost open span to a call."""
         key = request.job, request.attempt
         if call in ("begin", "open_stage", "run_step", "finish"):
             self._move(key, request)
@@ -116,7 +116,7 @@ class WalkTraces:
                 self._end(key, 0)
 
     def _move(self, key: tuple[str, int], request: Any) -> None:
-        """Ends the spans that a call has left behind, and begins those that it has entered."""
+        """End the spans that a call has left, and begin those that it has entered."""
         stage, rounds = getattr(request, "stage", ""), getattr(request, "rounds", ())
         path = ["job", *([f"stage {stage}"] if stage else []), *(f"round {n}" for n in rounds[:1])]
         spans = self._open.setdefault(key, [])
@@ -140,14 +140,14 @@ class WalkTraces:
             self._open.pop(key, None)
 
     def close(self) -> None:
-        """Ends every span, and sends what is left."""
+        """End every span, and send the remaining ones."""
         for key in list(self._open):
             self._end(key, 0)
         self._traces.close()
 
 
 class TracedControl:
-    """The coordinator's link to a party, whose calls carry where they stand."""
+    """The coordinator's link to a party; its calls carry their position."""
 
     def __init__(self, control: Any, walks: WalkTraces) -> None:
         self._control, self._walks = control, walks
@@ -165,10 +165,10 @@ class TracedControl:
 
 
 class TracedParty:
-    """A party's node, whose steps are spans of jobs whose coordinator says where they stand."""
+    """A party's node with a span for each step of a traced job."""
 
     def __init__(self, node: PartyNode, shown: Any, traces: Traces) -> None:
-        """`shown` is the node or what is around it already."""
+        """Wrap a node; `shown` is the node or an existing wrapper of it."""
         self._node, self._shown, self._traces = node, shown, traces
         self._done: dict[str, tuple[int, str, int]] = {}  # the last step of each job, by place
 
@@ -178,7 +178,7 @@ class TracedParty:
             return method
 
         async def call(caller: Peer, request: Any) -> Any:
-            """Do the method, and make spans of what it took."""
+            """Call the method, and record a span of its duration."""
             with self._timed(name, request) as took:
                 reply = await method(caller, request)
             self._note(name, request, took())
@@ -189,12 +189,12 @@ class TracedParty:
         return call
 
     async def stop(self, caller: Peer, request: Any) -> Any:
-        """See `PartyNode`."""
+        """Stop a job and forget its last step, see `PartyNode`."""
         self._done.pop(request.job, None)
         return await self._shown.stop(caller, request)
 
     async def run_step(self, caller: Peer, request: StepCall) -> StepReply:
-        """See `PartyNode`; an answer that is given again is no second span."""
+        """Run a step with spans, see `PartyNode`; a repeated answer makes no second span."""
         with self._timed("run_step", request):
             reply: StepReply = await self._shown.run_step(caller, request)
         last = max((turn.number for turn in request.turns), default=0)
@@ -241,7 +241,7 @@ class TracedParty:
         more: dict[str, Any],
         code: str = "",
     ) -> None:
-        """One span of a name that began so many seconds ago and took so many."""
+        """Record one span by name, start and duration in seconds."""
         parent = trace.get_current_span()
         if not parent.get_span_context().is_valid:
             return

@@ -1,7 +1,7 @@
-"""What a job is, as its submitter and all daemons sign it.
+"""Content of a job, as its submitter and all daemons sign it.
 
 Modules:
-    manifest   what all parties sign
+    manifest   the text that all parties sign
     signed     a job as one party sees it
-    submitted  reads and checks what users submit
+    submitted  reads and checks submissions of users
 """

@@ -15,10 +15,10 @@ from fedboost.ground.settings import Settings, parse
 from fedboost.ground.wire import WIRE_VERSION, json_object
 from fedboost.job import ChosenScheme, JobSpec, Name, encryption_of
 
-# 30,000 columns with names of 30 characters. Of a day's 1,000 jobs a store holds a gigabyte at
-# most, and only outlines of those that ended before anybody agreed to them.
+# 30,000 columns with names of 30 characters. The 1,000 jobs of a day take a gigabyte of a store at
+# most; jobs that ended before they were approved leave only outlines.
 MANIFEST_BYTES_MAX = 1 << 20
-# A user's name, or a coordinator's, on whose page somebody has handed in a job.
+# Name of a user, or of a coordinator whose page was used to submit the job.
 SUBMITTER = r"^(coordinator )?[a-z][a-z0-9-]{0,62}$"
 
 
@@ -30,7 +30,7 @@ class JobMember(Settings):
 
 
 class Submission(Settings):
-    """What its submitter signed beside the job; see `submitted.sign_submission`."""
+    """The submitter's signature with its key and time; see `submitted.sign_submission`."""
 
     key: str = Field(pattern=r"^[!-~]{1,64}$")
     signed_at: int = Field(ge=0, lt=1 << 40)  # seconds since 1970, by the submitter's clock
@@ -44,14 +44,14 @@ class Submission(Settings):
 
 
 class Manifest(Settings):
-    """What is signed. Its hash is in every message of the job."""
+    """The signed content of a job. Its hash is in every message of the job."""
 
     job: str = Field(pattern=r"^[a-z0-9-]{1,80}$")
     coordinator: Name
     submitter: str = Field(pattern=SUBMITTER)
     spec: JobSpec
     members: list[JobMember]
-    submission: Submission | None = None  # none where nobody has certificates
+    submission: Submission | None = None  # None without certificates
     scheme: ChosenScheme | None = None  # of a job that says `encryption.scheme: auto`
     wire_version: int = WIRE_VERSION
     version: str = __version__
@@ -73,17 +73,17 @@ class Manifest(Settings):
         return encryption_of(self.spec.params, self.scheme)
 
     def encode(self) -> bytes:
-        """The canonical text: JSON with sorted keys and no spaces."""
+        """Return the canonical text: JSON with sorted keys and no spaces."""
         return canonical(self.model_dump(mode="json"))
 
 
 def canonical(raw: object) -> bytes:
-    """Return JSON as it is signed and hashed: keys sorted, no spaces; a ValueError for NaN."""
+    """Return JSON in its signed form: keys sorted, no spaces; raise ValueError for NaN."""
     return json.dumps(raw, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
 
 
 def decode(text: bytes) -> Manifest:
-    """The manifest in `text`; a PeerError unless it is one, written canonically."""
+    """Return the manifest in `text`; raise PeerError unless it is valid and canonical."""
     if len(text) > MANIFEST_BYTES_MAX:
         raise PeerError(f"a manifest has at most {MANIFEST_BYTES_MAX} bytes, this one {len(text)}")
     raw = json_object(text, "the manifest")
@@ -91,9 +91,9 @@ def decode(text: bytes) -> Manifest:
         manifest = parse(Manifest, raw)
         written = manifest.encode()
     except ConfigError as error:
-        raise PeerError(f"the manifest is none: {error.what}", todo=error.todo) from None
+        raise PeerError(f"the manifest is invalid: {error.what}", todo=error.todo) from None
     except ValueError:
-        raise PeerError("the manifest holds numbers that are none") from None
+        raise PeerError("the manifest holds invalid numbers") from None
     if written != text:
         raise PeerError(
             "the manifest is not written as this version writes it",
@@ -104,7 +104,7 @@ def decode(text: bytes) -> Manifest:
 
 @dataclass(frozen=True)
 class ManifestOutline:
-    """What every version can read of a manifest that we have agreed to or made ourselves."""
+    """Facts of an approved or own manifest that every version can read."""
 
     coordinator: str
     submitter: str
@@ -114,7 +114,7 @@ class ManifestOutline:
     encryption: str  # "SCHEME: why this one"; empty without encryption
 
     def check_version(self) -> None:
-        """A ConfigError where the job began under another version of fedboost than this."""
+        """Raise ConfigError if the job began under another version of fedboost."""
         if self.version != __version__:
             raise ConfigError(
                 f"the job began under fedboost {self.version}, here runs {__version__}",
@@ -138,5 +138,5 @@ def outline(text: bytes) -> ManifestOutline:
 
 
 def sha256(text: bytes) -> bytes:
-    """The hash of a manifest's text: 32 bytes, signed by every party."""
+    """Return the hash of a manifest's text: 32 bytes, signed by every party."""
     return hashlib.sha256(text).digest()

@@ -1,7 +1,6 @@
-"""A job as one party sees it: the manifest that all sign, and what follows from it for the party.
+"""A job as one party sees it: the signed manifest, and the facts that follow for the party.
 
-Nothing here changes while the job is known, and nothing here is read from a store but the facts of
-a model that the job uses.
+Nothing here changes during the job, and only the facts of a used model are read from a store.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class SignedJob:
-    """What a party's signature under a manifest is about; created before the party judges it."""
+    """Content behind a party's signature under a manifest; created before the party judges it."""
 
     party: str
     manifest: Manifest
@@ -103,17 +102,17 @@ class SignedJob:
 
     @property
     def reused(self) -> str | None:
-        """The id of the job whose disclosure this one uses again, if it does."""
+        """Return the id of the job whose disclosure this one uses again, if it does."""
         return self.protocol.used_disclosure(self.params)
 
     @property
     def aligned_by(self) -> str | None:
-        """The id of the job whose rows in common this one uses again, if it does."""
+        """Return the id of the job whose rows in common this one uses again, if it does."""
         return self.manifest.spec.aligned_by
 
     @property
     def contributors(self) -> int | None:
-        """The number of parties whose values the job adds up under masks; None without masks."""
+        """Return the number of parties in the job's sums under masks; None without masks."""
         if flow.AGGREGATOR not in self.protocol.modules:
             return None
         return len(self.table.of(flow.EVERYBODY))
@@ -125,11 +124,11 @@ class SignedJob:
 
     @property
     def is_recorded(self) -> bool:
-        """Return whether this party keeps what a replay of the job takes."""
+        """Return whether this party keeps the data for a replay of the job."""
         return self.manifest.spec.replayable and self.role is flow.GUEST
 
     def digest_of(self, *within: str) -> bytes:
-        """32 bytes that no other job has, and nothing else within the job."""
+        """Return 32 bytes that are unique to this job and to `within`."""
         named = (self.id, self.manifest_sha256.hex(), *within)
         return hashlib.sha256("\0".join(("fedboost stage 1", *named)).encode()).digest()
 
@@ -142,8 +141,8 @@ class SignedJob:
 
     @property
     def scored_share(self) -> float:
-        """Return the share of this party's rows in common that are held out, and whose scores the
-        guest gets; 0 where rows stay with their owner.
+        """Return the share of this party's rows in common that are held out and scored for the
+        guest; 0 if rows stay with their owner.
         """
         held = self.manifest.spec.validation
         trains = self.protocol.leaves == "model" and self.role is Role.HOST
@@ -152,9 +151,10 @@ class SignedJob:
         return held.share
 
     def params_of(self, stage: str) -> Any:
-        """The settings of a stage: the job's own, or those that its protocol gives an earlier one.
+        """Return the settings of a stage: the job's own, or those that its protocol gives to an
+        earlier one.
 
-        A ConfigError where they are not valid.
+        Raise ConfigError if they are invalid.
         """
         alignment = self.manifest.spec.alignment
         if protocols.named(stage).leaves == "rows" and isinstance(alignment, Alignment):
@@ -169,8 +169,8 @@ class SignedJob:
     # With the models of the party's store
 
     def selection(self, models: Path) -> Selection | None:
-        """Return what the job says of the party's table, or the model that it only uses; None
-        without a table. `models` is the store's folder of models.
+        """Return the selection from the party's table, from the job or from the model that it uses;
+        None without a table. `models` is the store's folder of models.
         """
         selection = self.manifest.spec.data.get(self.party)
         trains = self.protocol.leaves == "model"  # and may look at further columns

@@ -1,4 +1,4 @@
-"""What a user hands in: a job file's content, checked as far as one can without the parties."""
+"""Submissions of users: a job file's content, checked without asking the parties."""
 
 from __future__ import annotations
 
@@ -22,28 +22,30 @@ from fedboost.runtime.jobs.manifest import (
 )
 from fedboost.runtime.transport.identity import Identity, Peer, check_signature, verify_certificate
 
-KEY_BYTES = 16  # of what a caller draws for one submission
-TITLE = "fedboost submission 2"  # keeps what is signed here apart from everything else
-AGE_MAX_S = (
-    86_400.0  # of a submission, when a coordinator takes it in and a party first hears of it
-)
-SKEW_MAX_S = 300.0  # by which a submitter's clock may be ahead
+KEY_BYTES = 16  # of the random key of one submission
+TITLE = "fedboost submission 2"  # separates these signatures from all others
+AGE_MAX_S = 86_400.0  # maximal age of a submission at a coordinator, and at a party's first contact
+SKEW_MAX_S = 300.0  # maximal advance of a submitter's clock
 
 
 def submission_id(spec: JobSpec, submitter: str, key: str) -> str:
-    """The id of a submission: the job's name, and a hash by which the same one is known again."""
+    """Return the id of a submission: the job's name, and a hash that identifies a repeated
+    submission.
+    """
     stem = re.sub(r"[^a-z0-9]+", "-", spec.name.lower()).strip("-")[:40]
     content = canonical([submitter, key, spec.model_dump(mode="json")])
     return f"{stem}-{hashlib.sha256(content).hexdigest()[:8]}"
 
 
 def signing_time() -> int:
-    """Return the time that a signature names, in seconds since 1970."""
+    """Return the current time in seconds since 1970, for a signature."""
     return int(time.time())
 
 
 def sign_submission(spec: JobSpec, key: str, coordinator: str, identity: Identity) -> Submission:
-    """A submission that nobody can alter, or hand in at another coordinator or as another job."""
+    """Sign a submission, so that it cannot be altered or used at another coordinator or for another
+    job.
+    """
     at = signing_time()
     return Submission(
         key=key,
@@ -56,7 +58,7 @@ def sign_submission(spec: JobSpec, key: str, coordinator: str, identity: Identit
 def submission_request(
     spec: bytes, key: str, coordinator: str, identity: Identity | None
 ) -> SubmitRequest:
-    """Return what a user asks a coordinator to run, signed by whoever has an `identity`."""
+    """Return a user's request to a coordinator, signed if an `identity` is given."""
     request = SubmitRequest(spec=spec, key=key)
     if identity is not None:
         signed = sign_submission(_parsed(spec), key, coordinator, identity)
@@ -66,10 +68,10 @@ def submission_request(
 
 
 def submitter_of(terms: Manifest, ca_pem: bytes) -> Peer:
-    """Return who signed a job's submission; a PeerError unless the manifest says the same of it."""
+    """Return the signer of a job's submission; raise PeerError if the manifest differs."""
     submission = terms.submission
     if submission is None:
-        raise PeerError("nobody has signed the job's submission", todo="submit it anew")
+        raise PeerError("the job's submission has no signature", todo="submit it anew")
     certificate = submission.certificate.encode()
     peer = verify_certificate(certificate, ca_pem)
     leads = ("coordinator", terms.coordinator) == (peer.role, peer.name)
@@ -78,14 +80,14 @@ def submitter_of(terms: Manifest, ca_pem: bytes) -> Peer:
     text = _text(terms.spec, submission.key, terms.coordinator, submission.signed_at)
     check_signature(certificate, peer, text, submission.raw)
     if terms.job != submission_id(terms.spec, terms.submitter, submission.key):
-        raise PeerError("the job is not called what its submission was called")
+        raise PeerError("the job's id does not fit its submission")
     return peer
 
 
 def check_age(submission: Submission) -> None:
-    """Refuse, by a PeerError, a submission that was signed too long ago, or is yet to be signed.
+    """Raise PeerError for a submission that was signed too long ago, or in the future.
 
-    For whoever first hears of the job: a signature that lay about begins nothing later.
+    It is called at the first contact with the job, so an old signature cannot start a job later.
     """
     age_s = time.time() - submission.signed_at
     if not -SKEW_MAX_S <= age_s <= AGE_MAX_S:
@@ -97,9 +99,7 @@ def check_age(submission: Submission) -> None:
 
 
 def _text(spec: JobSpec, key: str, coordinator: str, at: int) -> bytes:
-    """Return what a submitter signs: the job as parties will read it, once, at one coordinator,
-    and when.
-    """
+    """Return the signed text: the job as parties read it, with its coordinator, key and time."""
     return canonical([TITLE, coordinator, key, at, spec.model_dump(mode="json")])
 
 
@@ -118,18 +118,18 @@ def _parsed(text: bytes) -> JobSpec:
         raw = json.loads(text, parse_constant=_refused)
     except (ValueError, RecursionError):
         raise ConfigError(
-            "the job is not JSON", todo="hand it in with fedboost job submit"
+            "the job is not JSON", todo="submit it with fedboost job submit"
         ) from None
     return parse(JobSpec, raw)
 
 
 def _refused(constant: str) -> None:
-    """NaN and Infinity, which are not JSON."""
+    """Refuse NaN and Infinity, which are not JSON."""
     raise ValueError(constant)
 
 
 def read_spec(text: bytes) -> JobSpec:
-    """A job file's content, checked as far as one can without the parties."""
+    """Read a job file's content, checked without asking the parties."""
     spec = _parsed(text)
     table = spec.parties.table()  # one guest
     protocol = protocols.named(spec.protocol)
@@ -144,7 +144,7 @@ def read_spec(text: bytes) -> JobSpec:
     if adds_up and table.aggregator is None:
         raise ConfigError(
             f"{spec.protocol} needs an aggregator and parties names none",
-            todo=f"aggregator: a party of its own, or {table.guest}",
+            todo=f"aggregator: a separate party, or {table.guest}",
             key="parties.aggregator",
         )
     if table.aggregator is not None and not adds_up:

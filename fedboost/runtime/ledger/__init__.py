@@ -1,8 +1,8 @@
-"""The disclosure ledger: rows of what left and came, signed heads, comparison between parties.
+"""The disclosure ledger: rows of sent and received messages, signed heads, comparisons.
 
 Modules:
     comparison    compares two parties' ledgers
-    ledger        the hash chain of what left and came
+    ledger        the hash chain of sent and received messages
     rows          rows, heads and the hashes that chain them
-    signed_heads  signed statements of where ledgers stand
+    signed_heads  signed statements of the ends of ledgers
 """

@@ -1,8 +1,8 @@
-"""Two ledgers held to each other: a party's rows of one job as a signed file, and what differs.
+"""Comparison of two ledgers: a party's rows of one job as a signed file, and the differences.
 
 The file has two lines: JSON, and the party's signature under it. Rows that are not for its reader
-(of other jobs, or about other peers) stand in it as hashes of what they say, so that the chain can
-be followed through them.
+(of other jobs, or about other peers) are hashes of their content, so the chain can still be
+followed.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ Place: TypeAlias = tuple[int, str, int, int, str]
 
 @dataclass(frozen=True)
 class Hidden:
-    """A row of which the reader gets nothing but its place in the chain."""
+    """A row hidden from the reader, except for its place in the chain."""
 
     n: int
-    content: str  # the hash of what it says
+    content: str  # the hash of its content
 
 
 @dataclass(frozen=True)
 class Stood:
-    """A statement, as it was signed."""
+    """A statement in its signed form."""
 
     party: Name
     text: Base64Bytes
@@ -55,7 +55,7 @@ class Export(Settings):
     what: Literal["fedboost ledger export 1"] = "fedboost ledger export 1"
     party: Name
     job: str
-    reader: Name | None  # the only peer whose rows are shown; None: all of the job
+    reader: Name | None  # the only peer whose rows are shown; None: all rows of the job
     at: AwareDatetime
     start: int
     start_hash: str
@@ -63,7 +63,7 @@ class Export(Settings):
     heads: list[Stood]
 
     def hashes(self) -> dict[int, str]:
-        """Each row's hash by its number; a PeerError where the rows are no chain."""
+        """Return each row's hash by its number; raise PeerError if the rows are no chain."""
         hashes = {self.start: self.start_hash}
         for n, row in enumerate(self.rows, self.start + 1):
             previous = hashes[n - 1]
@@ -77,26 +77,26 @@ class Export(Settings):
         return hashes
 
     def shown(self) -> list[Row]:
-        """The rows that are not hidden."""
+        """Return the rows that are not hidden."""
         return [row for row in self.rows if isinstance(row, Row)]
 
     def statements(self, party: str) -> list[Statement]:
-        """Return what a party stated in the job, as this one has kept it."""
+        """Return a party's statements in the job, as kept by this one."""
         return [signed_heads.read(party, head.text) for head in self.heads if head.party == party]
 
 
 @dataclass(frozen=True)
 class Difference:
-    """What two ledgers say differently, for a person."""
+    """A difference between two ledgers, in words."""
 
     text: str
-    is_settled: bool = True  # False: of a payload on its way when its attempt ended
+    is_settled: bool = True  # False: of a payload in transit when its attempt ended
 
 
 def export(
     ledger: Ledger, party: str, job: str, reader: str | None, sign: Callable[[bytes], bytes]
 ) -> bytes:
-    """The file with a party's rows of a job; with a `reader` those about that peer alone."""
+    """Return the file of a party's rows of a job; with a `reader` only those about that peer."""
     rows, kept = ledger.rows(job), ledger.kept(job)
     _check_known(job, rows, kept)
     stated = [
@@ -125,9 +125,9 @@ def export(
 
 
 def read(file: bytes, check: Check) -> Export:
-    """The rows that a party has exported; a DataError where the file is no such thing.
+    """Return the rows that a party has exported; raise DataError for any other file.
 
-    A PeerError where the party named in it has not signed it, or its rows are no chain.
+    Raise PeerError if the named party has not signed it, or if its rows are no chain.
     """
     text, _, rest = file.partition(b"\n")
     try:
@@ -137,29 +137,28 @@ def read(file: bytes, check: Check) -> Export:
         signature = base64.b64decode(rest.strip(), validate=True)
     except (ValidationError, binascii.Error, ValueError):
         raise DataError(
-            "the file is no exported ledger", todo="write one with fedboost ledger export"
+            "the file is not an exported ledger", todo="write one with fedboost ledger export"
         ) from None
     check(export.party, text, signature, export.at)
     for head in export.heads:
         check(head.party, head.text, head.signature, signed_heads.read(head.party, head.text).at)
     hashes = export.hashes()
     if _held_to(export.statements(export.party), hashes, f"{export.party}'s"):
-        raise PeerError(f"{export.party}'s ledger is not the one of which it signed the heads")
+        raise PeerError(f"{export.party}'s ledger does not fit the heads that it signed")
     return export
 
 
 def compare(ledger: Ledger, party: str, theirs: Export) -> list[Difference]:
-    """Return where a party's ledger and what a peer has exported of a job do not say the same.
+    """Return the differences between a party's ledger and a peer's export of a job.
 
-    First what the two have signed against the chains, then payload for payload what they sent
-    each other.
+    First compare both parties' signed heads with the chains, then each payload between them.
     """
     rows = ledger.rows(theirs.job)
     _check_known(theirs.job, rows, ledger.kept(theirs.job))
     between_us = [row for row in rows if row.peer == theirs.party]
     their_rows = [row for row in theirs.shown() if row.peer == party]
     stated = [signed_heads.read(kept.party, kept.text) for kept in ledger.kept(theirs.job)]
-    # Of what they have signed since, the file can hold nothing.
+    # The file cannot contain rows signed after it.
     kept = [head for head in stated if head.party == theirs.party and head.at <= theirs.at]
     differences = _held_to(kept, theirs.hashes(), f"{theirs.party}'s")
     given = theirs.statements(party)
@@ -183,11 +182,11 @@ def compare(ledger: Ledger, party: str, theirs: Export) -> list[Difference]:
 
 
 def review(ledger: Ledger, party: str, job: str) -> list[Difference]:
-    """Return where a party's rows of a job do not fit what was signed at each commit."""
+    """Return the rows of a party in a job that contradict the statements signed at each commit."""
     return [
         Difference(
-            f"{_moment(head)}: {head.party} signed that {theirs.entries} payloads "
-            f"passed between us; here they are {mine.entries}, or others"
+            f"{_moment(head)}: {head.party} signed that {theirs.entries} payloads passed "
+            f"between us; this ledger has {mine.entries}, or others"
         )
         for _, head, mine, theirs in _commits(ledger, party, job)
         if mine != theirs
@@ -210,8 +209,8 @@ def signed_alike(ledger: Ledger, party: str, job: str) -> dict[str, set[int]]:
 def _commits(
     ledger: Ledger, party: str, job: str
 ) -> Iterator[tuple[list[Row], Statement, PairDigest, PairDigest]]:
-    """Yield, of each commit and each peer that signed it, our rows since the commit before, its
-    statement, and what passed between us by ours and by its own.
+    """Yield for each commit, and each peer that signed it, our rows since the previous commit, the
+    statement, and the digests of the messages between us by us and by the peer.
     """
     rows, since = ledger.rows(job), dict[int, int]()
     _check_known(job, rows, ledger.kept(job))
@@ -232,7 +231,7 @@ def _commits(
 
 
 def _check_known(job: str, rows: Sequence[Row], kept: Sequence[KeptHead]) -> None:
-    """Refuses a job of which a ledger holds nothing: that is no agreement."""
+    """Refuse a job without rows in a ledger: an empty comparison is no agreement."""
     if not rows and not kept:
         raise DataError(
             f"the ledger knows no job {job[:80]}",
@@ -248,7 +247,7 @@ def _shown(row: Row, job: str, reader: str | None) -> Row | Hidden:
 def _held_to(
     stated: Sequence[Statement], hashes: Mapping[int, str], whose: str
 ) -> list[Difference]:
-    """Return what a party has signed, against a chain that is said to be its own."""
+    """Return the signed heads of a party that do not fit its presumed chain."""
     known = {0: GENESIS, **hashes}
     return [
         Difference(

@@ -1,10 +1,9 @@
-"""The disclosure ledger: one hash-chained row per payload that left or came, never changed.
+"""The disclosure ledger: one hash-chained row per sent or received payload, never changed.
 
 Row n holds the hash of row n-1; its own hash covers that and the hash of every other column. A
-second table holds the number and hash of the last row, so that rows cut off the end are missed
-too. A third keeps the heads that this party has signed and those that its peers have (see
-`heads`): whoever can rewrite the whole database can write another chain, and fit it to no
-signature.
+second table holds the number and hash of the last row, so missing rows at the end are detected too.
+A third keeps the heads signed by this party and its peers (see `heads`): an attacker who rewrites
+the whole database can write another chain, but cannot make it fit the signatures.
 """
 
 from __future__ import annotations
@@ -113,7 +112,7 @@ class Ledger(Database):
     def rows(self, job: str | None = None, *, first: int = 1, last: int | None = None) -> list[Row]:
         """Return all rows, or those of one job, in order; from row `first` on and up to row `last`.
 
-        A DataError names the first that the file holds in another form than was written.
+        Raise DataError for the first row that is no longer in its written form.
         """
         return list(self._rows(job, first, last))
 
@@ -129,8 +128,8 @@ class Ledger(Database):
         return [Row(*row) for row in self._read(text, values)]
 
     def amounts(self, job: str = "", *, after: int = 0, last: int | None = None) -> list[Amount]:
-        """Return what has left and come in a job, or in each of all, in the order in which each
-        kind came first; of rows behind `after` and up to `last`.
+        """Return the amounts sent and received in a job, or in every job, in order of first
+        appearance; of rows after `after` and up to `last`.
         """
         text = (
             'SELECT direction, peer, kind, count(*), sum(bytes), sum("values"), job, max(at)'
@@ -143,7 +142,7 @@ class Ledger(Database):
         return [Amount(*row) for row in self._read(text, values)]
 
     def head(self) -> Head:
-        """The number of rows and the last hash; peers that keep it can hold us to it."""
+        """Return the number of rows and the last hash; peers that keep it can detect changes."""
         rows = self._read("SELECT n, hash FROM ledger_head")
         head = Head(*rows[0]) if rows else Head(0, GENESIS)
         if not isinstance(head.n, int) or not isinstance(head.hash, str):
@@ -161,17 +160,17 @@ class Ledger(Database):
             )
 
     def kept(self, job: str | None = None) -> list[KeptHead]:
-        """The signed heads of all jobs, or of one, in the order in which they were kept."""
+        """Return the signed heads of all jobs, or of one, in the order in which they were kept."""
         where, values = ("", ()) if job is None else (" WHERE job = ?", (job,))
         return self._kept(f"{where} ORDER BY k", values)
 
     def last_kept(self, job: str, party: str) -> KeptHead | None:
-        """The newest head that a party has signed in a job."""
+        """Return the newest head that a party has signed in a job."""
         where = " WHERE job = ? AND party = ? ORDER BY k DESC LIMIT 1"
         return next(iter(self._kept(where, (job, party))), None)
 
     def newest_kept(self, party: str) -> KeptHead | None:
-        """The newest head that a party has signed, in any job."""
+        """Return the newest head that a party has signed, in any job."""
         return next(iter(self._kept(" WHERE party = ? ORDER BY k DESC LIMIT 1", (party,))), None)
 
     def note_gap(self, n: int, hash_: str, job: str, peer: str) -> None:
@@ -183,7 +182,7 @@ class Ledger(Database):
             sql.execute(text, (hash_, n, job, peer, self.now().isoformat(timespec="seconds")))
 
     def gaps(self) -> list[Gap]:
-        """Return what was noted, oldest first."""
+        """Return the recorded gaps, oldest first."""
         text = "SELECT hash, n, job, peer, found, seen FROM ledger_gaps ORDER BY found, n"
         return [Gap(*row) for row in self._read(text)] if self._has("ledger_gaps") else []
 
@@ -194,9 +193,9 @@ class Ledger(Database):
             sql.execute("UPDATE ledger_gaps SET seen = ? WHERE seen = ''", (at,))
 
     def verify(self, signed: Mapping[int, str] | None = None) -> Head:
-        """The head of a chain that is whole; a DataError names the first row that is broken.
+        """Return the head of an intact chain; raise DataError for the first broken row.
 
-        `signed` holds hashes that rows of these numbers must have.
+        `signed` holds required hashes by number of row.
         """
         marks = dict(signed or {})
         with self.changes("DEFERRED"):
@@ -270,7 +269,7 @@ class Ledger(Database):
                 sql.execute(statement)
 
     def _check_columns(self) -> None:
-        """Refuses a table of an earlier fedboost: rewritten rows would be no record any more."""
+        """Refuse a table of an earlier fedboost: rewritten rows would be no record any more."""
         columns = self._connection.execute("PRAGMA table_info(ledger)").fetchall()
         if [column[1] for column in columns] != [column.name for column in fields(Row)]:
             raise StoreError(

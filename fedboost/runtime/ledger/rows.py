@@ -1,4 +1,4 @@
-"""Rows of the ledger, what is kept beside them, and the hashes that chain them."""
+"""Rows of the ledger, their companions, and the hashes that chain them."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from fedboost.messages.reveals import REVEALS
 
 Direction: TypeAlias = Literal["out", "in"]
 
-GENESIS = hashlib.sha256(b"fedboost ledger 2").hexdigest()  # what the first row follows
+GENESIS = hashlib.sha256(b"fedboost ledger 2").hexdigest()  # hash before the first row
 SALT_BYTES = 16
 TEXT_CHARS_MAX = 2000  # of one column; a peer cannot fill the disk with a name
 
 
 @dataclass(frozen=True, kw_only=True)
 class DisclosureRow:
-    """What one payload told whom."""
+    """Content of one payload and its receiver."""
 
     direction: Direction
     job: str
-    attempt: int = 0  # of none: the job is over
+    attempt: int = 0  # 0: the job has ended
     stage: str = ""
     step: str  # that gave it
     number: int = 0  # of that step in its stage and attempt, as the coordinator counts
@@ -36,15 +36,15 @@ class DisclosureRow:
     kind: str  # the message's type
     peer: str
     bytes: int  # of the payload
-    values: int  # how many numbers, ids or ciphertexts it holds
-    rows: int | None = None  # how many people it is about; None here and below: not known, or none
-    groups: int | None = None  # over how many of their groups it says something each
+    values: int  # number of numbers, ids or ciphertexts in it
+    rows: int | None = None  # rows that it describes; None here and below: unknown or none
+    groups: int | None = None  # number of groups that it describes one by one
     smallest_group: int | None = None  # rows in the smallest of them
     epsilon: float | None = None  # of its noise, a value
     protection: str  # a word: "paillier-2048 blinded", "curve25519", "plain"
-    reveals: str  # the message's own sentence on what it reveals
+    reveals: str  # the message's own sentence on its content
     sha256: str  # of the payload, in hex
-    salt: str  # its sender's, in hex: without it nobody can guess a payload from a row's hash
+    salt: str  # its sender's, in hex: without it a payload cannot be guessed from a row's hash
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ class Row:
 
     @property
     def sentence(self) -> str:
-        """The row for a person: who was told what, of how many people, how protected."""
+        """Return the row as a sentence: receiver, size, rows, content and protection."""
         way = f"Sent to {self.peer}" if self.direction == "out" else f"Received from {self.peer}"
         facts = [f"{self.bytes:,} bytes"]
         if self.rows is not None:
@@ -93,7 +93,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Amount:
-    """All rows of one kind of message, one way, with one peer, in one job."""
+    """All rows of one kind of message, in one direction, with one peer, in one job."""
 
     direction: str
     peer: str
@@ -106,7 +106,7 @@ class Amount:
 
     @property
     def of(self) -> tuple[str, str, str, str]:
-        """Return what its rows share."""
+        """Return the common key of its rows."""
         return self.job, self.direction, self.peer, self.kind
 
     def and_also(self, later: Amount) -> Amount:
@@ -118,7 +118,7 @@ class Amount:
 
 @dataclass(frozen=True)
 class Head:
-    """The end of the chain: how many rows, and the last one's hash."""
+    """End of the chain: the number of rows, and the last one's hash."""
 
     n: int
     hash: str
@@ -126,7 +126,7 @@ class Head:
 
 @dataclass(frozen=True)
 class KeptHead:
-    """A head that a party has signed, as it came; see `heads` for what the text says."""
+    """A head signed by a party, as received; see `heads` for its text."""
 
     job: str
     party: str
@@ -141,20 +141,20 @@ class Gap:
     hash: str
     n: int
     job: str
-    peer: str  # who has kept the signature
+    peer: str  # keeper of the signature
     found: str  # UTC, ISO 8601
     seen: str = ""  # when the owner said so; empty: not yet
 
 
 def row_hash(row: Row) -> str:
-    """SHA-256, in hex, over every column of the row but its own hash."""
+    """Return SHA-256, in hex, over every column of the row but its own hash."""
     return chained(row.previous, content_hash(row))
 
 
 def content_hash(row: Row) -> str:
-    """SHA-256, in hex, over what the row says, names of columns included.
+    """Return SHA-256, in hex, over the row's content, names of columns included.
 
-    Its salt keeps it from telling anything of the row to whoever does not know both.
+    Without the salt and the content, the hash reveals nothing about the row.
     """
     content = {key: value for key, value in vars(row).items() if key not in ("previous", "hash")}
     text = json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
@@ -162,12 +162,12 @@ def content_hash(row: Row) -> str:
 
 
 def chained(previous: str, content: str) -> str:
-    """The hash of a row whose content has that hash, behind a row of that hash."""
+    """Return the hash of a row from the previous row's hash and the content's hash."""
     return hashlib.sha256(f"{previous} {content}".encode()).hexdigest()
 
 
 def broken(n: int, what: str) -> DataError:
-    """The error that names the first row of a chain that is not as it was."""
+    """Return the error that names the first broken row of a chain."""
     return DataError(
         f"the ledger is broken: row {n} {what}",
         todo="do not trust rows from here on; compare with the peers' ledgers",
@@ -176,7 +176,7 @@ def broken(n: int, what: str) -> DataError:
 
 
 def check_row(disclosure: DisclosureRow) -> None:
-    """Refuses a row that could not be stored as it is, so that the chain would break."""
+    """Refuse a row that the store would change, which would break the chain."""
     assert disclosure.direction in ("out", "in")
     assert len(disclosure.sha256) == 64
     assert len(disclosure.salt) == 2 * SALT_BYTES
@@ -188,15 +188,15 @@ def check_row(disclosure: DisclosureRow) -> None:
 
 @dataclass(frozen=True)
 class Noted:
-    """A message as the ledger takes note of it."""
+    """A message as recorded by the ledger."""
 
     envelope: Envelope
     message: Message
-    about: DisclosureInfo  # what the step that gave it knows; nothing of one that has come
+    about: DisclosureInfo  # knowledge of the step that sent it; empty for a received message
 
 
 def disclosure(direction: str, noted: Noted) -> DisclosureRow:
-    """The ledger's row for a message that leaves ("out") or has come ("in")."""
+    """Return the ledger's row for a message that leaves ("out") or arrives ("in")."""
     envelope, about = noted.envelope, noted.about
     reveals, protection = REVEALS[envelope.kind]
     return DisclosureRow(

@@ -1,9 +1,9 @@
-"""Where ledgers stand, signed: at each commit every party says so, and is held to it.
+"""Signed ends of ledgers: every party states its own at each commit, and is checked against it.
 
-A statement names the last row of a party's ledger and, for each peer, a digest over what the two
-have sent each other since the statement before. The coordinator carries it with the next commit:
-it cannot write one, since parties sign, nor guess a payload from one, since every payload has a
-salt that only its two ends know.
+A statement names the last row of a party's ledger and, for each peer, a digest over the messages
+between the two since the previous statement. The coordinator delivers it with the next commit: it
+cannot write one, since parties sign, nor guess a payload from one, since every payload has a salt
+that only its two ends know.
 """
 
 from __future__ import annotations
@@ -31,22 +31,24 @@ from fedboost.runtime.ledger.ledger import Ledger
 from fedboost.runtime.ledger.rows import TEXT_CHARS_MAX, Head, KeptHead, Row, broken
 
 TEXT_BYTES_MAX = 1 << 17  # a statement of a party with a thousand peers
-END = "end"  # what statements call the end of a job, which is no stage
+END = "end"  # name of a job's end in statements; it is not a stage
 
 Entry: TypeAlias = tuple[str, str, int, str, int, int, str, str, int, str, str]
-# Refuses, with a PeerError, what a party has not signed at that time: party, text, signature, time.
+# Raise PeerError unless a party signed a text at that time: party, text, signature, time.
 Check: TypeAlias = Callable[[str, bytes, bytes, datetime], None]
 
 
 class PairDigest(Settings):
-    """What two parties have sent each other since they last said so; both must find the same."""
+    """Digest of the messages between two parties since their last statements; both must compute the
+    same.
+    """
 
     entries: int = Field(ge=0, le=COUNT_MAX)
     sha256: str = Field(pattern=r"^[0-9a-f]{64}$")
 
 
 class Statement(Settings):
-    """Where the ledger of a party stood when it kept a round, or ended a job."""
+    """End of a party's ledger at a kept round, or at the end of a job."""
 
     what: Literal["fedboost ledger head 1"] = "fedboost ledger head 1"
     party: Name
@@ -54,44 +56,46 @@ class Statement(Settings):
     attempt: int
     stage: str = Field(max_length=TEXT_CHARS_MAX)
     round: int
-    within: tuple[int, ...] = ()  # the rest of the place where it kept something inside a round
+    within: tuple[int, ...] = ()  # the rest of the place inside a round
     at: AwareDatetime
     n: int = Field(ge=0, le=COUNT_MAX)
     hash: str = Field(pattern=r"^[0-9a-f]{64}$")
-    # Without peers who may lack something, in jobs that go on without hosts that are gone.
+    # Without peers that may lack messages, in jobs that continue without lost hosts.
     pairs: dict[str, PairDigest]
 
     @property
     def moment(self) -> tuple[str, int, str, Place]:
-        """Return which one of which attempt it is about."""
+        """Return the attempt, stage and place of the statement."""
         return self.job, self.attempt, self.stage, (self.round, *self.within)
 
     def encode(self) -> bytes:
-        """Return what is signed: JSON with sorted keys and no spaces."""
+        """Return the signed text: JSON with sorted keys and no spaces."""
         return canonical(self.model_dump(mode="json"))
 
 
 def read(party: str, text: bytes) -> Statement:
-    """The statement in a text that a party is said to have signed; a PeerError if it is none."""
+    """Return the statement in a text signed by a party; raise PeerError if it is invalid."""
     if len(text) > TEXT_BYTES_MAX:
         raise PeerError(f"{party} signed a head of {len(text)} bytes, too many for one")
     try:
         return Statement.model_validate_json(text)
     except ValidationError:
-        raise PeerError(f"what {party} signed does not say where a ledger stands") from None
+        raise PeerError(
+            f"the text that {party} signed is not a statement of a ledger's end"
+        ) from None
 
 
 def entry(party: str, row: Row) -> Entry:
-    """A row of a party's ledger as the row of its peer about the same payload must say it."""
+    """Return the fields that both parties' rows about the same payload must share."""
     ends = (party, row.peer) if row.direction == "out" else (row.peer, party)
     place = (row.attempt, row.stage, row.number, row.part)
     return (*ends, *place, row.step, row.kind, row.bytes, row.sha256, row.salt)
 
 
 def verify(ledger: Ledger, party: str, check: Check) -> Head:
-    """The head of a party's ledger that is whole: its chain, and every signed head in it.
+    """Return the head of a party's ledger after checking its chain, and every signed head in it.
 
-    A DataError names the first row, or the head, that is not as it was.
+    Raise DataError for the first changed row or head.
     """
     signed: dict[int, str] = {}
     for kept in ledger.kept():
@@ -139,12 +143,12 @@ class Attempt(Protocol):
 
     @property
     def unsure(self) -> set[str]:
-        """Peers who may lack something that was sent to them."""
+        """Peers that may lack a message sent to them."""
 
 
 @dataclass(frozen=True)
 class SignedHeads:
-    """A party's own statements, and those that others give it."""
+    """Statements of a party, and those received from others."""
 
     party: str
     ledger: Ledger
@@ -153,9 +157,9 @@ class SignedHeads:
     def exchange(
         self, of: Attempt, stage: str, place: Place, given: Sequence[SignedHead]
     ) -> SignedHead:
-        """Our statement where we keep something, once those of the time before are checked.
+        """Check the others' previous statements, then return ours for this place.
 
-        Both are on the disk when this returns. A PeerError as `hear` raises it.
+        Both are on the disk on return. Raise PeerError like `hear`.
         """
         heard = self._heard(of, given)
         ours = self._stated(of, stage, place)
@@ -163,10 +167,10 @@ class SignedHeads:
         return SignedHead(party=ours.party, text=ours.text, signature=ours.signature)
 
     def hear(self, of: Attempt, given: Sequence[SignedHead]) -> None:
-        """Keeps what the others stated when we last did, and holds it to our own ledger.
+        """Keep the others' statements of our last commit, and compare them with our own ledger.
 
-        A PeerError names a party whose statement is missing, not its own, does not go on where its
-        ledger stood before, or does not agree with our ledger.
+        Raise PeerError for a party whose statement is missing, not its own, does not continue its
+        ledger, or contradicts our ledger.
         """
         self.ledger.keep(*self._heard(of, given))
 
@@ -200,7 +204,7 @@ class SignedHeads:
             if party == self.party:
                 continue
             if party not in of.signed.peers or party in heads or due is None:
-                raise PeerError(f"a head of {party[:64]!r} came that nobody asked for")
+                raise PeerError(f"an unexpected head of {party[:64]!r} was received")
             heads[party] = read(party, signed.text)
             self.signer.check(party, signed.text, signed.signature)
             if heads[party].party != party or heads[party].moment != due.moment:
@@ -214,15 +218,15 @@ class SignedHeads:
         try:
             self._compare(of, due, heads)
         except PeerError:
-            self.ledger.keep(*kept)  # what they have signed shows who is wrong
+            self.ledger.keep(*kept)  # their signatures prove which party is wrong
             raise
         return kept
 
     def _has_stated(self, of: Attempt, due: Statement, peer: str) -> bool:
-        """Return whether a peer must have stated where it stood when we last did, for all we know.
+        """Return whether a peer must have made a statement at our last commit, as far as we know.
 
-        A host without which a job goes on need not: who is gone is not asked for anything more, so
-        whoever has sent us something since was there.
+        In a job that continues without a host, a lost host makes none. A lost party gets no more
+        requests, so a party that has sent us something since then was not lost.
         """
         if not of.signed.goes_on or of.signed.table.roles_of(peer) != (flow.HOST,):
             return True
@@ -238,8 +242,8 @@ class SignedHeads:
                 now.n < before.n or (now.n == before.n and now.hash != before.hash)
             ):
                 raise PeerError(
-                    f"the ledger of {party} does not go on where it stood: "
-                    f"it had {before.n} rows and has {now.n}",
+                    f"the ledger of {party} does not continue its earlier state: it had "
+                    f"{before.n} rows and has {now.n}",
                     todo="ask its owner what happened to the store",
                 )
             mine, theirs = ours.pairs.get(party), now.pairs.get(self.party)
@@ -259,23 +263,24 @@ class SignedHeads:
 
 
 class Recalls(Protocol):
-    """How a peer is asked."""
+    """Way to ask a peer."""
 
     async def recall(self, party: str, peer: str) -> RecallReply:
-        """The newest head of `own` that `peer` keeps."""
+        """Return the newest head of `own` that `peer` keeps."""
 
 
 class Recalled:
-    """One party's look at what its peers remember."""
+    """Comparison of one party's ledger with its peers' memory."""
 
     def __init__(self, party: str, ledger: Ledger, links: Recalls, check: Check) -> None:
         self._party, self._ledger, self._links, self._check = party, ledger, links, check
         self._asked: set[str] = set()  # since this process began
 
     async def refuse_gaps(self, peers: Iterable[str]) -> None:
-        """A PolicyError where a peer remembers a row that we lack and our owner does not know of.
+        """Raise PolicyError if a peer remembers a row that we lack, unless our owner has confirmed
+        the gap.
 
-        An UnreachableError where one of them does not answer.
+        Raise UnreachableError if a peer does not answer.
         """
         for peer in peers:
             if peer not in self._asked:
@@ -285,8 +290,8 @@ class Recalled:
         if gaps:
             last = max(gaps, key=lambda gap: gap.n)
             raise PolicyError(
-                f"the ledger of {self._party} lacks rows that it has signed: its store was restored"
-                " from a backup, and its account has forgotten what they told",
+                f"the ledger of {self._party} lacks rows that it has signed: its store was "
+                "restored from a backup, and its account does not count their releases",
                 todo="its owner runs: fedboost ledger restored",
                 private=f"{last.peer} keeps the signature of row {last.n} in job {last.job}",
                 party=self._party,

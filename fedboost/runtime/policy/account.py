@@ -1,8 +1,8 @@
-"""What jobs have told of a party's tables: charges that only add up, kept when the jobs are gone.
+"""Releases of a party's tables by all jobs: charges that only add up, kept after the jobs are gone.
 
-A charge is written in the transaction of the ledger's row about the message that tells it. Which
-tables are one, `same_tables` says. Beside the charges stands what each job was expected to tell: of
-a job that goes on, others leave as much room.
+A charge is written in the transaction of the ledger's row about its message. `same_tables` finds
+tables that share an account. Beside the charges is the expected amount of each job: an unfinished
+job reserves it.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from fedboost.runtime.store.database import Database, utc_now
 from fedboost.runtime.store.schema import HASHED
 from fedboost.runtime.store.store import GOING
 
-BY_COLUMN = (Spent.SUMS, Spent.PLACED)  # whose most told column counts, for guests together
-Guests = Callable[[str], bool]  # whether a guest is one of some
+BY_COLUMN = (Spent.SUMS, Spent.PLACED)  # the worst column counts, guests together
+Guests = Callable[[str], bool]  # whether a guest belongs to a group
 Amounts = Mapping[str, float]  # by column; of "": of every column
 
 
 @dataclass(frozen=True)
 class AccountEntry:
-    """What one job was expected to tell of a table, and has told."""
+    """Expected and charged releases of a table by one job."""
 
     job: str
     at: str  # UTC, ISO 8601: when it last began to
@@ -53,17 +53,17 @@ class AccountEntry:
 
     @property
     def counted(self) -> float:
-        """Number of equations about the most told column."""
+        """Return the number of equations about the column with most of them."""
         return most(self.told)
 
     @property
     def placed(self) -> float:
-        """The share of the rows that could be placed in the most told column; 1 at most."""
+        """Return the share of rows that could be placed in the worst column; 1 at most."""
         return min(1.0, most(self.charged.get(Spent.PLACED, {})))
 
     @property
     def reserved(self) -> float:
-        """Return what is expected beyond them."""
+        """Return the expected amount that is not charged yet."""
         return max(0.0, self.planned - self.counted) if self.state in GOING else 0.0
 
     @property
@@ -78,7 +78,7 @@ class AccountEntry:
 
     @property
     def scored(self) -> int:
-        """The rows whose scores guests have got: predicted ones, and those held out."""
+        """Return the number of rows with scores sent to guests: predicted and held-out ones."""
         return int(sum(self.charged.get(Spent.ROWS, {}).values()))
 
     @property
@@ -89,12 +89,12 @@ class AccountEntry:
 
 
 def most(amounts: Amounts) -> float:
-    """The amount of the most told column."""
+    """Return the amount of the column with the highest amount."""
     return amounts.get("", 0.0) + max((v for c, v in amounts.items() if c), default=0.0)
 
 
 def sums_of(entries: Collection[AccountEntry], guests: Guests = lambda _: True) -> float:
-    """Return what jobs have told some guests together of one column, and still may tell."""
+    """Return the released and reserved sums of one column, for some guests together."""
     chosen = [entry for entry in entries if guests(entry.guest)]
     return _charged(chosen, Spent.SUMS) + sum(entry.reserved for entry in chosen)
 
@@ -113,7 +113,7 @@ def _charged(entries: Collection[AccountEntry], kind: Spent) -> float:
 
 
 def told_of(entries: Collection[AccountEntry], guests: Guests) -> dict[Spent, float]:
-    """Return what jobs have told of a table and are expected to, by kind, as `told` does."""
+    """Return the released and expected amounts of a table, by kind, like `told`."""
     metrics = sum(sum(entry.charged.get(Spent.METRICS, {}).values()) for entry in entries)
     amounts = {
         Spent.SUMS: sums_of(entries, guests),
@@ -127,17 +127,17 @@ def told_of(entries: Collection[AccountEntry], guests: Guests) -> dict[Spent, fl
 
 @dataclass(frozen=True)
 class Total:
-    """What adds up over the jobs of one data set."""
+    """Totals over the jobs of one data set."""
 
     dataset: str
-    guest: str  # who have got sums; empty: the ε per row of noisy values, which anybody may have
+    guest: str  # receivers of sums; empty: the ε per row of noisy values, for any receiver
     told: float
     placed: float = 0.0  # the share of rows that they could place
 
 
 def totals(entries: Sequence[AccountEntry], apart: Collection[str]) -> list[Total]:
-    """Return what guests have received of each data set's sums, who may compare notes unless they
-    are `apart`, and what all have of noisy values.
+    """Return the totals of each data set: sums for guests together, except for those `apart`, and
+    noisy values for all receivers.
     """
     listed: list[Total] = []
     for dataset in dict.fromkeys(entry.dataset for entry in entries):
@@ -170,7 +170,7 @@ class Account(Database):
         return self.now().strftime("%Y-%m-%d")
 
     def expect(self, entry: AccountEntry) -> None:
-        """Notes what a job may tell; an attempt that is made again is the same row."""
+        """Record a job's expected amount; a repeated attempt uses the same row."""
         with self.changes() as sql:
             self.note(sql, entry)
 
@@ -188,7 +188,7 @@ class Account(Database):
         )
 
     def entries(self) -> list[AccountEntry]:
-        """Return all rows, oldest first; none of a store in which nothing has been told."""
+        """Return all rows, oldest first; empty if nothing was released."""
         return self._found("1", {})
 
     def entry(self, job: str) -> AccountEntry | None:
@@ -213,7 +213,7 @@ class Account(Database):
         return entries
 
     def others(self, table: Owned, besides: str = "") -> list[AccountEntry]:
-        """The entries about one table, but that of a job."""
+        """Return the entries about one table, except those of one job."""
         return [entry for entry in self._found(SAME, vars(table)) if entry.job != besides]
 
 
@@ -223,7 +223,7 @@ class Account(Database):
 def charge(
     sql: sqlite3.Connection, table: Owned, job: str, peer: str, charges: Collection[Charge]
 ) -> None:
-    """Adds what one message tells `peer`."""
+    """Add the charges of one message to `peer`."""
     sql.executemany(
         "INSERT INTO charges (dataset, source, kind, about, peer, job, amount)"
         " VALUES (?, ?, ?, ?, ?, ?, ?)"
@@ -240,8 +240,8 @@ def has_left(sql: sqlite3.Connection, job: str, peer: str, sha256: str) -> bool:
 
 
 def told(sql: sqlite3.Connection, table: Owned, guests: Guests) -> dict[Spent, float]:
-    """Return what has been told of a table, by kind: of sums and of rows placed what some guests
-    have got, of the most told column; of everything else what anybody has.
+    """Return the released amounts of a table, by kind: for sums and placed rows those sent to some
+    guests, of the worst column; otherwise those sent to anyone.
     """
     amounts: dict[Spent, dict[str, float]] = defaultdict(lambda: defaultdict(float))
     text = f"SELECT kind, about, peer, sum(amount) FROM charges WHERE {SAME}"  # noqa: S608  ours
@@ -257,7 +257,7 @@ def told(sql: sqlite3.Connection, table: Owned, guests: Guests) -> dict[Spent, f
 
 
 def new_rows(sql: sqlite3.Connection, job: str, peer: str, rows: float) -> int:
-    """Return how many of a job's rows have not been predicted for `peer` before."""
+    """Return the number of a job's rows that were not predicted for `peer` before."""
     text = (
         "SELECT coalesce(sum(amount), 0) FROM charges WHERE kind = 'rows' AND job = ? AND peer = ?"
     )
@@ -265,9 +265,7 @@ def new_rows(sql: sqlite3.Connection, job: str, peer: str, rows: float) -> int:
 
 
 def count_peer_ids(sql: sqlite3.Connection, peer: str, table: str, day: str, ids: int) -> int:
-    """Adds ids that `peer` has brought to alignments with a table on a day; gives how many that
-    makes.
-    """
+    """Add ids that `peer` brought to alignments with a table on a day; return the new total."""
     sql.execute(
         "INSERT INTO peer_ids (peer, dataset, day, ids) VALUES (?, ?, ?, ?)"
         " ON CONFLICT (peer, dataset, day) DO UPDATE SET ids = ids + excluded.ids",
@@ -278,7 +276,7 @@ def count_peer_ids(sql: sqlite3.Connection, peer: str, table: str, day: str, ids
 
 
 def count_prediction(sql: sqlite3.Connection, peer: str, day: str, rows: int) -> int:
-    """Adds rows to what `peer` has had predicted on a day; gives how many that makes."""
+    """Add rows predicted for `peer` on a day; return the new total."""
     sql.execute(
         "INSERT INTO predictions (peer, day, rows) VALUES (?, ?, ?)"
         " ON CONFLICT (peer, day) DO UPDATE SET rows = rows + excluded.rows",

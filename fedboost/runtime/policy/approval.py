@@ -1,16 +1,16 @@
-"""What a party's owners decide about jobs, and what helps them: a forecast in plain words.
+"""Decisions of a party's owners about jobs, and a forecast in plain words to help them.
 
-A decision says who, when, why, and about exactly which manifest. It is never changed and never a
-state: whatever a job has been through, what was decided about its manifest stands.
+A decision records user, time, reason and the exact manifest. It is never changed and is not a
+state: it stays valid for its manifest in every state of the job.
 
-A forecast is no limit. It rests on the party's own settings and store alone. Three things count:
+A forecast is not a limit. It uses only the party's own settings and store. Three facts count:
 
-    refused   the policy refuses the job, or nothing hides what leaves
+    refused   the policy refuses the job, or nothing hides the released values
     new       a line of the request (`NEWS`) that no earlier job here had; earlier jobs are those
-              that were agreed to and did not fail
-    share     the equations by rows that an ordinary job tells, of `disclosure_max`; the rows in
-              common are those of the last job on the same table, since nobody knows the next ones.
-              The guest brings them: at most is said for the fewest rows that the policy lets pass
+              that were approved and did not fail
+    share     the equations per row of an ordinary job, relative to `disclosure_max`; the number of
+              common rows is taken from the last job on the same table. The guest determines the
+              next one, so the maximum is given for the fewest rows that the policy accepts
 
     high      refused, or earlier jobs and this one together pass `disclosure_warn`
     medium    something is new, the share is over `SHARE_LOW`, or it cannot be said beforehand
@@ -39,7 +39,7 @@ REASON_CHARS_MAX = 500  # a sentence or two
 
 
 class Verdict(StrEnum):
-    """What an owner says."""
+    """Answer of an owner."""
 
     APPROVED = "approved"
     DENIED = "denied"
@@ -58,7 +58,7 @@ class Decision:
 
 
 class Decisions:
-    """One store's; thread-safe."""
+    """Decisions in one store; thread-safe."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -66,11 +66,11 @@ class Decisions:
     def note(
         self, job: str, manifest_sha256: bytes, verdict: Verdict, user: str, reason: str
     ) -> Decision:
-        """Writes a decision down; durable before it returns."""
+        """Write a decision; it is durable before this returns."""
         if len(reason) > REASON_CHARS_MAX:
             raise ConfigError(
                 f"the reason has {len(reason)} characters; {REASON_CHARS_MAX} is the most",
-                todo="say it shorter",
+                todo="shorten the reason",
             )
         decision = Decision(job, manifest_sha256.hex(), verdict, user, self._store.now(), reason)
         with self._store.transaction() as sql:
@@ -82,7 +82,7 @@ class Decisions:
         return decision
 
     def of(self, job: str, manifest_sha256: bytes) -> Decision | None:
-        """The last decision about exactly this manifest of the job; None where there is none."""
+        """Return the last decision about exactly this manifest of the job, or None."""
         with self._store.transaction() as sql:
             row = sql.execute(
                 "SELECT job, manifest_sha256, verdict, user, at, reason, hash FROM decisions"
@@ -106,7 +106,7 @@ Lines = frozenset[tuple[str, str]]
 
 
 class Risk(StrEnum):
-    """How much there is to think about before a job is approved."""
+    """Level of risk to consider before a job is approved."""
 
     LOW = "low"
     MEDIUM = "medium"
@@ -115,7 +115,7 @@ class Risk(StrEnum):
 
 @dataclass(frozen=True)
 class JobVerdict:
-    """A verdict and what it rests on."""
+    """A verdict with its reasons."""
 
     risk: Risk
     sentence: str
@@ -124,7 +124,7 @@ class JobVerdict:
 
 @dataclass(frozen=True)
 class _Share:
-    """What a job's sums, or its noisy values, could tell of our table."""
+    """Possible information about our table in a job's sums or noisy values."""
 
     words: str
     reasons: tuple[str, ...] = ()
@@ -137,7 +137,7 @@ class JobVerdicts:
     def __init__(
         self, store: Store, spending: Spending, judge: Callable[[SignedJob], object]
     ) -> None:
-        """`judge` raises what the policy says against a job."""
+        """Start without forecasts; `judge` raises the policy's objection to a job."""
         self._store, self._spending, self._judge = store, spending, judge
         self._lines: dict[str, Lines] = {}
         self._config: PartyConfig | None = None
@@ -206,7 +206,7 @@ class JobVerdicts:
 
 
 def attack_in_words(config: PartyConfig, job: SignedJob, rows: int = 0) -> str:
-    """Say what a guest could do that does not follow the protocol, with so many rows in common."""
+    """Describe the power of a guest that breaks the protocol, with so many rows in common."""
     allowed = min(1.0, config.policy.placed_max)
     share = "all" if allowed >= 1.0 else f"{allowed:.0%}"
     people = f" {rows:,}" * (rows > 0)
@@ -221,7 +221,7 @@ def attack_in_words(config: PartyConfig, job: SignedJob, rows: int = 0) -> str:
 
 
 def _at_most(planned: Planned, policy: Policy) -> float:
-    """Return what a job's sums tell where the guest brings the fewest rows that pass the policy."""
+    """Return the releases of a job's sums with the fewest rows that pass the policy."""
     releases, left = planned.releases, policy.disclosure_max - planned.before
     room, fewest = left - releases.by_row, policy.intersection_min
     if releases.whole and 0.0 < room < math.inf:

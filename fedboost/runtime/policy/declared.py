@@ -1,6 +1,6 @@
-"""What a job wants of a party's data set, in words, beside what the data set's owner has declared.
+"""Requests of a job for a party's data set, in words, beside the declarations of its owner.
 
-`judge` is asked before a job is signed; the same words stand where an owner decides.
+`judge` is called before a job is signed; the owner's approval page shows the same words.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ NONE = "none"
 
 @dataclass(frozen=True)
 class Use:
-    """What a job wants of a data set."""
+    """Request of a job for a data set."""
 
-    name: str  # of the data set, by which the party has declared it
+    name: str  # name in the party's settings
     selection: Selection
     role: Role
     peers: tuple[str, ...]
@@ -36,7 +36,7 @@ class Use:
 
 @dataclass(frozen=True)
 class Wish:
-    """One thing that a job wants, in words, and what the owner lets jobs choose from."""
+    """One request of a job, in words, with the choices that the owner allows."""
 
     about: str
     asked: str
@@ -46,11 +46,11 @@ class Wish:
 
 
 def judge(table: SourceSpec, use: Use) -> None:
-    """Raise a PolicyError for the first key of the data set that forbids what the job asks."""
+    """Raise PolicyError for the first key of the data set that forbids the job's request."""
     for wish in wishes(table, use):
         if not wish.is_allowed:
             raise PolicyError(
-                f"the job asks for the {wish.about} {wish.asked!r} of {use.name}, whose owner "
+                f"the job asks for the {wish.about} {wish.asked!r} of {use.name}, but its owner "
                 f"allows {wish.allowed}",
                 todo="change the job, or ask the party's owner",
                 key=f"datasets.{use.name}.{wish.key}",
@@ -58,7 +58,7 @@ def judge(table: SourceSpec, use: Use) -> None:
 
 
 def wishes(table: SourceSpec, use: Use) -> Iterator[Wish]:
-    """Everything that a job wants of the data set."""
+    """Yield every request of the job for the data set."""
     selection = use.selection
     yield Wish("id columns", listed(selection.id), listed(table.id), "id", selection.id == table.id)
     features = {*(selection.columns or ()), *selection.categorical}
@@ -70,7 +70,7 @@ def wishes(table: SourceSpec, use: Use) -> Iterator[Wish]:
     yield _one_of("label", selection.label, table.labels, "labels")
     yield _one_of("weight", selection.weight, table.weights, "weights")
     if selection.missing is not None:
-        # A job that could choose it would ask of every value who has it.
+        # A job that could choose the value could find the rows of every value.
         is_bounded = table.bins_max is not None or table.column_bins_max
         is_open = table.missing is None and not is_bounded
         declared = selection.missing if is_open else table.missing
@@ -84,7 +84,7 @@ def wishes(table: SourceSpec, use: Use) -> Iterator[Wish]:
 
 
 def listed(names: Sequence[str]) -> str:
-    """Names as a person reads them; "none" where there are none."""
+    """Format names for people; "none" for an empty list."""
     return ", ".join(names) or NONE
 
 
@@ -107,7 +107,7 @@ def _kept_back(table: SourceSpec, *ignored: str) -> str:
 
 
 def in_words(config: PartyConfig, terms: Manifest) -> list[tuple[str, str]]:
-    """Return what a job wants of this party, as its owner reads it: each thing and the choice."""
+    """Return a job's requests to this party for its owner: each item with the choice."""
     spec, party = terms.spec, config.name
     protocol, table = protocols.named(spec.protocol), spec.parties.table()
     params = parse(protocol.params, terms.params, section="params")
@@ -127,7 +127,7 @@ def in_words(config: PartyConfig, terms: Manifest) -> list[tuple[str, str]]:
 
 
 def _scored(terms: Manifest, party: str, model: str | None) -> str:
-    """Return of which of our rows the guest gets scores, beside those that it learns from."""
+    """Describe the rows of ours for which the guest gets scores, besides training rows."""
     if model is not None:
         return f"of all rows in common, by the model {model}"
     if SignedJob(party, terms, b"").scored_share:

@@ -1,5 +1,5 @@
-"""What answers about sets that differ by few would tell of these few, over all jobs: alignments of
-ids, sums over parties. Each is counted or kept in the store, and judged; see `row_sets` for rows.
+"""Limits on answers about sets that differ by few ids or parties, over all jobs: alignments of ids,
+sums over parties. The store counts or keeps each of them; see `row_sets` for rows.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from fedboost.runtime.store.store import Store
 
 
 def alignments_today(store: Store, peer: str, table: Owned) -> int:
-    """Return how often `peer` has aligned its ids with those of a table today (UTC)."""
+    """Return the number of alignments of `peer` with a table today (UTC)."""
     text = "SELECT runs FROM alignments WHERE peer = ? AND dataset = ? AND day = ?"
     return _most_today(store, text, peer, table)
 
 
 def peer_ids_today(store: Store, peer: str, table: Owned) -> int:
-    """Return how many ids `peer` has brought to alignments with a table today (UTC)."""
+    """Return the number of ids that `peer` brought to alignments with a table today (UTC)."""
     text = "SELECT ids FROM peer_ids WHERE peer = ? AND dataset = ? AND day = ?"
     return _most_today(store, text, peer, table)
 
@@ -40,10 +40,10 @@ def _most_today(store: Store, text: str, peer: str, table: Owned) -> int:
 
 
 def count_alignment(store: Store, peers: Sequence[str], table: Owned, most: int) -> None:
-    """One more alignment of a table with each of `peers` today (UTC), durable.
+    """Count one more alignment of a table with each of `peers` today (UTC), durably.
 
-    The table counts by its name and by the sources that are the same (`same_tables`). A
-    PolicyError, and nothing counted, where that would be more than `most` for one of them.
+    The table counts by its name and by all equal sources (`same_tables`). Raise PolicyError, and
+    count nothing, if one of them would exceed `most`.
     """
     day = store.today()
     with store.transaction() as sql:
@@ -70,15 +70,15 @@ Parties = frozenset[str]
 
 
 def isolated(sets: Collection[Parties], least: int) -> Parties | None:
-    """Fewer than `least` parties, about whom alone a combination of sums over the sets is.
+    """Return fewer than `least` parties that some combination of sums over the sets isolates.
 
-    None where there are no such. Exact: a combination that leaves out everybody else is there if,
-    and only if, the sets have a greater rank than without these parties.
+    Return None if there are none. The test is exact: a combination without any other party exists
+    if, and only if, the sets have a greater rank than without these parties.
     """
     members: dict[tuple[bool, ...], list[str]] = defaultdict(list)
     for party in sorted(frozenset().union(*sets)):
         members[tuple(party in group for group in sets)].append(party)
-    alike = list(members.values())  # parties that are in the same sets: no combination parts them
+    alike = list(members.values())  # parties in the same sets: no combination separates them
     holds = np.array(list(members), np.float64)  # (groups, sets)
     rank = np.linalg.matrix_rank(holds)
     few = [place for place, parties in enumerate(alike) if len(parties) < least]
@@ -94,19 +94,21 @@ def isolated(sets: Collection[Parties], least: int) -> Parties | None:
 
 
 class Summed:
-    """The sets of parties with which one store's tables were added up; thread-safe."""
+    """Sets of parties in sums with one store's tables; thread-safe."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
 
     def isolated(self, table: Owned, least: int) -> Parties | None:
-        """Return whom sums over all sets of the table isolate: fewer than `least`; or None."""
+        """Return fewer than `least` parties isolated by sums over all sets, or None."""
         with self._store.transaction() as sql:
             known = _sets(sql, table)
         return isolated(known, least) if known else None
 
     def isolates(self, table: Owned, parties: Collection[str], least: int) -> Parties | None:
-        """Return whom sums over one more set would isolate, or None: then the set is kept."""
+        """Return the parties that one more set would isolate; otherwise keep the set and return
+        None.
+        """
         added = frozenset(parties)
         with self._store.transaction() as sql:
             known = _sets(sql, table)

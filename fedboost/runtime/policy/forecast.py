@@ -1,9 +1,8 @@
-"""What parties forecast of a job between organisations, together; and settings that would do,
-found by trying: what a job could change so that its sums tell less.
+"""Joint forecast of all parties for a job between organisations, with accepted alternatives found
+by trying: changes of the job that make its sums reveal less.
 
-In a trial on one machine nobody is refused anything; each party says beside it what its policy
-would say, if all its limits were the defaults. Nothing here changes a job: whoever wrote it reads
-the words and decides.
+In a trial on one machine no job is refused; each party reports the verdict of its policy with
+default limits. Nothing here changes a job: its author reads the words and decides.
 """
 
 from __future__ import annotations
@@ -20,18 +19,18 @@ from fedboost.ground.settings import Settings, parse
 from fedboost.job import Name
 from fedboost.runtime.config.policy import Policy, PredictPolicy
 
-Change = dict[str, Any]  # params in place of those that the job's file has
+Change = dict[str, Any]  # params that replace those in the job's file
 Fits = Callable[[Settings], bool]  # whether a job with these params would be allowed
 
-DEPTHS = ("max_depth", "host_depth", "guest_depth")  # of which a mode takes some
+DEPTHS = ("max_depth", "host_depth", "guest_depth")  # each mode has some of them
 RATES = tuple(tenth / 10 for tenth in range(9, 0, -1))  # of columns
-NAMED_MAX = 3  # a longer list nobody reads
+NAMED_MAX = 3  # a longer list is not readable
 
 
 def remedies(kind: type[Settings], raw: Mapping[str, Any], fits: Fits) -> list[Change]:
-    """Changes of params `raw`, each of which would do alone; none where nothing does.
+    """Return changes of params `raw`, each of them sufficient alone; empty if none is.
 
-    One setting each where that suffices, or else fewer rounds of shallower trees.
+    Each changes one setting if that is sufficient, otherwise fewer rounds of shallower trees.
     """
     job = _Job(kind, raw, fits)
     ways = (_rounds(job), *(_depth(job, name) for name in DEPTHS), _trees(job), _columns(job))
@@ -42,7 +41,7 @@ def remedies(kind: type[Settings], raw: Mapping[str, Any], fits: Fits) -> list[C
 
 
 def in_words(change: Change, before: Mapping[str, Any]) -> str:
-    """``max_depth: 4``, ``forest.colsample_bytree: 0.5``: what a change writes into the job."""
+    """Return a change in words: ``max_depth: 4``, ``forest.colsample_bytree: 0.5``."""
     return " and ".join(f"{key}: {value}" for key, value in _flat(change, before))
 
 
@@ -70,7 +69,7 @@ class _Job:
             return False
 
     def below(self, name: str) -> Iterator[int]:
-        """Smaller values of a setting, the greatest first."""
+        """Return smaller values of a setting, the greatest first."""
         return iter(range(getattr(self.params, name, 1) - 1, 0, -1))
 
 
@@ -86,7 +85,7 @@ def _depth(job: _Job, name: str) -> Change:
 
 
 def _both(job: _Job, name: str) -> Change:
-    """Trees no shallower than needed, and as many of them as would do."""
+    """Return the deepest trees, with a number of them, that would be accepted."""
     changes = (_rounds(job, {name: depth}) for depth in job.below(name))
     return next((change for change in changes if change), {})
 
@@ -116,7 +115,7 @@ def _trees(job: _Job) -> Change:
 
 
 def _flat(change: Change, before: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Each setting that differs, under a name with dots."""
+    """Yield each setting that differs, under a name with dots."""
     for key, value in change.items():
         if isinstance(value, dict):
             old = before.get(key, {})
@@ -128,17 +127,17 @@ def _flat(change: Change, before: Mapping[str, Any]) -> Iterator[tuple[str, Any]
 OPTIONS_MAX = 27  # combinations of parties' changes that are compared
 WHO = ("approvers", "coordinators", "peers", "datasets", "protocols", "roles")  # no limits
 
-Cost = Callable[[Change], tuple[float, str]]  # what a change costs: to compare, and in words
+Cost = Callable[[Change], tuple[float, str]]  # cost of a change: to compare, and in words
 
 
 class Forecast(Settings):
-    """What one party's policy would say."""
+    """Verdict of one party's policy."""
 
     party: Name
     place: int = 0  # of the check that refuses, among all in their order
     refused_by: str | None = None  # the key of the policy
     jobs_left: int | None = None  # such jobs that would be accepted after this one; None: any
-    # Each of which would do, at this party.
+    # Each is sufficient at this party.
     changes: Annotated[tuple[dict[str, Any], ...], Field(strict=False)] = ()
     placed: float | None = None  # the share of a host's rows that an attack could have placed
     metric: str | None = None  # of a model of the party's own rows and columns
@@ -150,7 +149,7 @@ class Forecast(Settings):
 
 
 def with_default_limits(policy: Policy) -> Policy:
-    """Return a policy that lets in whom this one lets in, and has the default for each limit."""
+    """Return a policy with the same allowed names and the default for each limit."""
     return Policy(
         approve="never",
         predict=PredictPolicy(peers=policy.predict.peers),
@@ -159,7 +158,7 @@ def with_default_limits(policy: Policy) -> Policy:
 
 
 def verdict(forecasts: Sequence[Forecast], before: Change, cost: Cost) -> dict[str, Any]:
-    """Return whether all would accept the job whose params are `before`, and what would do."""
+    """Return whether all would accept the job with params `before`, and accepted changes."""
     refusing = sorted((f for f in forecasts if f.refused_by), key=attrgetter("place"))
     if not refusing:
         left = [f.jobs_left for f in forecasts if f.jobs_left is not None]
@@ -185,7 +184,7 @@ def verdict(forecasts: Sequence[Forecast], before: Change, cost: Cost) -> dict[s
 
 
 def _options(by_party: Sequence[tuple[Change, ...]]) -> list[Change]:
-    """Changes that would do at each party: of two that one setting asks for, the smaller."""
+    """Return changes accepted by each party: of two values for one setting, the smaller."""
     options: list[Change] = []
     for some in itertools.islice(itertools.product(*by_party), OPTIONS_MAX):
         merged: Change = {}

@@ -1,4 +1,4 @@
-"""Whether a party takes part: who asks, who the members are, and what its owner's policy says."""
+"""A party's decision to take part in a job: its caller, its members, and the owner's policy."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ SEPARATOR = b"\0"  # between a certificate, which is text, and the signature mad
 
 @dataclass(frozen=True)
 class Trust:
-    """Who we are, and whom we believe."""
+    """Our identity, and the authorities that we trust."""
 
     identity: Callable[[], Identity]
     ca_pem: Callable[[], bytes]  # one or more CAs: changes while the daemon runs
@@ -53,22 +53,22 @@ class Trust:
 
 
 class Signatures:
-    """Signs for a party of a job and checks what others have signed; see `flow.Signer`.
+    """Signer for a party of a job, and checker of other signatures; see `flow.Signer`.
 
-    A signature brings its certificate along, so that one may be renewed while a job runs.
+    A signature includes its certificate, so a certificate may be renewed while a job runs.
     """
 
     def __init__(self, trust: Trust, *, insecure: bool) -> None:
-        """`insecure` (loopback development) believes everybody."""
+        """Use the keys of `trust`; `insecure` (loopback development) accepts every signature."""
         self._trust, self._insecure = trust, insecure
 
     def sign(self, text: bytes) -> bytes:
-        """See `flow.Signer`."""
+        """Sign a text, see `flow.Signer`."""
         identity = self._trust.identity()
         return identity.certificate_pem + SEPARATOR + identity.sign(text)
 
     def check(self, party: str, text: bytes, signature: bytes) -> None:
-        """See `flow.Signer`."""
+        """Check a signature, see `flow.Signer`."""
         if self._insecure:
             return
         certificate, _, raw = signature.partition(SEPARATOR)
@@ -77,7 +77,7 @@ class Signatures:
 
 
 def check_signed_at(ca_pem: bytes, party: str, text: bytes, signature: bytes, at: datetime) -> None:
-    """Refuses, with a PeerError, what that party did not sign with a certificate valid then."""
+    """Raise PeerError unless that party signed the text with a certificate valid at that time."""
     certificate, _, raw = signature.partition(SEPARATOR)
     peer = verify_certificate(certificate, ca_pem, at)
     if (peer.role, peer.name) != ("party", party):
@@ -86,7 +86,7 @@ def check_signed_at(ca_pem: bytes, party: str, text: bytes, signature: bytes, at
 
 
 def checker(config: PartyConfig) -> Check:
-    """Checks signatures as of their time; under insecure_loopback there is nothing to check by."""
+    """Return a checker of signatures at their time; under insecure_loopback it accepts all."""
     if config.tls is None:
         return lambda *_: None
     ca_pem = config.tls.read().ca + config.tls.read_retired()
@@ -98,7 +98,7 @@ def checker(config: PartyConfig) -> Check:
 
 
 class Judge:
-    """A party's own decisions about jobs; every refusal names what forbids it."""
+    """A party's own decisions about jobs; every refusal names its reason."""
 
     def __init__(self, config: PartyConfig, trust: Trust, store: Store) -> None:
         self.config = config
@@ -107,10 +107,10 @@ class Judge:
         self._store = store
         self._row_sets = RowSets(store)
         self._summed = Summed(store)
-        self._leaders: dict[str, str] = {}  # by job, of those that the store knows
+        self._leaders: dict[str, str] = {}  # by job, for jobs in the store
 
     def proposal(self, caller: Peer, terms: Manifest) -> None:
-        """Refuse a job that its coordinator did not propose, or with members who are others."""
+        """Refuse a job that its coordinator did not propose, or that has other members."""
         if caller.name != terms.coordinator:
             raise PolicyError(
                 f"{caller} may not propose jobs of {terms.coordinator}",
@@ -150,9 +150,7 @@ class Judge:
                 )
 
     def _submission(self, terms: Manifest) -> None:
-        """Refuses a job that its submitter, as the manifest names it, did not sign like this, or
-        not of late.
-        """
+        """Refuse a job unless its named submitter signed exactly this submission recently."""
         self.trust.refuse_revoked(submitter_of(terms, self.trust.ca_pem()))
         if terms.submission is not None:
             check_age(terms.submission)
@@ -163,11 +161,11 @@ class Judge:
         return known is not None and known.manifest_sha256 == sha256(terms.encode())
 
     def signatures(self, job: SignedJob, given: list[Signature]) -> None:
-        """Refuses to begin unless every member has signed the manifest, with a certificate that
-        counts now, whether or not the manifest shows that one.
+        """Refuse to begin unless every member has signed the manifest with a currently valid
+        certificate, which need not be the one in the manifest.
 
-        A later attempt at a job that goes on without lost hosts may lack theirs: all have signed
-        the same before its first one.
+        A later attempt at a job that continues without lost hosts may lack their signatures: all
+        parties signed the same manifest before the first attempt.
         """
         if self.config.insecure_loopback:
             return
@@ -183,7 +181,7 @@ class Judge:
             self.signatures_of_jobs.check(member.name, job.manifest_sha256, signature)
 
     def job(self, job: SignedJob) -> None:
-        """Asks the owner's policy; a refusal names the party and the key."""
+        """Ask the owner's policy; a refusal names the party and the key."""
         name, policy = self.config.name, self.config.policy
         ask = self.ask(job)
         check_replayable(job.manifest.spec, job.params)  # now that its scheme is chosen
@@ -202,10 +200,10 @@ class Judge:
                 )
 
     def room(self, job: SignedJob) -> None:
-        """Refuses more jobs of a coordinator than its owner allows, at once and a day.
+        """Refuse more jobs of a coordinator than its owner allows, at once and a day.
 
-        Asked before a job is written down, and before one that has ended is begun again: only one
-        that goes on has its table in memory.
+        This is called before a job is stored, and before an ended job begins again: only unfinished
+        jobs have their tables in memory.
         """
         today, leader = self._store.today(), job.manifest.coordinator
         of_leader = [known for known in self._store.jobs() if self._leader(known) == leader]
@@ -218,7 +216,7 @@ class Judge:
             )
 
     def use(self, job: SignedJob) -> declared.Use | None:
-        """Return what a job wants of our table; None where it wants none."""
+        """Return the job's request for our table; None if there is none."""
         selection = job.selection(self._store.models)
         if selection is None or selection.dataset is None:
             return None
@@ -281,12 +279,12 @@ class Judge:
     def row_sets(
         self, job: SignedJob, stage: str, frame: Frame | None, held: NDArray[np.bool_]
     ) -> Callable[[], None]:
-        """Refuse rows with which sums and metrics of all jobs on the table, taken together, would
-        tell of few, or of few of a class.
+        """Refuse rows if sums and metrics of all jobs on the table together would reveal something
+        about few rows, or about few rows of a class.
 
-        Return what keeps the sets, to be called before anything leaves; it refuses them where
-        another job's were kept meanwhile. Sets are the training rows and, where the party has
-        labels, the held-out ones. A host without labels that releases no sums has none.
+        Return a function that keeps the sets, to be called before any message is sent; it refuses
+        them if another job's sets were kept in the meantime. Sets are the training rows and, if the
+        party has labels, the held-out ones. A host without labels that releases no sums has none.
         """
         has_sets = job.protocol.leaves == "model" and protocols.named(stage).leaves != "rows"
         is_labelled = frame is not None and frame.label is not None
@@ -328,9 +326,9 @@ class Judge:
             policy.judge_isolated(isolated)
 
     def alignment(self, job: SignedJob) -> None:
-        """Counts an attempt at an alignment; refuses more a day than policy allows.
+        """Count an attempt at an alignment; refuse more a day than the policy allows.
 
-        Every attempt: one that begins anew may meet another set.
+        Every attempt counts: a new one may compare another set.
         """
         if not job.dataset:
             return
@@ -344,25 +342,25 @@ class Judge:
         return owned(self._store.transaction, self.config.datasets, dataset)
 
     def prediction(self, job: SignedJob, rows: int) -> None:
-        """Refuses more rows than policy allows a day; `Spending` counts them as they leave."""
+        """Refuse more rows than the policy allows a day; `Spending` counts rows when sent."""
         if job.role is GUEST:
             return
         with refusing(self.config.name):
             self.config.policy.judge_prediction(job.table.guest, rows)
 
     def held_out(self, job: SignedJob, held: NDArray[np.bool_]) -> None:
-        """Refuses to score more held-out rows than any training may, as a prediction is refused."""
+        """Refuse to score more held-out rows than any training may, like a prediction."""
         if not self.config.policy.holds_out_freely(job.scored_share):
             self.prediction(job, int(np.count_nonzero(held)))
 
     def _leader(self, job: StoredJob) -> str:
-        """Return whose job it is; read once, as a manifest never changes."""
+        """Return a job's coordinator; read once, since a manifest never changes."""
         if job.id not in self._leaders:
             self._leaders[job.id] = outline(job.outline).coordinator
         return self._leaders[job.id]
 
     def owner(self, caller: Peer) -> None:
-        """Refuses everybody but the users whom the policy lets approve and deny."""
+        """Refuse all callers except the approvers of the policy."""
         if caller.role != "user":
             raise PolicyError(
                 f"{caller} is not an owner", todo="its settings file lists owners under `users`"
@@ -376,7 +374,7 @@ def _has_classes(job: SignedJob) -> bool:
 
 @contextmanager
 def refusing(party: str) -> Iterator[None]:
-    """Name the party in whatever its policy refuses."""
+    """Add the party's name to its policy's refusals."""
     try:
         yield
     except PolicyError as error:

@@ -1,7 +1,7 @@
-"""Values that a store's tables have told with noise: a further one of an id costs ε again.
+"""Values of a store's tables that were released with noise: a further value of an id costs ε again.
 
-Ids and values stand here under keys that the party's own secret gives: the file alone tells whose
-values they are as little as which ones.
+Ids and values are stored under keys derived from the party's own secret: the file alone reveals
+neither the ids nor the values.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ CODES = NO_CODE + 1
 
 
 def note(sql: sqlite3.Connection, noisy: NoisyValues) -> Mapping[str, int]:
-    """Note values that are about to be told, inside the transaction that charges them.
+    """Record values that are about to be released, inside the transaction that charges them.
 
-    Return by column how many more values of one id are told from now on: of the id with the most.
+    Return, by column, the increase in the number of released values of the id with most values.
     """
     known_ids, known_codes = _known(sql, noisy)
     _, place = np.unique(np.concatenate([known_ids, noisy.ids]), return_inverse=True)
@@ -42,7 +42,7 @@ def note(sql: sqlite3.Connection, noisy: NoisyValues) -> Mapping[str, int]:
 def _known(
     sql: sqlite3.Connection, noisy: NoisyValues
 ) -> tuple[NDArray[np.uint64], NDArray[np.uint8]]:
-    """Return what the same noise has told: ids (n,), codes (n, columns), `NO_CODE` for none."""
+    """Return values with the same noise: ids (n,), codes (n, columns), `NO_CODE` for none."""
     text = "SELECT noise, columns, ids, codes, hash FROM noisy_values WHERE noise = ?"
     every_id, every_code = [np.empty(0, np.uint64)], [np.empty((0, len(noisy.columns)), np.uint8)]
     for row in sql.execute(text, (noisy.noise,)):
@@ -71,19 +71,19 @@ def _keep(sql: sqlite3.Connection, noisy: NoisyValues, is_new: NDArray[np.bool_]
 
 
 def _pairs(ids: NDArray[np.int64], codes: NDArray[np.uint8]) -> NDArray[np.int64]:
-    """A number for each id and value that was told, each once."""
+    """Return a number for each released pair of id and value, each once."""
     told = codes != NO_CODE
     return np.unique(ids[told] * CODES + codes[told])
 
 
 def _most(pairs: NDArray[np.int64]) -> int:
-    """The values of the id that has the most."""
+    """Return the number of values of the id with most values."""
     return int(np.bincount(pairs // CODES).max()) if len(pairs) else 0
 
 
 def further(sql: sqlite3.Connection, about: DisclosureInfo) -> list[Charge]:
-    """Note the noisy values behind a message; return the charges of those that it tells first, in
-    columns that it is not charged for anyway.
+    """Record the noisy values behind a message; return charges for new values, in columns that the
+    message is not charged for already.
     """
     if about.noisy is None:
         return []

@@ -1,8 +1,8 @@
-"""How many rows of a table a job could place at most, before anything leaves.
+"""Upper bound of the rows of a table that a job could place, before any message is sent.
 
-A row is placed when the bin of its value is known. What sums could tell is nearly what an honest
-job's sums do tell, so that a job is refused where they alone are too much. What divisions could
-tell is more than honest ones do: they are judged as they leave.
+A row is placed when the bin of its value is known. The bound for sums is close to the effect of an
+honest job, so a job is refused if its sums alone exceed the limit. The bound for divisions is
+larger than the effect of an honest job: they are judged when they are sent.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from fedboost.flow import Releases
 if TYPE_CHECKING:
     from fedboost.data.frame import Frame
 
-SAMPLED_MOST = 1 << 14  # rows by which bins are forecast
+SAMPLED_MOST = 1 << 14  # rows sampled to forecast bins
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,7 +76,7 @@ class Learnt:
 
     @property
     def _told(self) -> NDArray[np.bool_]:
-        """bool (columns,): of which columns anything can be told."""
+        """Return the columns that can be revealed at all, bool (columns,)."""
         return self._shares[1].entropy > 0.0
 
     @property

@@ -1,5 +1,5 @@
-"""What others read of a party: its owner of jobs and messages, the coordinator of what it tells,
-and anybody of errors about its table.
+"""Views of a party: jobs and messages for its owner, reports for the coordinator, and errors about
+its table for any other reader.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from fedboost.runtime.store.store import StoredJob
 
 
 def owned(config: PartyConfig, job: StoredJob, tells: str = "") -> party_pb2.OwnedJob:
-    """A job as its party's owner sees it; `tells` says what sums tell of its table.
+    """Return a job for its party's owner; `tells` describes the content of sums about the table.
 
-    Its outline where nobody agreed to it and it is over, or another version wrote it.
+    Return only the outline if the job ended before it was approved, or if another version wrote it.
     """
     try:
         terms = manifest.decode(job.manifest)
@@ -48,7 +48,7 @@ def owned(config: PartyConfig, job: StoredJob, tells: str = "") -> party_pb2.Own
 
 
 def in_outline(job: StoredJob) -> party_pb2.OwnedJob:
-    """A job of which only the outline can be read."""
+    """Return a job of which only the outline is readable."""
     terms = manifest.outline(job.outline)
     shown = party_pb2.OwnedJob(
         id=job.id,
@@ -66,14 +66,14 @@ def in_outline(job: StoredJob) -> party_pb2.OwnedJob:
 
 
 def values_told(report: StatusReport) -> int:
-    """Return how many values about labels a report holds: metrics, and points of curves."""
+    """Return the number of values about labels in a report: metrics, and points of curves."""
     points = sum(wire.count_values(curve) for curve in report.curves)
     rounds = sum(len(a_round.metrics) for a_round in report.rounds)
     return len(report.metrics) + len(report.best) + rounds + points
 
 
 def let_out(report: StatusReport, tells: Collection[str]) -> StatusReport:
-    """Return what of a party's words its owner's policy lets the coordinator hear."""
+    """Return the part of a party's report that its policy allows the coordinator to read."""
     heard = StatusReport()
     heard.CopyFrom(report)
     if "metrics" not in tells:
@@ -92,14 +92,14 @@ Reply = TypeVar("Reply")
 
 
 class Hushing(Protocol):
-    """A node that knows what its owner lets others read."""
+    """A node that knows the content its owner lets others read."""
 
     def hush(self, job: str, error: OwnersError) -> FedboostError:
-        """Return what leaves of an error; all of it stays for the owner."""
+        """Return the public part of an error; the whole error stays with the owner."""
 
 
 def quietly(method: Callable[..., Awaitable[Reply]]) -> Callable[..., Awaitable[Reply]]:
-    """The method of a node that others call, (node, caller, request, …), with hushed errors."""
+    """Wrap a node's method, (node, caller, request, …), so that its errors are hushed."""
 
     @wraps(method)
     async def hushed(node: Hushing, caller: Any, request: Any, *more: Any) -> Reply:

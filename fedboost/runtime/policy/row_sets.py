@@ -1,8 +1,8 @@
-"""Sets of a table's rows that sums and metrics of all jobs are about, and the atoms of these sets.
+"""Sets of a table's rows in sums and metrics of all jobs, and the atoms of these sets.
 
-Rows that lie in the same sets are one atom. Whatever somebody computes from released sums and
-metrics, in whatever combination, is about whole atoms. So a job must not make an atom of few rows.
-Rows are known by keyed hashes of their ids.
+Rows in the same sets form one atom. Every value computed from released sums and metrics is about
+whole atoms. So a job must not make an atom of few rows. Rows are identified by keyed hashes of
+their ids.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from fedboost.runtime.store.store import Store
 
 ALL_ROWS = ""  # names the partition of sets of rows; others are named by a label column
 PART_ROWS = 1 << 22  # of one row of the database: far from the largest value that SQLite takes
-DENSE = 8  # possible atoms by rows, up to which they are counted in an array of all of them
+DENSE = 8  # possible atoms per row, up to which an array counts all of them
 
 _IN_ORDER = "ORDER BY dataset, source, part"
 
@@ -35,10 +35,10 @@ Numbers = NDArray[np.unsignedinteger]
 
 @dataclass(frozen=True, eq=False)
 class Atoms:
-    """The atoms of a family of sets of rows, and those of further families about the same rows.
+    """Atoms of a family of sets of rows, and of further families about the same rows.
 
-    `hashes` uint64 (n,) ascending, all different: the rows. `numbers` (n,) each: by the name of
-    a partition the number of each row's atom, from 1; 0 for rows that are in none of its sets.
+    `hashes` uint64 (n,) ascending, all different: the rows. `numbers` (n,) each: by the name of a
+    partition the number of each row's atom, from 1; 0 for rows in none of its sets.
     """
 
     hashes: Hashes
@@ -106,8 +106,8 @@ def _spread(numbers: Numbers | None, places: NDArray[np.intp] | None, rows: int)
 
 
 def _split(old: Numbers, new: Numbers) -> tuple[Numbers, NDArray[np.int64]]:
-    """Return the atoms that two families make of the same rows, and the sizes of those that are no
-    atom of the first.
+    """Return the atoms of two families on the same rows, and the sizes of those that are not atoms
+    of the first.
     """
     width = int(new.max(initial=0)) + 1
     span = (int(old.max(initial=0)) + 1) * width
@@ -145,10 +145,10 @@ class RowSets:
         return _together(table, self._read(table), sets)[1]
 
     def add(self, table: Owned, sets: Atoms, least: int) -> int | None:
-        """Keep sets of a table's rows; return instead the size of the smallest atom that they would
-        make, where it has fewer than `least` rows.
+        """Keep sets of a table's rows, unless their smallest new atom has fewer than `least` rows:
+        then return its size.
 
-        What is judged is what is kept: another job's sets in between are judged along.
+        The judged sets are the kept sets: sets of another job in between are included.
         """
         while True:
             kept = self._read(table)
@@ -170,7 +170,9 @@ class RowSets:
         return parts
 
     def _write(self, table: Owned, atoms: Atoms, kept: Sequence[_Part]) -> bool:
-        """Replace a table's atoms by finer ones; return whether `kept` is what there was."""
+        """Replace a table's atoms by finer ones; return False if the stored ones differ from
+        `kept`.
+        """
         with self._store.transaction() as sql:
             if _versions(sql, table) != [one.sha256 for one in kept]:
                 return False
@@ -187,7 +189,7 @@ class RowSets:
 
 @dataclass(frozen=True)
 class _Part:
-    """Some rows of a table's atoms as the store keeps them."""
+    """Some rows of a table's atoms in the form of the store."""
 
     table: Owned
     part: int
@@ -202,8 +204,8 @@ def _versions(sql: sqlite3.Connection, table: Owned) -> list[str]:
 
 
 def _together(table: Owned, kept: Sequence[_Part], sets: Atoms) -> tuple[Atoms, int | None]:
-    """Return the atoms of a table under all its names and of further sets, and the size of the
-    smallest new one: the table's own atoms are those that are refined.
+    """Return the atoms of a table under all its names with further sets, and the size of the
+    smallest new one; the table's own atoms are refined.
     """
     tables = sorted({one.table for one in kept}, key=lambda other: other != table)
     families = [_atoms_of([one for one in kept if one.table == each]) for each in tables]

@@ -1,7 +1,7 @@
-"""Which of an owner's tables are one table, by whatever names and places they are declared.
+"""Detection of equal tables under different names and paths.
 
-Two tables are the same where their name or their source is, where one lies in the other's folder,
-or where their files or addresses have ever been the same. What was found to be the same stays so.
+Two tables are equal if they share a name or a source, if one is in the other's folder, or if their
+files or addresses were ever equal. Equality, once found, stays.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ SAME = f"(dataset = :dataset OR (source != '' AND :source != '' AND {_SOURCE}))"
 
 
 def owned(changes: Changes, tables: Mapping[str, SourceSpec], dataset: str) -> Owned:
-    """Return a data set as it is declared among `tables`, noting which of these are the same now.
+    """Return a declared data set of `tables`, after recording the tables that are equal now.
 
-    `changes` opens a transaction. A data set that is not declared any more is known by its name.
+    `changes` opens a transaction. A data set that is no longer declared is identified by its name.
     """
     declared = {name: spec.identity for name, spec in tables.items()}
     found = {
@@ -54,7 +54,9 @@ def owned(changes: Changes, tables: Mapping[str, SourceSpec], dataset: str) -> O
 
 
 def names_of(sql: sqlite3.Connection, table: Owned) -> list[str]:
-    """Return the names by which a table is counted: its own, its source's, and of the same ones."""
+    """Return the names under which a table is counted: its own, its source's, and those of equal
+    ones.
+    """
     query = f"{_LINKED} SELECT DISTINCT source FROM aliases WHERE source IN linked"  # noqa: S608  our words
     same = [source for (source,) in sql.execute(query, {"source": table.source})]
     return sorted({table.dataset, *same} | ({table.source} if table.source else set()))

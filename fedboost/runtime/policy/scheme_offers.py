@@ -1,4 +1,4 @@
-"""What a party says to a coordinator that asks which encryption schemes a job may use."""
+"""Reply of a party to a coordinator about encryption schemes for a job."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from fedboost.runtime.policy.judgement import Judge
 
 
 def scheme_offer(judge: Judge, coordinator: str, spec: JobSpec) -> SchemesReply:
-    """Return what is against which scheme; nothing of a job that we would refuse anyway, so that
-    its coordinator learns of no table that it may not use.
+    """Return the objections to each scheme; nothing for a job that we would refuse anyway, so its
+    coordinator learns about no table that it may not use.
 
-    The guest's rows count, as no sum has more. Where a person has to approve jobs, nobody has
-    approved this one yet, and the size that its owner lets peers see (`ids_padded_to`) counts.
+    The guest's number of rows counts, since no sum has more. If a person must approve jobs, this
+    one is not approved yet, and the size visible to peers (`ids_padded_to`) counts instead.
     """
     terms = Manifest(job="asked", coordinator=coordinator, submitter="asked", spec=spec, members=[])
     job = SignedJob(judge.config.name, terms, b"")

@@ -1,8 +1,8 @@
-"""What a job may tell of this party's table: judged together with what all jobs have told.
+"""Releases of this party's table by a job, judged together with those of all jobs.
 
-begin        the table is read          refused where even all its rows were too few
-open stage   the common rows are known  refused, warned of, or expected in the account
-a message    before its row is written  charged; refused where the table has told too much
+begin        the table is read          refused if even all its rows are too few
+open stage   the common rows are known  refused, warned about, or entered as expected
+a message    before its row is written  charged; refused if the table has released too much
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-# Without an entry in the account they have told nothing yet.
+# Jobs in these states, without an entry in the account, have released nothing yet.
 UNBEGUN = (JobState.WAITING, JobState.AGREED, JobState.PAUSED)
 
 
 @dataclass(frozen=True)
 class Planned:
-    """What a job's sums could tell a guest, and what earlier jobs have told whoever is with it."""
+    """Possible releases of a job's sums to a guest, and earlier releases to the guest's group."""
 
     releases: Releases
     guest: str
@@ -57,7 +57,7 @@ class Planned:
 
 
 class Spending:
-    """One party's judgement of what jobs tell, and its accounts of it."""
+    """One party's judgement of releases, and its accounts of them."""
 
     def __init__(
         self,
@@ -76,7 +76,7 @@ class Spending:
     # Before anything leaves
 
     def judge_table(self, job: SignedJob, frame: Frame | None) -> None:
-        """Refuses what the account or all rows of the table are too few for."""
+        """Refuse a job that the account, or all rows of the table, cannot support."""
         if frame is None:
             return
         self._jobs[job.id] = self._entry(job, Releases(0), 0, frame.n_rows)
@@ -115,10 +115,10 @@ class Spending:
     # While the job runs
 
     def charge(self, messages: Sequence[Noted], sql: sqlite3.Connection) -> None:
-        """Charges messages that are about to leave, in the transaction of their ledger's rows.
+        """Charge messages that are about to leave, in the transaction of their ledger's rows.
 
-        A PolicyError where the table would have told more than its owner allows: then nothing is
-        charged, nothing is noted and nothing leaves.
+        Raise PolicyError if the table would exceed its owner's limits: then nothing is charged,
+        recorded or sent.
         """
         for noted in messages:
             about, envelope = noted.about, noted.envelope
@@ -133,9 +133,9 @@ class Spending:
                 self._charge(sql, self._jobs[job], peer, charges, stage=envelope.stage)
 
     def tell(self, job: SignedJob, report: StatusReport) -> None:
-        """Charges values about our labels that the coordinator is about to hear.
+        """Charge values about our labels that are about to be reported to the coordinator.
 
-        A PolicyError where that would be more of the table than its owner allows.
+        Raise PolicyError if the table would exceed its owner's limits.
         """
         values, entry = values_told(report), self._jobs.get(job.id)
         if not values or entry is None:
@@ -173,7 +173,7 @@ class Spending:
         judge_told(policy, {kind: totals.get(kind, 0.0) for kind in kinds})
 
     def _holds_out_freely(self, job: str, stage: str) -> bool:
-        """Return whether rows that a stage scores are those that any training may hold out."""
+        """Return whether a stage scores only rows that any training may hold out."""
         trains = stage and protocols.named(stage).leaves == "model"
         return bool(trains) and self._policy().holds_out_freely(self._held_shares.get(job, 0.0))
 
@@ -185,14 +185,14 @@ class Spending:
             self._policy().judge_peer_ids(brought.peer, ids, today - ids)
 
     def share(self, job: str) -> list[Released]:
-        """Return what this party's sums have told in the job, for its result; may be nothing."""
+        """Return the releases of this party's sums in the job, for its result; may be empty."""
         entry = self.account.entry(job)
         return [] if entry is None or not entry.planned else [self._released(entry)]
 
     # For the owner
 
     def said(self, job: StoredJob) -> str:
-        """Return as a sentence what a job has told or could tell; empty for no sums"""
+        """Describe a job's actual or possible releases in a sentence; empty without sums."""
         entry = self.account.entry(job.id)
         if entry is not None and entry.planned:
             return (
@@ -208,7 +208,7 @@ class Spending:
         return sentence and f"{sentence}; an attack could place {share:.0%} of the rows"
 
     def planned(self, job: StoredJob) -> Planned | None:
-        """Return what sums of a job that has not begun could tell; None where there are none."""
+        """Return the possible releases of a job that has not begun; None without sums."""
         terms = manifest.decode(job.manifest)
         table = terms.spec.parties.table()
         try:
@@ -232,7 +232,7 @@ class Spending:
     # Inside
 
     def _judge(self, job: SignedJob, table: Learnt) -> tuple[Releases, bool]:
-        """The most that sums can tell, and whether the owner must be warned."""
+        """Return the maximal releases of sums, and whether the owner must be warned."""
         others = self.account.others(self._jobs[job.id].table, job.id)
         with refusing(self._party):
             try:
@@ -246,7 +246,7 @@ class Spending:
     def _remedy(
         self, job: SignedJob, table: Learnt, others: Sequence[AccountEntry], key: str
     ) -> str:
-        """Settings with which the job would be allowed, as words."""
+        """Describe settings with which the job would be allowed."""
         policy = self._policy()
         together = policy.together(job.table.guest)
         before, placed = accounts.sums_of(others, together), accounts.placed_of(others, together)
@@ -274,7 +274,7 @@ class Spending:
         return accounts.placed_of(others, self._policy().together(entry.guest))
 
     def _told(self, table: Owned, guest: str, *, besides: str) -> float:
-        """Return what a guest, and who may compare notes with it, has got of sums or still may."""
+        """Return released and reserved sums for a guest and its group."""
         return accounts.sums_of(self.account.others(table, besides), self._policy().together(guest))
 
     def owned(self, dataset: str) -> Owned:
@@ -295,7 +295,7 @@ class Spending:
         )
 
     def _released(self, entry: AccountEntry) -> Released:
-        """Return what a job's sums are expected to tell and have told, and our limits."""
+        """Return the expected and actual releases of a job's sums, with our limits."""
         policy = self._policy()
         return Released(
             party=self._party,
@@ -324,9 +324,10 @@ class Spending:
 def judge_expected(
     policy: Policy, job: SignedJob, table: Learnt, others: Sequence[AccountEntry]
 ) -> tuple[Releases, bool]:
-    """The most that sums of a job can tell after `others`, and whether its owner must be warned.
+    """Return the maximal releases of a job's sums after `others`, and whether its owner must be
+    warned.
 
-    A PolicyError where that, or what it discloses, is more than the policy allows.
+    Raise PolicyError if they, or the disclosed values, exceed the policy.
     """
     epsilon = job.protocol.policy.asks(job.params).epsilon
     if epsilon is not None:
@@ -351,7 +352,7 @@ def learnt_as(table: Learnt, params: Settings) -> Learnt:
 
 
 def judge_told(policy: Policy, amounts: Mapping[Spent, float]) -> None:
-    """Raise a PolicyError where a table may not have told so much of some kind."""
+    """Raise PolicyError if a table's releases of some kind exceed the policy."""
     judges: Mapping[Spent, Callable[[float], None]] = {
         Spent.SUMS: policy.judge_told_sums,
         Spent.PLACED: policy.judge_placed,
@@ -373,7 +374,7 @@ def expected(job: SignedJob, params: Settings, columns: int) -> Releases:
 
 
 def _unbegun(planned: Planned, policy: Policy) -> str:
-    """Return what a job that waits could tell, before anybody knows how many rows are common."""
+    """Describe possible releases of a waiting job, without the number of common rows."""
     sums, share = planned.releases.whole, planned.releases.by_row
     guest, before = planned.guest, planned.before
     if not sums and not share:

@@ -1,4 +1,4 @@
-"""One process: clocks, logs, threads, worker processes and how it ends.
+"""One process: clocks, logs, threads, worker processes and its end.
 
 Modules:
     bridge        lets threads wait for the event loop
@@ -6,8 +6,8 @@ Modules:
     deadline      ends a process in time
     logs          log lines as text or JSON
     memory        gives free memory back to the system
-    memory_limit  how much memory the process may use
-    pulse         whether the process has stood still
+    memory_limit  memory available to the process
+    pulse         detects that the process has stood still
     threads       threads for kernels
     workers       worker processes for bulk arithmetic, and the peak of memory
 """

@@ -1,7 +1,7 @@
-"""How the threads of a party's steps wait for its event loop, and never longer than their session.
+"""Waits of a party's step threads for its event loop, limited by their session.
 
-A coroutine handed to a loop that is about to end may never start, and nobody would tell the thread
-that waits for it. So every wait goes through here, and `stop` ends them all.
+A coroutine given to an ending loop may never start, and its waiting thread would never learn it. So
+every wait uses this module, and `stop` ends them all.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 
 class Bridge:
-    """From threads to one event loop; methods may be called from any thread."""
+    """Bridge from threads to one event loop; its methods are thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -31,7 +31,7 @@ class Bridge:
     def start(
         self, loop: asyncio.AbstractEventLoop, *works: Coroutine[Any, Any, T]
     ) -> list[Future[T]]:
-        """Has the loop do all of them; raises the reason of `stop` once that has been called."""
+        """Start all works in the loop; raise the reason of `stop` after it was called."""
         with self._lock:
             self._refuse_stopped(works)
             futures = [asyncio.run_coroutine_threadsafe(work, loop) for work in works]
@@ -41,7 +41,7 @@ class Bridge:
         return futures
 
     def start_here(self, *works: Coroutine[Any, Any, T]) -> list[asyncio.Task[T]]:
-        """The same in the loop's own thread, without a way through another."""
+        """Start all works from the loop's own thread, without another thread."""
         with self._lock:
             self._refuse_stopped(works)
             tasks = [asyncio.create_task(work) for work in works]
@@ -52,7 +52,7 @@ class Bridge:
         return tasks
 
     def wait(self, future: Future[T]) -> T:
-        """Its result, for a thread that is not the loop's; the reason of `stop` if that came."""
+        """Return a result to a thread outside the loop; raise the reason of `stop` after it."""
         try:
             return future.result()
         except CancelledError:
@@ -61,7 +61,7 @@ class Bridge:
             raise self._stopped from None
 
     async def wait_here(self, task: asyncio.Task[T]) -> T:
-        """The same, for the loop's own thread."""
+        """Return a result to the loop's own thread."""
         try:
             return await task
         except asyncio.CancelledError:
@@ -70,12 +70,12 @@ class Bridge:
             raise self._stopped from None
 
     def fetch(self, loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, T]) -> T:
-        """Return what the loop comes to, for a thread that is not the loop's."""
+        """Return the result of work in the loop to a thread outside it."""
         [future] = self.start(loop, work)
         return self.wait(future)
 
     def stop(self, reason: FedboostError) -> None:
-        """Ends every wait with `reason`, now and from now on."""
+        """End every wait with `reason`, now and from now on."""
         with self._lock:
             self._stopped = reason
             under_way = list(self._under_way)
@@ -108,7 +108,7 @@ async def to_its_end(work: Coroutine[Any, Any, T]) -> T:
 
 
 def hear_out(task: asyncio.Task[Any]) -> None:
-    """Reads how a task ended that nobody may wait for any more; a refusal is no news then."""
+    """Read the result of a task without a waiter; log errors except refusals."""
     error = None if task.cancelled() else task.exception()
     if error is not None and not isinstance(error, FedboostError | CancelledError):
         log.error("a step failed unexpectedly", exc_info=error)

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 
 def now() -> float:
-    """Seconds since some moment, never falling; the running loop's, outside of one the system's."""
+    """Return seconds that never fall, of the running loop's clock or else the system's."""
     try:
         return asyncio.get_running_loop().time()
     except RuntimeError:
@@ -17,9 +17,9 @@ def now() -> float:
 
 
 def pauses(first_s: float, most_s: float) -> Iterator[float]:
-    """Ever longer pauses between tries, each twice the one before, up to `most_s`.
+    """Yield ever longer pauses between tries, each twice the one before, up to `most_s`.
 
-    Drawn from the upper half of that, so that not everybody comes at once.
+    Each is drawn from the upper half of its range, so that retries do not coincide.
     """
     pause_s = min(first_s, most_s)
     while True:

@@ -1,6 +1,6 @@
-"""A daemon's process ends when its work is done, and in time, whatever its threads are still at.
+"""End of a daemon's process in time, whatever its threads are doing.
 
-What is journalled is on the disk then, files appear whole or not at all, the system frees locks
+Journalled entries are already on the disk, files appear whole or not at all, the system frees locks
 and memory, and worker processes end with their parent: nothing is lost by not waiting.
 """
 
@@ -16,14 +16,14 @@ log = logging.getLogger(__name__)
 
 
 def end_within(seconds: float) -> None:
-    """Ends this process with code 0 after so many seconds, if it has not ended by then."""
+    """End this process with code 0 after so many seconds, unless it has ended by then."""
     timer = threading.Timer(seconds, _end_anyway)
-    timer.daemon = True  # it holds up nothing itself
+    timer.daemon = True  # the timer itself must not delay the end
     timer.start()
 
 
 def end() -> NoReturn:
-    """Ends this process with code 0, now; Python would spend 0.2 s on taking itself down."""
+    """End this process with code 0, now; Python's own shutdown would take 0.2 s."""
     logging.shutdown()
     sys.stdout.flush()
     os._exit(0)

@@ -1,4 +1,4 @@
-"""What log lines look like, as text or as JSON, and which job and step each one is about."""
+"""Format of log lines, as text or as JSON, with the job and step of each line."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ _about: ContextVar[Mapping[str, str]] = ContextVar("about", default={})  # noqa:
 
 
 def note(**fields: str | int) -> None:
-    """Says what the lines of this task, and of those that it starts, are about from here on.
+    """Set the context of log lines in this task, and in tasks that it starts.
 
-    `fields` are some of PLACES; an empty one is left as it was.
+    `fields` are some of PLACES; an empty one is left unchanged.
     """
     known = {key: _short(str(value)) for key, value in fields.items() if value}
     assert known.keys() <= set(PLACES)
@@ -32,7 +32,7 @@ def note(**fields: str | int) -> None:
 
 
 def note_call(request: Any) -> None:
-    """The same of a call: its message says of which job, attempt, stage and steps it speaks."""
+    """Set the context from a call: job, attempt, stage and steps of its message."""
     steps = [turn.step for turn in getattr(request, "turns", ())]
     note(
         job=getattr(request, "job", "") or getattr(request, "id", ""),
@@ -43,15 +43,14 @@ def note_call(request: Any) -> None:
 
 
 def noted() -> Mapping[str, str]:
-    """Return what lines are about at this place of the program."""
+    """Return the current context of log lines."""
     return _about.get()
 
 
 def set_up(style: LogFormat, level: int, daemon: str = "") -> None:
-    """Has everything that is logged go to stderr in this style, in place of what was set up before.
+    """Send all logs to stderr in this style; replaces an earlier setup.
 
-    `daemon` (``party bank``) stands in every line of JSON: logs of several daemons meet in one
-    place.
+    `daemon` (``party bank``) is in every line of JSON, to tell the logs of several daemons apart.
     """
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_Json(daemon) if style == "json" else _Text())
@@ -68,7 +67,7 @@ def is_json() -> bool:
 
 
 class _Indices(logging.Filter):
-    """Adds what a line is about to its record; at a party, whose line it is."""
+    """Filter that adds the context to a record; at a party also its name."""
 
     def __init__(self, daemon: str) -> None:
         super().__init__()
@@ -81,14 +80,14 @@ class _Indices(logging.Filter):
 
 
 class _Plain(logging.Formatter):
-    """Nothing that a terminal obeys, whoever's words are quoted; a message is one line."""
+    """Formatter without control characters, even in quoted text; a message is one line."""
 
     def formatException(self, ei: Any) -> str:  # noqa: N802  logging's own name
         return printable(super().formatException(ei), instead="?", keeps="\n", most=None)
 
 
 class _Text(_Plain):
-    """``2026-01-31 10:00:00,000 INFO fedboost.runtime.party.node [job, 2, align, blind]: x``."""
+    """``2026-01-31 10:00:00,000 INFO fedboost.runtime.party.node.node [job, 2, align, blind]: x``."""
 
     def __init__(self) -> None:
         super().__init__("%(asctime)s %(levelname)s %(name)s%(where)s: %(message)s")
@@ -102,7 +101,7 @@ class _Text(_Plain):
 
 
 class _Json(_Plain, JsonFormatter):
-    """One object a line: time (UTC), level, logger, daemon, places, message, exception."""
+    """Formatter of JSON lines: time (UTC), level, logger, daemon, places, message, exception."""
 
     def __init__(self, daemon: str) -> None:
         super().__init__()
@@ -111,7 +110,7 @@ class _Json(_Plain, JsonFormatter):
     def add_fields(
         self, log_data: dict[str, Any], record: logging.LogRecord, message_dict: dict[str, Any]
     ) -> None:
-        """Write time, level, daemon and what the record is about into a line of JSON."""
+        """Write time, level, daemon and context of the record into a line of JSON."""
         about: Mapping[str, Any] = getattr(record, "about", {})
         at = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
         log_data |= {
@@ -129,5 +128,5 @@ class _Json(_Plain, JsonFormatter):
 
 
 def _short(text: str) -> str:
-    """One short line, whatever a peer has sent."""
+    """Return one short line, even from a peer's text."""
     return printable(text, instead="?", most=PLACE_CHARS_MAX)

@@ -1,4 +1,4 @@
-"""Memory that a process needs no more, given back to the system."""
+"""Return of free memory to the system."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from typing import Any
 DONTNEED = 4  # <bits/mman-linux.h>: MADV_DONTNEED
 QUIET_S = 10.0  # without a job at work, before a daemon gives all back
 ARENA_MAX, ARENAS = -8, 2  # <malloc.h>: M_ARENA_MAX; one for each thread would stay in fragments
-MMAP_THRESHOLD, APART_BYTES = -3, 1 << 21  # from here on memory goes back as soon as it is freed
+MMAP_THRESHOLD, APART_BYTES = -3, 1 << 21  # a larger block goes back to the system when it is freed
 TRIM_THRESHOLD, TOP_BYTES = -1, 1 << 23  # that an arena keeps free at its end
 LARGE_ROWS = 1 << 18  # of fewer, taking memory again costs more than is saved
 
 
 def be_frugal() -> None:
-    """Have allocators keep little of what is freed; before threads start and Arrow is loaded."""
+    """Make allocators keep little freed memory; call it before threads and Arrow start."""
     os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
     system = _c_library()
     if hasattr(system, "mallopt"):  # glibc
@@ -24,9 +24,9 @@ def be_frugal() -> None:
 
 
 def keep_apart() -> None:
-    """Have large arrays lie in pages of their own, where they leave no holes, from here on.
+    """Give large arrays their own pages, which leave no holes, from here on.
 
-    The system clears such pages anew each time, which small jobs would feel.
+    The system clears such pages each time, which slows down small jobs.
     """
     system = _c_library()
     if hasattr(system, "mallopt"):  # glibc
@@ -35,9 +35,9 @@ def keep_apart() -> None:
 
 
 def give_back(*, of_cycles: bool = False) -> None:
-    """Give back what Arrow and the C library keep for later; some milliseconds.
+    """Return memory that Arrow and the C library keep for later; takes some milliseconds.
 
-    With `of_cycles` also what objects hold that only name one another, which takes 0.1 s.
+    With `of_cycles` also free objects in reference cycles, which takes 0.1 s.
     """
     if of_cycles:
         gc.collect()
@@ -49,10 +49,10 @@ def give_back(*, of_cycles: bool = False) -> None:
 
 
 def give_all_back() -> None:
-    """Give back what is free, and let go of the pages of libraries that nothing has changed.
+    """Return free memory, and the unchanged pages of libraries.
 
-    What allocators hold is free memory between what is used; pages of libraries are read again
-    from their files when they are next used. Where the system has no such calls, nothing happens.
+    Allocators hold free memory between used blocks; pages of libraries are read again from their
+    files on the next use. On a system without such calls nothing happens.
     """
     give_back(of_cycles=True)
     if sys.platform != "linux":
@@ -63,7 +63,7 @@ def give_all_back() -> None:
 
     system = _c_library()
     for part in psutil.Process().memory_maps(grouped=False):
-        # Private, never written by us: the file has every byte of it.
+        # Private pages that we never wrote: the file has all their bytes.
         if part.path.startswith("/") and part.perms in ("r-xp", "r--p") and not part.anonymous:
             begin, end = (int(address, 16) for address in part.addr.split("-"))
             system.madvise(ctypes.c_void_p(begin), ctypes.c_size_t(end - begin), DONTNEED)

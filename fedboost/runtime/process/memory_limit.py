@@ -1,4 +1,4 @@
-"""How much memory this process may use: its container's limit, or what the machine has."""
+"""Memory available to this process: its container's limit, or the machine's memory."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ LIMITS = ("memory.max", "memory/memory.limit_in_bytes")  # of the two versions o
 
 
 def machine_bytes() -> int:
-    """Return the memory of this machine, whatever its control groups say."""
+    """Return the memory of this machine, without limits of control groups."""
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 

@@ -1,6 +1,6 @@
-"""Whether this process has stood still: stopped, starved, or asleep with its machine.
+"""Detection of a process that stood still: stopped, starved, or asleep with its machine.
 
-Whoever stands still hears nobody, and must not take the others for lost.
+A process that stood still received nothing, and must not take its peers for lost.
 """
 
 from __future__ import annotations
@@ -14,20 +14,18 @@ class Pulse:
     """The beats of an event loop, and the last gap between them."""
 
     def __init__(self, every_s: float) -> None:
-        """A gap is what is longer than two beats, `every_s` seconds each."""
+        """Start; a pause longer than two beats, of `every_s` seconds each, counts as a gap."""
         self._every_s, self._last = every_s, now()
         self._gap_s, self._gap_ended = 0.0, 0.0
 
     async def beat(self) -> None:
-        """Beat as long as it is awaited."""
+        """Beat until cancelled."""
         while True:
             await asyncio.sleep(self._every_s)
             self._look()
 
     def stood_still_s(self, within_s: float) -> float:
-        """Return how many seconds the process stood still last, if that ended no more than
-        `within_s` ago, else 0.
-        """
+        """Return the seconds of the last gap, if it ended at most `within_s` ago, otherwise 0."""
         self._look()
         return self._gap_s if self._gap_s and now() - self._gap_ended <= within_s else 0.0
 

@@ -1,4 +1,4 @@
-"""Threads of one party for kernels that let go of the interpreter's lock and share big arrays.
+"""Threads of one party for kernels that release the interpreter's lock and share big arrays.
 
 Arguments and results are not copied, as worker processes (`process.workers`) would copy them.
 """
@@ -38,11 +38,11 @@ class ThreadWorkers:
         return self
 
     def map(self, kernel: Callable[..., T], tasks: Sequence[tuple[Any, ...]]) -> list[T]:
-        """`kernel(*task)` for each task, results in the tasks' order; the first error is raised."""
+        """Run `kernel(*task)` for each task; return results in order, raise the first error."""
         return [pending.result() for pending in [self.submit(kernel, *task) for task in tasks]]
 
     def submit(self, kernel: Callable[..., T], *task: Any) -> Future[T]:
-        """Starts `kernel(*task)` and returns at once; a JobError once the threads are closed."""
+        """Start `kernel(*task)` and return at once; raise JobError once the threads are closed."""
         try:
             return self._pool.submit(self._measured, kernel, *task)
         except RuntimeError:
@@ -53,7 +53,7 @@ class ThreadWorkers:
         return 0.0
 
     def busy_seconds(self) -> float:
-        """Processor seconds of all kernels that have ended."""
+        """Return processor seconds of all finished kernels."""
         with self._lock:
             return self._busy_seconds
 
@@ -62,7 +62,7 @@ class ThreadWorkers:
         return 0
 
     def close(self) -> None:
-        """Ends the threads; what has been started is finished first."""
+        """End the threads after their current work."""
         self._pool.shutdown(cancel_futures=True)
 
     def _measured(self, kernel: Callable[..., T], *task: Any) -> T:

@@ -1,8 +1,8 @@
 """Worker processes of one party: bulk arithmetic on all cores, without the interpreter's lock.
 
-Workers talk to their parent only through pipes it made. They ignore Ctrl-C, which the parent
-answers, and end by themselves when the parent is gone. They import nothing but what their kernels
-need, and never the program's main module, so that a script without a main guard may use them.
+Workers talk to their parent only through its pipes. They ignore Ctrl-C, which the parent handles,
+and end when the parent is gone. They import only the modules of their kernels, and never the
+program's main module, so a script without a main guard may use them.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ from typing import Any, Generic, TypeVar
 from fedboost.ground.errors import JobError
 from fedboost.runtime.process.threads import ThreadWorkers
 
-UNIT_BYTES = 1 if sys.platform == "darwin" else 1024  # in which getrusage counts
+UNIT_BYTES = 1 if sys.platform == "darwin" else 1024  # unit of getrusage
 STATUS = Path("/proc/self/status")
 
 
 def peak_bytes() -> int:
-    """The peak of this program's resident memory.
+    """Return the peak of this program's resident memory.
 
-    Not what getrusage says where the kernel tells better: that includes, for a process begun by a
-    larger one, the parent's memory at that moment; psutil knows no peak on Linux.
+    Prefer the kernel's own figure to getrusage, which includes, for a process started by a larger
+    one, the parent's memory at that moment; psutil has no peak on Linux.
     """
     try:
         peak = re.search(r"^VmHWM:\s+(\d+) kB$", STATUS.read_text(), re.MULTILINE)
@@ -50,16 +50,16 @@ T = TypeVar("T")
 
 _starting = threading.Lock()  # the main module is hidden for one start at a time
 _CLOSED = "the workers have been closed"
-_END = signal.SIGUSR1  # what a worker that is not needed any more gets
+_END = signal.SIGUSR1  # signal for a worker that is no longer needed
 
 
 class _EndedError(Exception):
-    """Nobody waits for the kernel's result any more."""
+    """The kernel's result is no longer awaited."""
 
 
 @dataclass(frozen=True)
 class _Done(Generic[T]):
-    """A result and what it cost."""
+    """A result with its cost."""
 
     value: T
     cpu_seconds: float
@@ -75,7 +75,7 @@ class _Answer(Generic[T]):
         self._future = future
 
     def result(self) -> T:
-        """Waits for the result; raises what the kernel raised, a JobError if its worker died."""
+        """Return the result; raise the kernel's error, or JobError if its worker died."""
         try:
             return self._future.result().value
         except (CancelledError, _EndedError):
@@ -110,16 +110,16 @@ class ProcessWorkers:
 
     @property
     def count(self) -> int:
-        """Return how many kernels run at the same time."""
+        """Return the number of kernels that run at the same time."""
         return self._count
 
     @property
     def threads(self) -> ThreadWorkers:
-        """As many threads of this process."""
+        """Return the same number of threads of this process."""
         return self._threads
 
     def map(self, kernel: Callable[..., T], tasks: Sequence[tuple[Any, ...]]) -> list[T]:
-        """`kernel(*task)` for each task, results in the tasks' order.
+        """Run `kernel(*task)` for each task; return results in the tasks' order.
 
         The first error in that order is raised, once no task of this call is running any more.
         """
@@ -132,38 +132,38 @@ class ProcessWorkers:
             raise
 
     def submit(self, kernel: Callable[..., T], *task: Any) -> _Answer[T]:
-        """Starts `kernel(*task)` on the next free worker and returns at once."""
+        """Start `kernel(*task)` on the next free worker and return at once."""
         return self._submit(kernel, task)
 
     def cpu_seconds(self) -> float:
-        """Processor seconds of all tasks finished so far."""
+        """Return processor seconds of all finished tasks."""
         with self._lock:
             return self._cpu_seconds
 
     def busy_seconds(self) -> float:
-        """Processor seconds of all tasks finished so far, in processes and in threads."""
+        """Return processor seconds of all finished tasks, in processes and in threads."""
         return self.cpu_seconds() + self._threads.busy_seconds()
 
     def peak_rss_bytes(self) -> int:
-        """Peak memory of the workers together: the sum of each one's own peak, in bytes."""
+        """Return peak memory of the workers together: the sum of each one's own peak, in bytes."""
         with self._lock:
             return sum(self._peaks.values())
 
     def close(self) -> None:
-        """Ends the workers, and in them what they compute."""
+        """End the workers, with their current work."""
         self.is_closed = True
         self._threads.close()
         self.discard()
 
     def discard(self) -> None:
-        """Ends the present processes; the next task starts fresh ones."""
+        """End the present processes; the next task starts new ones."""
         with self._lock:
             pool, self._pool = self._pool, None
         if pool is None:
             return
         for process in list((pool._processes or {}).values()):
             if process.pid is not None and process.is_alive():
-                with suppress(ProcessLookupError):  # it ends by itself just now
+                with suppress(ProcessLookupError):  # it has just ended
                     os.kill(process.pid, _END)
         pool.shutdown(wait=True, cancel_futures=True)
 
@@ -176,7 +176,7 @@ class ProcessWorkers:
     def _submit(self, kernel: Callable[..., T], task: tuple[Any, ...]) -> _Answer[T]:
         try:
             future = self._start(kernel, task)
-        except BrokenProcessPool:  # it broke while nobody was waiting: nothing of ours is lost
+        except BrokenProcessPool:  # it broke without pending work: nothing is lost
             self.discard()
             future = self._start(kernel, task)
         future.add_done_callback(self._account)
@@ -207,7 +207,7 @@ class ProcessWorkers:
 
 @contextmanager
 def _main_hidden() -> Iterator[None]:
-    """Has new processes not run this program's main module again, which spawning would do."""
+    """Prevent new processes from running this program's main module again, as spawning would."""
     main: dict[str, Any] = vars(sys.modules["__main__"])
     shown: dict[str, Any] = {
         name: main.pop(name) for name in ("__spec__", "__file__") if name in main
@@ -234,7 +234,7 @@ def _end_with_parent() -> None:
 
 
 class _Work:
-    """Whether this worker computes, and whether anybody waits for it."""
+    """State of this worker: whether it computes, and whether its result is awaited."""
 
     computes = False
     is_over = False

@@ -38,7 +38,7 @@ _STAYS_HERE = (LOCK, MOVED, "page-token", DATABASE, f"{DATABASE}-wal", f"{DATABA
 
 @dataclass(frozen=True)
 class Backup:
-    """What a backup holds."""
+    """Size of a backup."""
 
     files: int
     bytes: int
@@ -111,7 +111,7 @@ def move_store(store: Path, file: Path) -> Backup:
 def restore_backup(file: Path, store: Path) -> Backup:
     """Put a backup's store into the folder `store`, which is empty or missing.
 
-    A StoreError where anything in the file is not what was written; then nothing is left behind.
+    Raise StoreError if the file differs from the written backup; then nothing is left behind.
     """
     if store.exists() and any(store.iterdir()):
         raise StoreError("the folder is not empty", todo="name a new folder", file=str(store))
@@ -211,7 +211,7 @@ def _check_database(database: Path) -> None:
 
 def _spoilt(file: Path, name: str) -> StoreError:
     return StoreError(
-        "the backup is damaged: it holds something else than was written",
+        "the backup is damaged: its content is not what was written",
         todo="use another backup",
         file=str(file),
         **({"entry": name} if name else {}),

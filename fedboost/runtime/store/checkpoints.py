@@ -1,7 +1,7 @@
-"""What a job can be resumed from: per place a JSON file and the arrays it names, checked by hash.
+"""Checkpoints for resuming a job: per place a JSON file and its arrays, checked by hash.
 
-jobs/ID/STAGE/checkpoint-00000012.json          written last: with it the checkpoint exists
-jobs/ID/STAGE/checkpoint-00000012-3f9a….arrays  one array behind the other, of which the JSON holds
+jobs/ID/STAGE/checkpoint-00000012.json          written last: it makes the checkpoint exist
+jobs/ID/STAGE/checkpoint-00000012-3f9a….arrays  arrays one behind the other; the JSON holds their
                                                 names, dtypes, shapes and hash
 jobs/ID/STAGE/checkpoint-00000012.00000000.00000003.json     inside round 13, after three layers
 jobs/ID/STAGE/grown-00000001.pieces             lists that only grow (see `pieces`): a round costs
@@ -75,11 +75,11 @@ class Checkpoints:
         arrays: Mapping[str, NDArray[Any]],
         grown: Mapping[str, GrownList] | None = None,
     ) -> None:
-        """Keep the state at a place; durable when this returns, and the last two stay.
+        """Keep the state at a place, durably; only the last two checkpoints stay.
 
-        `state` is what JSON can hold, `arrays` any numeric, boolean or fixed-width text arrays;
-        a ProtocolError refuses everything else, so that nothing is lost silently. Of lists that
-        the checkpoint before holds as well, only what they have gained is written.
+        `state` must be JSON, `arrays` numeric, boolean or fixed-width text arrays; a ProtocolError
+        refuses anything else, so nothing is lost silently. Of lists that the previous checkpoint
+        also holds, only new values are written.
         """
         if not place or not all(0 <= number <= NUMBER_MAX for number in place):
             raise ProtocolError(f"the place {place} is empty or outside 0..{NUMBER_MAX}")
@@ -117,7 +117,7 @@ class Checkpoints:
             self._pieces.clear()
 
     def places(self, folder: Path) -> list[Place]:
-        """The places that have a checkpoint, oldest first, whether whole or torn."""
+        """Return the places with a checkpoint, oldest first, whether whole or torn."""
         with self._lock, on_disk(folder):
             if not folder.exists():
                 return []
@@ -125,7 +125,7 @@ class Checkpoints:
             return sorted(tuple(map(int, m[1].split("."))) for m in names if m)
 
     def whole(self, folder: Path) -> list[Checkpoint]:
-        """The checkpoints that can be loaded, oldest first."""
+        """Return the loadable checkpoints, oldest first."""
         wholes = (self._if_whole(folder, place) for place in self.places(folder))
         return [checkpoint for checkpoint in wholes if checkpoint is not None]
 
@@ -137,10 +137,10 @@ class Checkpoints:
             return None
 
     def load(self, folder: Path, place: Place | None = None) -> Checkpoint | None:
-        """The checkpoint at a place, or the newest whole one; None where there is none.
+        """Return the checkpoint at a place, or the newest whole one; None if there is none.
 
-        A StoreError names the file if the checkpoint asked for is absent, torn or changed, or
-        if there are checkpoints and none is whole.
+        Raise StoreError with the file's name if the requested checkpoint is absent, torn or
+        changed, or if no existing checkpoint is whole.
         """
         with self._lock:
             if place is not None:
@@ -184,7 +184,7 @@ def _load(path: Path) -> Checkpoint:
             raise ValueError
         if body["format"] != FORMAT:
             raise StoreError(
-                "a checkpoint is of another version of fedboost",
+                "a checkpoint was written by another version of fedboost",
                 todo="finish the job with the version that began it, or submit it anew",
                 private=str(path),
                 file=path.name,
@@ -231,7 +231,7 @@ def _bytes_of(name: str, array: NDArray[Any]) -> memoryview:
 
 
 def _pieces_of(contents: Sequence[memoryview]) -> Iterator[memoryview]:
-    """Yield bytes of arrays piece by piece; those in files are in memory no longer than that."""
+    """Yield bytes of arrays piece by piece; bytes of mapped files leave memory after each piece."""
     for content in contents:
         for start in range(0, len(content), PIECE_BYTES):
             yield content[start : start + PIECE_BYTES]
@@ -241,8 +241,8 @@ def _pieces_of(contents: Sequence[memoryview]) -> Iterator[memoryview]:
 def _read_arrays(
     path: Path, sha256: str, layout: Sequence[tuple[str, str, Sequence[int]]]
 ) -> dict[str, NDArray[Any]]:
-    """Return the arrays of a file, each read into its place; a ValueError or TypeError where they
-    are not those that were written.
+    """Return the arrays of a file, each read into its place; raise ValueError or TypeError if they
+    differ from the written ones.
     """
     hashed, arrays = hashlib.sha256(), {}
     with path.open("rb") as file:

@@ -1,4 +1,4 @@
-"""A store's SQLite file as ledger and accounts have it open, beside the store itself."""
+"""Connection of ledger and accounts to a store's SQLite file, beside the store's own."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Database:
                 raise
 
     def _prepare(self, *, read_only: bool) -> None:
-        """Have a row on the disk before the payload leaves that it is about."""
+        """Make each row durable before its payload leaves."""
         self._connection.execute("PRAGMA synchronous = FULL")
 
     def close(self) -> None:

@@ -1,9 +1,10 @@
-"""What a store forgets: jobs that are over, and models; whole, even if the daemon dies meanwhile.
+"""Deletion of ended jobs and of models; complete even if the daemon dies meanwhile.
 
-A job goes in three moves: its row and journal vanish and its id is noted as forgotten, in one
-transaction; then its files; then the note says that they are gone. Whoever opens the store next
-ends what was begun. The note stays: a coordinator that proposed the job again would have it tell
-once more what the account has counted once. Ledger and accounts are never touched.
+A job is deleted in three steps: in one transaction its row and journal are removed and its id is
+recorded as forgotten; then its files are removed; then the record is marked complete. The next
+opening of the store finishes an interrupted deletion. The record stays: otherwise a coordinator
+that proposes the job again could make it release again, without a second charge. Ledger and
+accounts are never touched.
 """
 
 from __future__ import annotations
@@ -30,12 +31,12 @@ DAY_S = 86_400.0
 SCHEMA = """CREATE TABLE IF NOT EXISTS forgotten (
     job TEXT PRIMARY KEY, at REAL NOT NULL, keeps_model INTEGER NOT NULL, whole INTEGER NOT NULL
 ) STRICT"""
-# Folders whose contents outlive their job, if wanted.
+# Folders with content that may outlive its job.
 OF_MODELS = ("models", "disclosures", "alignments")
 
 
 class Forgetting:
-    """One store's; thread-safe. Making it ends what an earlier process has begun."""
+    """Deletions in one store; thread-safe. Its creation finishes an earlier process's deletions."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -48,9 +49,9 @@ class Forgetting:
             _sweep(store.folder / kind)
 
     def forget(self, id_: str, *, keeps_model: bool = False) -> StoredJob:
-        """Removes a job that is over, and gives what it was; a JobError where it is not over.
+        """Delete an ended job, and return it; raise JobError if it has not ended.
 
-        With `keeps_model` its model and what it disclosed stay, for later jobs.
+        With `keeps_model` its model and disclosure stay, for later jobs.
         """
         with self._store.transaction() as sql:
             job = check_over(self._store.job(id_))
@@ -63,7 +64,7 @@ class Forgetting:
         return replace(job, read_manifest=lambda: text)
 
     def refuse(self, id_: str, party: str) -> None:
-        """Refuses, by a PolicyError, a job that was forgotten here."""
+        """Raise PolicyError for a job that was deleted here."""
         with self._store.transaction() as sql:
             known = sql.execute("SELECT 1 FROM forgotten WHERE job = ?", (id_,)).fetchone()
         if known:
@@ -72,14 +73,14 @@ class Forgetting:
             )
 
     def jobs_due(self, days: float | None) -> list[str]:
-        """Jobs that have been over for more than so many days, the oldest first."""
+        """Return jobs that ended more than so many days ago, the oldest first."""
         if days is None:
             return []
         before = self._store.now() - days * DAY_S
         return [job.id for job in self._store.jobs(*OVER) if job.since < before]
 
     def models_due(self, days: float | None) -> list[str]:
-        """Models made more than so many days ago that no going job names."""
+        """Return models made more than so many days ago that no unfinished job names."""
         if days is None:
             return []
         before, used = self._store.now() - days * DAY_S, self.used()
@@ -90,12 +91,12 @@ class Forgetting:
         return [name for name, made in aged.items() if made < before and name not in used]
 
     def delete_model(self, model: str) -> None:
-        """Removes a model, and what goes with it."""
+        """Delete a model with its companions."""
         delete_model(self._store.folder, model)
         log.info("the model %s is deleted", model)
 
     def used(self) -> set[str]:
-        """Return what jobs that are not over name: their own ids, and models of others."""
+        """Return the ids named by unfinished jobs: their own, and those of other models."""
         return set().union(*(_named(job.id, job.manifest) for job in self._store.jobs(*GOING)))
 
     def _finish(self, id_: str, *, keeps_model: bool) -> None:
@@ -107,20 +108,20 @@ class Forgetting:
 
 
 def check_over(job: StoredJob) -> StoredJob:
-    """The job itself; a JobError unless it is over."""
+    """Return the job; raise JobError unless it has ended."""
     if job.state in OVER:
         return job
     raise JobError(
-        f"the job is {job.state}; only jobs that are over can be deleted",
+        f"the job is {job.state}; only ended jobs can be deleted",
         todo=f"fedboost job cancel {job.id}",
         job=job.id,
     )
 
 
 def delete_model(store: Path, model: str) -> None:
-    """Removes a model from a store's folder: what its training disclosed to the party, its rows in
-    common and what the party kept of it for an audit, then the shard; so a model that is there can
-    be deleted again.
+    """Delete a model from a store's folder: the disclosures of its training to the party, its rows
+    in common, its record for audits, and last the shard, so an interrupted deletion can be
+    repeated.
     """
     Disclosures(store).delete(model)
     RowsInCommon(store).delete(model)
@@ -129,7 +130,9 @@ def delete_model(store: Path, model: str) -> None:
 
 
 def refuse_used(store: Path, model: str) -> None:
-    """Refuses, by a ConfigError, a model that a job in this store needs, whoever has it open."""
+    """Raise ConfigError for a model that a job in this store needs; the store may be open
+    elsewhere.
+    """
     path = store / "store.sqlite"
     if not path.exists():
         return
@@ -142,13 +145,13 @@ def refuse_used(store: Path, model: str) -> None:
         if model in _named(id_, manifest):
             raise ConfigError(
                 f"the job {id_}, which is {JobState(state).shown}, needs the model",
-                todo="delete it when the job is over",
+                todo="delete it when the job has ended",
                 model=model,
             )
 
 
 def _named(id_: str, manifest: bytes) -> set[str]:
-    """A job's id and every text in its settings, some of which are ids of others."""
+    """Return a job's id and every text in its settings, which may be ids of others."""
     try:
         spec = json.loads(manifest)["spec"]
     except (ValueError, KeyError):
@@ -166,7 +169,7 @@ def _texts(value: Any) -> Iterator[str]:
 
 
 def _sweep(folder: Path) -> None:
-    """Removes what a process has left that died while it replaced or deleted a model."""
+    """Remove leftovers of a process that died while it replaced or deleted a model."""
     with on_disk(folder):
         for path in (*folder.glob(".*.old"), *folder.glob(".*.new")):
             shutil.rmtree(path)

@@ -69,6 +69,6 @@ def check_here(store: Path) -> None:
 def _taken(path: Path, holder: int | str) -> StoreError:
     return StoreError(
         f"another daemon (process {holder}) uses this store",
-        todo="stop it, or give this daemon a folder of its own",
+        todo="stop it, or give this daemon its own folder",
         file=str(path),
     )

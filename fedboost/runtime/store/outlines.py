@@ -1,4 +1,6 @@
-"""What listings show of a job's manifest: a few names, kept beside the job so that none is read."""
+"""Outline of a job's manifest for lists: a few names, stored beside the job so that no manifest is
+read.
+"""
 
 from __future__ import annotations
 
@@ -9,9 +11,9 @@ from typing import Any
 
 
 def outlined(text: bytes) -> bytes:
-    """Return the outline of a manifest: JSON of the same form with its hash and what names it.
+    """Return the outline of a manifest: JSON of the same form with its hash and its names.
 
-    Of a text that is no manifest the hash alone.
+    Return only the hash for a text that is no manifest.
     """
     kept: dict[str, Any] = {"sha256": hashlib.sha256(text).hexdigest()}
     try:
@@ -31,5 +33,5 @@ def outlined(text: bytes) -> bytes:
 
 
 def sha256_of(outline: bytes) -> bytes:
-    """Return the hash of the manifest whose outline it is."""
+    """Return the hash of the manifest behind an outline."""
     return bytes.fromhex(json.loads(outline)["sha256"])

@@ -1,11 +1,11 @@
-"""What a stage's lists have gained, checkpoint by checkpoint: a file that is only appended to.
+"""New values of a stage's lists, checkpoint by checkpoint: a file that is only appended to.
 
-jobs/ID/STAGE/grown-00000001.pieces     for each checkpoint that gained anything: the size of a
+jobs/ID/STAGE/grown-00000001.pieces     for each checkpoint with new values: the size of a
                                         head, the head (JSON: texts; name, dtype and shape of each
                                         array), the arrays' bytes
 
-A checkpoint says how many bytes of which file are its own, and their hash. Each attempt begins a
-file of its own with all that the lists hold, so that going back to an earlier place needs no care.
+A checkpoint records the file, its number of bytes in it, and their hash. Each attempt begins its
+own file with all values of the lists, so going back to an earlier place needs no care.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from fedboost.ground.state import GrownList
 Piece = tuple[dict[str, list[str]], dict[str, NDArray[Any]]]
 
 _NAME = re.compile(r"grown-(\d{8})\.pieces")
-_HEAD_BYTES = 4  # in which the size of a head stands
+_HEAD_BYTES = 4  # size of the field with a head's size
 
 
 @dataclass(frozen=True)
@@ -42,11 +42,11 @@ class Pieces:
 
     @property
     def named(self) -> dict[str, Any]:
-        """Return what a checkpoint says of it."""
+        """Return the record of the file for a checkpoint."""
         return {"file": self.path.name, "bytes": self.size, "sha256": self.hashed.hexdigest()}
 
     def with_all(self, grown: Mapping[str, GrownList]) -> Pieces:
-        """Return the same with what the lists have gained; on the disk when this returns."""
+        """Return the same with the lists' new values; on the disk on return."""
         texts: dict[str, list[str]] = {}
         arrays: dict[str, NDArray[Any]] = {}
         for name, values in grown.items():
@@ -66,7 +66,7 @@ class Pieces:
         return Pieces(self.path, self.size + len(content), hashed, grown)
 
     def is_followed_by(self, grown: Mapping[str, GrownList]) -> bool:
-        """Return whether the lists are those that lie here, with or without further values."""
+        """Return whether the lists continue the stored ones, with or without new values."""
         return grown.keys() >= self.lists.keys() and all(
             grown[name].values is known.values and grown[name].count >= known.count
             for name, known in self.lists.items()
@@ -81,8 +81,8 @@ def fresh(folder: Path) -> Pieces:
 def read(folder: Path, named: Mapping[str, Any]) -> list[Piece]:
     """Return the pieces that a checkpoint names, oldest first.
 
-    A ValueError, KeyError or TypeError where they are not what was written, a StoreError where
-    there is no such file.
+    Raise ValueError, KeyError or TypeError if they differ from the written ones, StoreError if the
+    file is missing.
     """
     if not named["bytes"]:
         return []

@@ -1,11 +1,11 @@
-"""What a guest keeps of a job that can be replayed: which steps were asked for, and what came.
+"""Record of a guest's replayable job: its steps and its received messages.
 
-STORE/jobs/ID/replay/records     one behind the other, as they happened, over all attempts
-STORE/jobs/ID/replay/rows.npy    which rows of the table were aligned, in their order
+STORE/jobs/ID/replay/records     one behind the other, in order of time, over all attempts
+STORE/jobs/ID/replay/rows.npy    the aligned rows of the table, in their order
 
 A record is its kind, the sizes of its head and of its body, and both. It is written before the
-ledger says that a message has come. The folder stays when the job is done, and with it the job's
-sealed seed; it goes with the job, or when its owner says so. It never leaves the party.
+ledger's row of the received message. The folder stays when the job is done, with the job's sealed
+seed; it is deleted with the job, or by its owner. It never leaves the party.
 """
 
 from __future__ import annotations
@@ -108,17 +108,17 @@ class Recording:
 
 @dataclass(frozen=True)
 class Recordings:
-    """Those that one party's store holds, by job."""
+    """Recordings in one party's store, by job."""
 
     store: Path  # its folder
 
     def folder(self, job: str) -> Path:
-        """Return where that of a job lies; a ConfigError for what is no job's id."""
+        """Return the folder of a job's recording; raise ConfigError for an invalid id."""
         return shards.folder_of(self.store / "jobs", job) / FOLDER
 
     def begin(self, job: str, opening: Opening, rows: NDArray[np.int64] | None) -> Recording:
-        """Begin the record of an attempt behind those of earlier ones; `rows` are those aligned,
-        None where the job takes all.
+        """Begin the record of an attempt, after earlier ones; `rows` are the aligned rows, None if
+        the job takes all.
         """
         import numpy as np
 
@@ -134,21 +134,21 @@ class Recordings:
             end = 0
             for _, _, offset, n_bytes in _records(records):
                 end = offset + n_bytes
-            records.truncate(end)  # what a crash has left half written
+            records.truncate(end)  # remove a half-written record after a crash
             records.seek(end)
         recording = Recording(path, records)
         recording._write(_OPENED, json.dumps(asdict(opening)).encode())
         return recording
 
     def attempts(self, job: str) -> list[RecordedAttempt]:
-        """Return what is kept of each attempt, in their order.
+        """Return the records of each attempt, in order.
 
-        A ConfigError where nothing is kept, a StoreError where the file is damaged.
+        Raise ConfigError if there are none, StoreError if the file is damaged.
         """
         path = self.folder(job) / RECORDS
         if not path.exists():
             raise ConfigError(
-                "nothing is kept here by which the job could be replayed",
+                "there are no records here for a replay of the job",
                 todo="replay a job with replayable: true, at its guest, before it is forgotten",
                 job=job,
             )
@@ -159,7 +159,7 @@ class Recordings:
                     _take(attempts, kind, head, (path, offset, n_bytes))
         except (ValueError, TypeError, KeyError, IndexError, DecodeError):
             raise StoreError(
-                "what was kept of the job for a replay is damaged",
+                "the job's records for a replay are damaged",
                 todo="restore it from a backup; the job can no longer be replayed without it",
                 private=str(path),
                 file=path.name,
@@ -178,7 +178,7 @@ class Recordings:
         return rows
 
     def delete(self, job: str) -> None:
-        """Remove that of a job, if there is one."""
+        """Remove the recording of a job, if there is one."""
         shutil.rmtree(self.folder(job), ignore_errors=True)
 
 
@@ -198,7 +198,7 @@ def _records(file: BinaryIO) -> Iterator[tuple[bytes, bytes, int, int]]:
 def _take(
     attempts: list[RecordedAttempt], kind: bytes, head: bytes, lies: tuple[Path, int, int]
 ) -> None:
-    """Add a record to the attempts; a ValueError for one that nobody has written."""
+    """Add a record to the attempts; raise ValueError for an invalid one."""
     if kind == _OPENED:
         opened = json.loads(head)
         attempts.append(RecordedAttempt(Opening(**{**opened, "place": tuple(opened["place"])})))

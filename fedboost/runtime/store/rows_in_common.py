@@ -1,7 +1,7 @@
-"""What a party keeps of a job's alignment, so that later jobs train on the same rows and ask nobody
-again which ids are in common.
+"""Result of a job's alignment, kept so that later jobs train on the same rows without another
+alignment.
 
-store/alignments/JOB: the places of the party's rows, and whose ids they were
+store/alignments/JOB: the indices of the party's rows, and the owners of the ids
 """
 
 from __future__ import annotations
@@ -37,36 +37,36 @@ class JobArtefacts:
     kind: ClassVar[str]  # the folder in it
 
     def folder(self, job: str) -> Path:
-        """Return where that of a job lies."""
+        """Return the folder of a job's artefact."""
         return shards.folder_of(self.store / self.kind, job)
 
     def delete(self, job: str) -> None:
-        """Remove that of a job, if there is one."""
+        """Remove the artefact of a job, if there is one."""
         if (self.folder(job) / shards.FACTS).is_file():
             shards.delete(self.folder(job))
 
 
 class RowsInCommon(JobArtefacts):
-    """Those that one party's store holds, by the job that aligned them."""
+    """Rows in common in one party's store, by the aligning job."""
 
     kind = "alignments"
 
     def save(
         self, job: str, left: Artefact, facts: dict[str, Any], reports: Sequence[StatusReport]
     ) -> None:
-        """Keeps what an alignment has left; `facts` are `described`, and a guest told of it."""
+        """Keep an alignment's result; `facts` come from `described`, `reports` from a guest."""
         counts = {count.name: count.count for report in reports for count in report.counts}
         matched = [(m.party, m.brought, m.matched) for report in reports for m in report.ids]
         facts_kept = {**facts, "job": job, COUNTS: counts, MATCHED: matched, KEPT: left.facts}
         shards.save(self.folder(job), Artefact(facts_kept, left.arrays))
 
     def load(self, job: str) -> dict[str, Artefact]:
-        """Return what an alignment has left, by the name of the stage that aligned."""
+        """Return the result of an alignment, by the name of its stage."""
         kept = shards.load(self.folder(job))
         return {kept.facts[STAGE]: Artefact(kept.facts[KEPT], kept.arrays)}
 
     def told(self, job: str) -> StatusReport:
-        """Return what a guest told of it; nothing at a host."""
+        """Return a guest's report of it; empty at a host."""
         report = StatusReport()
         facts = shards.load_facts(self.folder(job))
         for name, count in facts[COUNTS].items():
@@ -76,21 +76,21 @@ class RowsInCommon(JobArtefacts):
         return report
 
     def table_rows(self, job: str) -> int:
-        """Return how many rows the table had, with and without a partner."""
+        """Return the number of rows in the table, matched or not."""
         return int(shards.load_facts(self.folder(job))[TABLE_ROWS])
 
     def check(self, job: str, wanted: dict[str, Any], least: int) -> None:
-        """A ConfigError where no such rows of the job are kept, a DataError where the table has
-        other ids than it had then, a PolicyError where they are fewer than are opened now.
+        """Raise ConfigError if no such rows of the job are kept, DataError if the table's ids have
+        changed, PolicyError if they are too few to be opened now.
 
-        `wanted` is what `described` says of the job that would use them.
+        `wanted` is the result of `described` for the job that would use them.
         """
         party = wanted["party"]
         try:
             kept = shards.load(self.folder(job))
         except ConfigError:
             raise ConfigError(
-                f"nothing that the job {job} has aligned is kept here",
+                f"no rows in common of the job {job} are kept here",
                 todo="name a job that aligned these parties' rows itself, or leave alignment out",
                 key="alignment",
                 party=party,
@@ -120,7 +120,7 @@ class RowsInCommon(JobArtefacts):
 
 
 def described(stage: str, party: str, spec: JobSpec, frame: Frame) -> dict[str, Any]:
-    """Between whom an alignment is, and of which rows: two that agree in it find the same ones."""
+    """Return the parties and rows of an alignment: two equal descriptions find the same rows."""
     from fedboost.ground.ids import framed
 
     table = spec.parties.table()
@@ -139,7 +139,7 @@ def described(stage: str, party: str, spec: JobSpec, frame: Frame) -> dict[str, 
 
 
 def _sizes(kept: Artefact) -> Iterator[int]:
-    """Return how many rows are in common, with each host where a guest keeps its own too."""
+    """Yield the number of rows in common, with each host if a guest keeps them separately."""
     pairs = [rows for name, rows in kept.arrays.items() if name.startswith("with_")]
     for rows in pairs or [kept.arrays["rows"]]:
         if not pairs or len(rows):  # none at all is not one too few
@@ -150,12 +150,12 @@ IDS, SIZES = "ids", "id_sizes"  # the guest's rows: their ids one after the othe
 
 
 class Disclosures(JobArtefacts):
-    """Those that one party's store holds, by the job that made them."""
+    """Disclosures in one party's store, by the job that made them."""
 
     kind = "disclosures"
 
     def save(self, job: str, kept: Artefact, protocol: str, table: Table) -> None:
-        """Keeps what a job disclosed, and between whom."""
+        """Keep the disclosure of a job, with its parties."""
         between = {"protocol": protocol, "guest": table.guest, "hosts": list(table.hosts)}
         facts = {"job": job, **between, **kept.facts}
         shards.save(self.folder(job), Artefact(facts, kept.arrays))
@@ -165,12 +165,12 @@ class Disclosures(JobArtefacts):
         return shards.load(self.folder(job))
 
     def check(self, job: str, protocol: str, table: Table) -> None:
-        """A ConfigError where nothing of the job is kept, or it was disclosed to others."""
+        """Raise ConfigError if the job's disclosure is not kept, or was made to other parties."""
         try:
             facts = shards.load_facts(self.folder(job))
         except ConfigError:
             raise ConfigError(
-                f"nothing that the job {job} disclosed is kept here",
+                f"no disclosure of the job {job} is kept here",
                 todo="name a finished job that did not itself reuse one, or leave reuse out",
             ) from None
         was: tuple[Any, Any, Any] = (facts["protocol"], facts["guest"], facts["hosts"])
@@ -182,14 +182,15 @@ class Disclosures(JobArtefacts):
 
 
 def with_rows(kept: Artefact, ids: EncodedIds) -> Artefact:
-    """A disclosure and the ids of its rows, in their order."""
+    """Return a disclosure with the ids of its rows, in their order."""
     return Artefact(kept.facts, {**kept.arrays, IDS: ids.data, SIZES: ids.sizes})
 
 
 def rows_again(frame: Frame, kept: Artefact) -> Frame:
-    """The rows of a disclosure in their order then, whatever else the table holds now.
+    """Return the rows of a disclosure in their former order; other rows of the table are ignored.
 
-    A DataError says how many of them the table lacks; one without ids takes the table as it is.
+    Raise DataError if the table lacks some of them; a disclosure without ids takes the table
+    unchanged.
     """
     import numpy as np
 
@@ -202,9 +203,9 @@ def rows_again(frame: Frame, kept: Artefact) -> Frame:
     absent = int((rows < 0).sum())
     if absent:
         raise DataError(
-            f"the table lacks {absent} of the {len(rows)} rows whose buckets are used again",
+            f"the table lacks {absent} of the {len(rows)} rows that the reused buckets describe",
             rows=absent,
             todo="give the table of that job, or train without reuse",
-            kind="the table lacks rows whose buckets are used again",
+            kind="the table lacks rows that the reused buckets describe",
         )
     return frame.take(rows)

@@ -1,4 +1,4 @@
-"""The tables of a daemon's store: their versions, and hashes by which a damaged row is known."""
+"""Tables of a daemon's store: their versions, and hashes that reveal a damaged row."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fedboost.ground.disk import transaction
 from fedboost.ground.errors import StoreError
 from fedboost.runtime.store.outlines import outlined
 
-# Tables whose rows have a hash of their own in the last column, as SQLite has none.
+# Tables with an own hash of each row in the last column, since SQLite has none.
 HASHED = {
     "jobs": (
         "id", "name", "state", "reason", "waiting_for", "since", "created", "updated", "attempt",
@@ -46,8 +46,8 @@ _JOBS_4 = (
     "id", "name", "manifest", "state", "reason", "waiting_for", "since", "created", "updated",
     "attempt", "result",
 )  # fmt: skip
-# Of them, those whose rows are looked for by what they say, so that a damaged one is not found: all
-# their rows are checked when the store is opened.
+# Tables whose rows are looked up by content, so a damaged row is not found: all their rows are
+# checked when the store is opened.
 COUNTERS = (
     "predictions", "alignments", "account", "decisions", "charges", "summed", "atoms",
     "value_groups", "aliases", "peer_ids",
@@ -55,7 +55,7 @@ COUNTERS = (
 
 
 def _row_hash(*values: object) -> str:
-    """Return what tells a row from one in which a bit has flipped."""
+    """Return a hash that detects a flipped bit in a row."""
     return hashlib.blake2b(repr(values).encode(), digest_size=16).hexdigest()
 
 
@@ -68,7 +68,7 @@ def hashes(connection: sqlite3.Connection) -> sqlite3.Connection:
 
 
 def _hashing(table: str, columns: tuple[str, ...] = ()) -> Iterator[str]:
-    """Yield what gives a table's rows their hashes, those that are there and all that will be."""
+    """Yield statements that add hashes to a table's existing and future rows."""
     columns = columns or HASHED[table]
     new = ", ".join(f"NEW.{column}" for column in columns)
     hashed = f"UPDATE {table} SET hash = row_hash({new}) WHERE rowid = NEW.rowid"  # noqa: S608  our words
@@ -79,10 +79,10 @@ def _hashing(table: str, columns: tuple[str, ...] = ()) -> Iterator[str]:
         yield f"CREATE TRIGGER {name} AFTER {when} ON {table} BEGIN {hashed}; END"
 
 
-# What an event is about: the one key of its JSON, as `json.dumps` writes it.
+# Kind of an event: the one key of its JSON, as written by `json.dumps`.
 KIND = "substr(json, 3, instr(substr(json, 3), '\"') - 1)"
 
-# What each version of a store has added to the one before.
+# Additions of each version of a store.
 VERSIONS: Mapping[int, tuple[str, ...]] = {
     1: (
         "CREATE TABLE owner (name TEXT NOT NULL) STRICT",
@@ -130,7 +130,7 @@ VERSIONS: Mapping[int, tuple[str, ...]] = {
         *_hashing("jobs", _JOBS_4),
     ),
     5: (
-        # What has been told: only ever more. `about` is a column, or empty: of the whole table.
+        # Charges only grow. `about` is a column, or empty for the whole table.
         """CREATE TABLE charges (
             dataset TEXT NOT NULL, source TEXT NOT NULL, kind TEXT NOT NULL, about TEXT NOT NULL,
             peer TEXT NOT NULL, job TEXT NOT NULL, amount REAL NOT NULL,
@@ -147,7 +147,7 @@ VERSIONS: Mapping[int, tuple[str, ...]] = {
         BEGIN SELECT raise(ABORT, 'charges only add up'); END""",
         """CREATE TRIGGER charges_rise BEFORE UPDATE OF amount ON charges
         WHEN NEW.amount < OLD.amount BEGIN SELECT raise(ABORT, 'charges only add up'); END""",
-        # What a job was expected to tell, which is no bound.
+        # A job's expected amount is no bound.
         "DROP TRIGGER account_insert",
         "DROP TRIGGER account_update",
         *(
@@ -167,7 +167,7 @@ VERSIONS: Mapping[int, tuple[str, ...]] = {
         BEGIN SELECT raise(ABORT, 'what was held out stays'); END""",
     ),
     7: (
-        # Sets of parties, JSON, with which tables were added up: see `summed`.
+        # Sets of parties, JSON, in sums with tables: see `summed`.
         """CREATE TABLE summed (
             dataset TEXT NOT NULL, source TEXT NOT NULL, parties TEXT NOT NULL
         ) STRICT""",
@@ -181,14 +181,14 @@ VERSIONS: Mapping[int, tuple[str, ...]] = {
             AND EXISTS (SELECT 1 FROM owner WHERE name LIKE 'party %')""",
     ),
     9: (
-        # Words by which a job's user finds it again.
+        # Words by which users find a job.
         """CREATE TABLE tags (
             job TEXT NOT NULL REFERENCES jobs(id) ON DELETE CASCADE, tag TEXT NOT NULL,
             PRIMARY KEY (job, tag)
         ) STRICT""",
         *_hashing("tags"),
     ),
-    # A status needs few of a journal's entries: they are found by what they are about.
+    # A status needs few of a journal's entries: they are found by their kind.
     10: (f"CREATE INDEX IF NOT EXISTS events_kind ON events (job, {KIND}, n)",),
     11: (
         # The groups of a column's values that jobs may tell apart, JSON: see `value_groups`.
@@ -223,7 +223,7 @@ VERSIONS: Mapping[int, tuple[str, ...]] = {
             PRIMARY KEY (peer, dataset, day)
         ) STRICT""",
         *_hashing("peer_ids"),
-        # Values that tables have told with noise, under keys: see `policy.noisy_values`.
+        # Values released with noise, under keys: see `policy.noisy_values`.
         """CREATE TABLE noisy_values (
             noise TEXT NOT NULL, columns TEXT NOT NULL, ids BLOB NOT NULL, codes BLOB NOT NULL
         ) STRICT""",
@@ -251,9 +251,10 @@ SCHEMA_VERSION = max(VERSIONS)
 
 
 def migrate(connection: sqlite3.Connection, owner: str, path: Path) -> None:
-    """Makes the tables, or brings those of an older version up to ours, in one step.
+    """Create the tables, or upgrade those of an older version, in one step.
 
-    A StoreError where a newer fedboost wrote them, they are another's or do not fit together.
+    Raise StoreError if a newer fedboost wrote them, or if they belong to another daemon or are
+    inconsistent.
     """
     version = hashes(connection).execute("PRAGMA user_version").fetchone()[0]
     if version > SCHEMA_VERSION:
@@ -276,14 +277,14 @@ def migrate(connection: sqlite3.Connection, owner: str, path: Path) -> None:
 
 
 def _from(version: int) -> Iterator[str]:
-    """Yield what brings a store of an older version up to ours."""
+    """Yield statements that upgrade a store of an older version."""
     for number in range(version + 1, SCHEMA_VERSION + 1):
         yield from VERSIONS[number]
 
 
 @cache
 def _fresh() -> tuple[str, ...]:
-    """Return what makes a new store's tables as all versions leave them: six times as fast."""
+    """Return statements that create a new store's tables in their final form: six times as fast."""
     with closing(hashes(sqlite3.connect(":memory:"))) as connection:
         for statement in _from(0):
             connection.execute(statement)
@@ -292,7 +293,7 @@ def _fresh() -> tuple[str, ...]:
 
 
 def _check(connection: sqlite3.Connection, owner: str, path: Path) -> None:
-    """Refuses a store that is another's, and one whose pages do not fit together."""
+    """Refuse another daemon's store, and a store with inconsistent pages."""
     known = {name for (name,) in connection.execute("SELECT name FROM sqlite_master")}
     for table in known & HASHED.keys():
         checked = connection.execute(f"PRAGMA integrity_check({table})").fetchone()
@@ -303,13 +304,13 @@ def _check(connection: sqlite3.Connection, owner: str, path: Path) -> None:
         whose = recorded[0] if recorded else "nobody"
         raise StoreError(
             f"the store belongs to {whose}, not to {owner}",
-            todo="give every daemon a folder of its own",
+            todo="give every daemon its own folder",
             file=str(path),
         )
 
 
 def _check_counters(connection: sqlite3.Connection, path: Path) -> None:
-    """Refuses a store in which a row that counts for a limit is not what was written."""
+    """Refuse a store with a damaged row that counts for a limit."""
     for table in COUNTERS:
         columns = ", ".join((*HASHED[table], "hash"))
         try:
@@ -320,7 +321,7 @@ def _check_counters(connection: sqlite3.Connection, path: Path) -> None:
 
 
 def damaged(path: Path) -> StoreError:
-    """Return what is said of a store that holds something else than was written."""
+    """Return the error of a store with damaged content."""
     return StoreError(
         "the store is damaged: it holds a value that no fedboost has written",
         todo="restore it from a backup",
@@ -330,7 +331,7 @@ def damaged(path: Path) -> StoreError:
 
 
 def whole(row: tuple[Any, ...]) -> list[Any]:
-    """A hashed row's values; a ValueError where one of them is not what was written."""
+    """Return a hashed row's values; raise ValueError if one is damaged."""
     *values, digest = row
     if digest != _row_hash(*values):
         raise ValueError

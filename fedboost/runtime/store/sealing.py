@@ -1,11 +1,11 @@
 """A job's secrets at rest: seeds and private keys, sealed in files, destroyed with the job.
 
 Each secret is AES-256-GCM under a key derived by HKDF from the store's key (``store.key``, made
-once, 0600) and bound to its job and name. What it protects: a copy of the jobs' folders without
-``store.key`` (a backup, a support bundle) tells nothing; a changed file, or one put in another's
-place, is refused; after `destroy` the files are gone. What it does not: somebody who reads the
-whole store as the daemon's user reads the secrets, and a disk may keep what was deleted.
-The key is not derived from the TLS key, which changes under a running job at each rotation.
+once, 0600) and bound to its job and name. It protects against three things: a copy of the jobs'
+folders without ``store.key`` (a backup, a support bundle) reveals nothing; a changed or swapped
+file is refused; after `destroy` the files are gone. It does not protect against a reader of the
+whole store with the daemon's rights, and a disk may keep deleted data. The key is not derived from
+the TLS key, which changes under a running job at each rotation.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Vault:
         return f"Vault({str(self._folder)!r})"
 
     def seed(self, job: str, name: str = "seed") -> bytes:
-        """The job's secret seed, 32 bytes: drawn at the first call, durable before it returns."""
+        """Return the job's secret seed, 32 bytes: drawn at the first call, durable on return."""
         with self._lock:
             if not self.has(job, name):
                 self.seal(job, name, secrets.token_bytes(SEED_BYTES))
@@ -64,7 +64,7 @@ class Vault:
         return self._path(job, name).exists()
 
     def seal(self, job: str, name: str, secret: bytes) -> None:
-        """Keep `secret`; replaces an earlier one of that name."""
+        """Store `secret`; replace an earlier one of that name."""
         path = self._path(job, name)
         with self._lock:
             make_folder(path.parent)
@@ -73,7 +73,7 @@ class Vault:
             write_file(path, MAGIC + nonce + sealed, SECRET_MODE)
 
     def unseal(self, job: str, name: str) -> bytes:
-        """The secret; a StoreError where it is absent, changed or of another job."""
+        """Return the secret; raise StoreError if it is absent, changed or of another job."""
         path = self._path(job, name)
         blob = read_file(path)
         head, nonce = len(MAGIC), blob[len(MAGIC) : len(MAGIC) + NONCE_BYTES]
@@ -90,7 +90,9 @@ class Vault:
             ) from None
 
     def lasting(self, job: str) -> Secrets:
-        """A secret that outlives the job: of the store's key, so as long as the store lives."""
+        """Return a secret that outlives the job: derived from the store's key, it lasts as long as
+        the store.
+        """
         from fedboost.crypto.secrets import Secrets
 
         return Secrets(self._key).child("what a job has told", job)
@@ -142,7 +144,7 @@ JOB_PATTERN = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 
 
 def job_id(text: str) -> str:
-    """`text` itself; a ProtocolError unless it can name a folder below ``jobs``."""
+    """Return `text`; raise ProtocolError unless it can name a folder below ``jobs``."""
     if JOB_PATTERN.fullmatch(text):
         return text
     raise ProtocolError("a job's id is letters, digits, - and _, 64 at most")

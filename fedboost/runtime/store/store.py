@@ -1,4 +1,4 @@
-"""A daemon's memory on disk: jobs, their journals, checkpoints and counters, in one locked folder.
+"""A daemon's data on disk: jobs, journals, checkpoints and counters, in one locked folder.
 
 STORE/store.sqlite          jobs, events, what counts for limits (see `schema`); the ledger's table
 STORE/store.lock            held while a daemon runs; the system frees it when it dies
@@ -33,17 +33,17 @@ from fedboost.runtime.store.schema import KIND, damaged, migrate, whole
 from fedboost.runtime.store.sealing import SECRETS, Vault, job_id
 
 FOLDERS = ("jobs", "models", "predictions", "reports")
-# What a job leaves in files, and how their names end.
+# Files of a job, by folder, with the ends of their names.
 KINDS = {
     "models": "", "disclosures": "", "alignments": "", "predictions": ".parquet",
     "reports": ".html", "jobs": "",
 }  # fmt: skip
-# What a finished job keeps in its folder: of the rest, it could only be resumed.
+# Files of a finished job that stay in its folder; the others only serve resuming.
 STAYS = frozenset({"result.json", "transcript", FOLDER})
 
 
 class JobState(StrEnum):
-    """How a job stands. What moves it is in `coordinator.job_states` and `party.job.states`."""
+    """State of a job. `coordinator.job_states` and `party.job.states` define the transitions."""
 
     WAITING = "waiting for approval"
     QUEUED = "queued"  # at a coordinator: all have agreed, and other jobs run first
@@ -56,25 +56,25 @@ class JobState(StrEnum):
 
     @property
     def shown(self) -> JobState:
-        """The state that people read: one of seven. A job that was agreed to is paused to them."""
+        """Return the state shown to people, one of seven; an agreed job is shown as paused."""
         return JobState.PAUSED if self is JobState.AGREED else self
 
 
 FINAL = frozenset({JobState.CANCELLED, JobState.FINISHED})
-OVER = (JobState.FAILED, JobState.CANCELLED, JobState.FINISHED)  # what failed can be resumed
+OVER = (JobState.FAILED, JobState.CANCELLED, JobState.FINISHED)  # a failed job can be resumed
 RESTS = (JobState.PAUSED, *OVER)  # at a coordinator: nothing happens
-# May still tell what was expected.
+# States of jobs that may still release their expected amount.
 GOING = (JobState.WAITING, JobState.QUEUED, JobState.AGREED, JobState.RUNNING, JobState.PAUSED)
 
 
 @dataclass(frozen=True)
 class StoredJob:
-    """One job as the store has it; times in seconds since 1970, UTC."""
+    """One job in the store; times in seconds since 1970, UTC."""
 
     id: str
     name: str
     state: JobState
-    reason: str  # why it failed or is paused, or by whom it was cancelled; one sentence
+    reason: str  # reason of a failure or pause, or the user who cancelled; one sentence
     waiting_for: str  # the party that approval or resumption waits for
     since: float  # when it entered this state
     created: float
@@ -86,7 +86,7 @@ class StoredJob:
 
     @property
     def manifest(self) -> bytes:
-        """The text that all sign, read now; the outline of a job whose text is not kept."""
+        """Read the signed text; the outline of a job without a stored text."""
         return self.read_manifest()
 
     @property
@@ -110,8 +110,8 @@ class Store:
     def __init__(self, folder: Path, owner: str, clock: Callable[[], float] = time.time) -> None:
         """Open or make the store of `owner` (``party bank``, ``coordinator coord``).
 
-        A StoreError says who else uses it, whose it is, that a newer fedboost wrote it, or
-        what the disk refuses.
+        Raise StoreError if another process uses it, if it belongs to another daemon or a newer
+        fedboost, or if the disk refuses.
         """
         self.folder = folder
         self.database = folder / "store.sqlite"
@@ -144,7 +144,7 @@ class Store:
     def add_job(
         self, id_: str, name: str, manifest: bytes, state: JobState, *, reason: str = ""
     ) -> StoredJob:
-        """A new job, which is not over; a ProtocolError where the id is taken."""
+        """Add a new job that has not ended; raise ProtocolError if the id is taken."""
         if state in (JobState.FAILED, *FINAL):
             raise ProtocolError(f"a job cannot begin as {state}", job=job_id(id_))
         now = self._clock()
@@ -158,7 +158,7 @@ class Store:
         return self.job(id_)
 
     def job(self, id_: str) -> StoredJob:
-        """The job; a JobError where there is none."""
+        """Return the job; raise JobError if there is none."""
         job = self.find(id_)
         if job is None:
             raise JobError("there is no such job", todo="fedboost job list", job=id_)
@@ -171,7 +171,7 @@ class Store:
             return self._job(rows[0]) if rows else None
 
     def jobs(self, *states: JobState) -> list[StoredJob]:
-        """Return all jobs, or those in one of `states`, oldest first; reads no manifests."""
+        """Return all jobs, or those in one of `states`, oldest first; read no manifests."""
         rows = self._read("SELECT * FROM jobs ORDER BY created, id")
         with self.sound():
             jobs = [self._job(row) for row in rows]
@@ -185,7 +185,7 @@ class Store:
                 sql.execute("INSERT INTO manifests (job, text) VALUES (?, ?)", (id_, text))
 
     def newest(self, states: Collection[JobState], count: int = -1) -> list[StoredJob]:
-        """Return the `count` newest jobs in one of `states`, or all of them; reads no others."""
+        """Return the `count` newest jobs in one of `states`, or all of them; read no others."""
         marks = ", ".join("?" * len(states))
         text = f"SELECT * FROM jobs WHERE state IN ({marks}) ORDER BY created DESC, id DESC LIMIT ?"  # noqa: S608  nothing of others
         rows = self._read(text, (*states, count))
@@ -193,7 +193,7 @@ class Store:
             return [self._job(row) for row in rows]
 
     def counts(self) -> Counter[JobState]:
-        """Return how many jobs there are in each state as people read it."""
+        """Return the number of jobs in each shown state."""
         counts: Counter[JobState] = Counter()
         with self.sound():
             for state, count in self._read("SELECT state, count(*) FROM jobs GROUP BY state"):
@@ -255,7 +255,7 @@ class Store:
                 _remove(path)
 
     def clear(self, id_: str) -> None:
-        """Remove what a finished job no longer needs of its folder: all but what `STAYS`."""
+        """Remove a finished job's files except for `STAYS`."""
         folder = self.job_folder(id_)
         with on_disk(folder):
             stays = STAYS | ({SECRETS} if (folder / FOLDER).exists() else set())
@@ -270,7 +270,7 @@ class Store:
             self.vault.destroy(id_)
 
     def _tidy(self) -> None:
-        """Ends what a crash has interrupted: files half written, jobs half ended."""
+        """Finish work interrupted by a crash: half-written files, half-ended jobs."""
         with on_disk(self.folder):
             for path in self.folder.rglob(f"*{NEW}"):
                 _remove(path)
@@ -296,13 +296,13 @@ class Store:
         return int(last + len(rows))
 
     def events(self, id_: str, after: int = 0, most: int = -1) -> list[JournalEvent]:
-        """The job's journal behind entry `after`, in order; `most` entries of it, all if -1."""
+        """Return the journal after entry `after`, in order; `most` entries of it, all if -1."""
         text = "SELECT * FROM events WHERE job = ? AND n > ? ORDER BY n LIMIT ?"
         with self.sound():
             return list(_events(self._read(text, (id_, after, most)), after))
 
     def events_of(self, id_: str, kind: str, *, last: bool = False) -> list[JournalEvent]:
-        """The entries of the job's journal that are about `kind`, in order, or the last of them."""
+        """Return the job's journal entries of `kind`, in order, or the last of them."""
         text = f"SELECT * FROM events WHERE job = ? AND {KIND} = ? ORDER BY n DESC LIMIT ?"  # noqa: S608  our words
         with self.sound():
             rows = self._read(text, (id_, kind, 1 if last else -1))
@@ -316,11 +316,11 @@ class Store:
             return [json.loads(text)["round"] for *_, text in rows]
 
     def now(self) -> float:
-        """Seconds since 1970, UTC, by the clock of all that is written here."""
+        """Return seconds since 1970, UTC, by the clock of all entries here."""
         return self._clock()
 
     def today(self) -> str:
-        """The day (``2026-01-31``, UTC)."""
+        """Return the day (``2026-01-31``, UTC)."""
         return day(self._clock())
 
     @contextmanager
@@ -331,7 +331,7 @@ class Store:
 
     @contextmanager
     def sound(self) -> Iterator[None]:
-        """Raise a StoreError for a value that nobody has written: the file is damaged."""
+        """Raise StoreError for an impossible value: the file is damaged."""
         try:
             yield
         except (ValueError, TypeError, RecursionError):
@@ -343,7 +343,7 @@ class Store:
         return self.folder / "models"
 
     def job_folder(self, id_: str) -> Path:
-        """The job's folder; a ProtocolError where the id could lead elsewhere."""
+        """Return the job's folder; raise ProtocolError if the id could lead elsewhere."""
         return self.folder / "jobs" / job_id(id_)
 
     def _connect(self, owner: str) -> sqlite3.Connection:
@@ -393,12 +393,12 @@ class Store:
 
 
 def day(at: float) -> str:
-    """The day (``2026-01-31``, UTC) of a time in seconds since 1970."""
+    """Return the day (``2026-01-31``, UTC) of a time in seconds since 1970."""
     return time.strftime("%Y-%m-%d", time.gmtime(at))
 
 
 def _remove(path: Path) -> None:
-    """Removes a file or a whole folder, if there is one."""
+    """Remove a file or a whole folder, if there is one."""
     if path.is_dir():
         shutil.rmtree(path)
     else:
@@ -406,7 +406,7 @@ def _remove(path: Path) -> None:
 
 
 def _events(rows: list[tuple[Any, ...]], after: int) -> Iterator[JournalEvent]:
-    """A journal's entries behind `after`; a ValueError where one is damaged, or missing."""
+    """Yield a journal's entries after `after`; raise ValueError if one is damaged or missing."""
     for place, row in enumerate(rows):
         event = _event(row)
         if event.n != after + 1 + place:

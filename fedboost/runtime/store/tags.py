@@ -1,4 +1,4 @@
-"""Tags of a coordinator's jobs: words by which their users find them again."""
+"""Tags of a coordinator's jobs: words by which users find them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ TAGS_MAX = 16  # of a job
 
 
 class Tags:
-    """One store's; thread-safe."""
+    """Tags in one store; thread-safe."""
 
     def __init__(self, store: Store) -> None:
         self._store = store

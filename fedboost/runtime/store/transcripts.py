@@ -1,11 +1,11 @@
-"""What a party keeps of a job's trees for an audit of its own: a file for what each round brought.
+"""Record of a job's trees for a party's own audit: a file for each round.
 
-STORE/jobs/ID/transcript/part-00000012.npz     what round 12 brought; facts as JSON among arrays
+STORE/jobs/ID/transcript/part-00000012.npz     data of round 12; facts as JSON among arrays
 STORE/jobs/ID/transcript/part-00000012.00000001.00000002.npz     and the trees done inside round 13
-STORE/jobs/ID/transcript/part-99999999.npz     what the end brought
-STORE/jobs/ID/transcript/findings.json         what an audit found
+STORE/jobs/ID/transcript/part-99999999.npz     data of the end
+STORE/jobs/ID/transcript/findings.json         findings of an audit
 
-It stays when the job is done, goes with the job or its model, and never leaves the party.
+It stays when the job is done, is deleted with the job or its model, and never leaves the party.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from fedboost.ground.settings import parse
 from fedboost.model import arrays as archives
 from fedboost.model import shards
 
-BYTES_MAX = 64 << 20  # of a job's rounds: the first ones are kept, and an audit says how many
+BYTES_MAX = 64 << 20  # of a job's rounds: the first ones are kept, and an audit states their number
 END: Place = (99_999_999,)  # the part behind all rounds
 FOLDER, FACTS, FINDINGS = "transcript", "facts", "findings.json"
 _PART = re.compile(r"part-(\d{8}(?:\.\d{8})*)\.npz")
@@ -37,19 +37,19 @@ _PART = re.compile(r"part-(\d{8}(?:\.\d{8})*)\.npz")
 
 @dataclass(frozen=True)
 class Transcripts:
-    """Those that one party's store holds, by job."""
+    """Transcripts in one party's store, by job."""
 
     store: Path  # its folder
     _held: dict[str, int] = field(default_factory=dict)  # bytes of a job's rounds, once counted
 
     def folder(self, job: str) -> Path:
-        """Return where that of a job lies; a ConfigError for what is no job's id."""
+        """Return the folder of a job's transcript; raise ConfigError for an invalid id."""
         return shards.folder_of(self.store / "jobs", job) / FOLDER
 
     def add(self, job: str, place: Place, part: Artefact | None) -> None:
-        """Keeps what has come by a place, or the `END`, unless there is no room left.
+        """Keep the data up to a place, or up to the `END`, unless the limit is reached.
 
-        Nothing where a protocol keeps no transcript.
+        Do nothing if a protocol keeps no transcript.
         """
         import numpy as np
 
@@ -69,7 +69,7 @@ class Transcripts:
             self._held[job] = held
 
     def discard_after(self, job: str, place: Place) -> None:
-        """Removes what has come behind a place: the parties agreed to go on from there."""
+        """Remove data after a place: the parties agreed to continue from there."""
         self._held.pop(job, None)
         for path in self._parts(job):
             if _place(path) > place:
@@ -101,18 +101,18 @@ class Transcripts:
         return Artefact(facts, arrays)
 
     def delete(self, job: str) -> None:
-        """Removes that of a job, if there is one."""
+        """Remove the transcript of a job, if there is one."""
         shutil.rmtree(self.folder(job), ignore_errors=True)
 
     def keep_findings(self, job: str, findings: Sequence[Finding]) -> None:
-        """Keeps what an audit has found, for the job's report."""
+        """Keep the findings of an audit, for the job's report."""
         text = json.dumps([asdict(finding) for finding in findings], indent=1).encode()
         write_file(self.folder(job) / FINDINGS, text, SECRET_MODE)
 
     def findings(self, job: str) -> list[Finding]:
-        """Return what the last audit has found; nothing where none has run.
+        """Return the findings of the last audit; empty if none has run.
 
-        A StoreError where the file is damaged, a ConfigError where another version wrote it.
+        Raise StoreError if the file is damaged, ConfigError if another version wrote it.
         """
         path = self.folder(job) / FINDINGS
         if not path.exists():
@@ -121,15 +121,16 @@ class Transcripts:
             return [Finding(**fields) for fields in json.loads(read_file(path))]
         except TypeError:
             raise ConfigError(
-                "what the audit found was written by another version", todo=f"fedboost audit {job}"
+                "the findings of the audit were written by another version",
+                todo=f"fedboost audit {job}",
             ) from None
         except (ValueError, RecursionError):
             raise StoreError(
-                "what the audit found is damaged", todo="fedboost audit", file=path.name
+                "the findings of the audit are damaged", todo="fedboost audit", file=path.name
             ) from None
 
     def _absent(self, job: str) -> ConfigError:
-        """Why nothing is kept of a job, for its owner."""
+        """Return an error for the owner which explains why a job has no transcript."""
         spec = self._spec(job)
         if spec is None:
             return ConfigError(f"this party has no job {job}", todo="fedboost party jobs", job=job)
@@ -150,7 +151,9 @@ class Transcripts:
         )
 
     def _spec(self, job: str) -> dict[str, Any] | None:
-        """Return what the store's journal says of a job, while a daemon may write; else None."""
+        """Return a job's spec from the store's journal, even while a daemon writes; None if it is
+        absent.
+        """
         path = self.store / "store.sqlite"
         if not path.exists():
             return None
@@ -159,7 +162,7 @@ class Transcripts:
         return None if row is None else json.loads(row[0])["spec"]
 
     def _parts(self, job: str) -> list[Path]:
-        """The files of the rounds, in their order."""
+        """Return the files of the rounds, in order."""
         parts = self.folder(job).glob("part-*.npz")
         return sorted((path for path in parts if _PART.fullmatch(path.name)), key=_place)
 

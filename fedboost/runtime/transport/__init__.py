@@ -4,15 +4,15 @@ Modules:
     addresses    names, addresses and timers
     authority    a development CA
     ca_rotation  replaces a CA by the next one
-    certificate_requests  requests for a CA that is not ours
-    certificates  certificates that a CA signs
+    certificate_requests  requests for another CA
+    certificates  certificates signed by a CA
     channel      calls to other daemons, with retries
     faults       errors as messages
-    hosts        by which names a daemon is called over HTTP
+    hosts        allowed host names of HTTP requests
     identity     certificates, names, roles and signatures
     peers        calls to parties
     posting      messages and receipts in one stream
-    server       serves gRPC and checks who calls
+    server       serves gRPC and checks callers
     signing_tokens  keys in PKCS#11 tokens
     status       errors as gRPC codes
     tls          TLS files and revocations

@@ -19,7 +19,7 @@ HOST_PATTERN = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?")
 
 
 def split_address(address: str) -> tuple[str, int]:
-    """Host and port of ``host:port`` or ``[ipv6]:port``; a ConfigError where it is neither."""
+    """Return host and port of ``host:port`` or ``[ipv6]:port``; raise ConfigError if invalid."""
     host, colon, port = address.rpartition(":")
     if host.startswith("[") and host.endswith("]"):
         host = host[1:-1]
@@ -57,7 +57,7 @@ def _listen(text: str) -> str:
 
 def _address(text: str) -> str:
     if split_address(_listen(text))[1] == 0:
-        raise ValueError(f"{text!r} has port 0, which nobody can call")
+        raise ValueError(f"{text!r} has port 0, which cannot be called")
     return text
 
 
@@ -97,7 +97,7 @@ class Timers(Settings):
 
 
 class Remote(Settings):
-    """Another daemon: the name its certificate must carry, and where it listens."""
+    """Another daemon: the name in its certificate, and its address."""
 
     name: Name
     address: Address
@@ -107,7 +107,7 @@ INSECURE = "insecure_loopback is on: no link is encrypted and nobody is who they
 
 
 def check_protection(tls: TlsFiles | None, insecure: bool, addresses: Mapping[str, str]) -> None:
-    """Refuse, by a ValueError, links without TLS that leave this machine or nobody asked for."""
+    """Raise ValueError for links without TLS that leave this machine or were not requested."""
     if not insecure:
         if tls is None:
             raise ValueError("tls is missing: give ca, cert and key (fedboost certs create)")

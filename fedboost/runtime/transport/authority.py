@@ -1,11 +1,12 @@
 """A development CA in a folder: issues, rotates, revokes and lists certificates.
 
-    certs/ca.pem   ca.key      the CA; whoever has ca.key can be anybody
-    certs/ca.crl               the serial numbers of what was revoked, signed by the CA
+    certs/ca.pem   ca.key      the CA; with ca.key a certificate for any name can be made
+    certs/ca.crl               the serial numbers of revoked certificates, signed by the CA
     certs/issued.json          every certificate ever issued: name, role, serial, end
     certs/NAME.pem NAME.key    one leaf per daemon or user
 
-Production brings its own CA; the daemons only need certificates of the form `identity` reads.
+In production an organisation uses its own CA; the daemons only need certificates in the form that
+`identity` reads.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ ROTATE = "fedboost certs rotate NAME makes another"
 
 @dataclass(frozen=True)
 class Issued:
-    """One certificate that the CA issued; `current` where NAME.pem still is this one."""
+    """One certificate issued by the CA; `current` if NAME.pem holds it."""
 
     name: str
     role: str
@@ -83,10 +84,10 @@ def create(folder: Path, leaves: Sequence[Leaf], term: Term) -> dict[str, bool]:
 
 
 def rotate(folder: Path, names: Sequence[str], term: Term) -> None:
-    """A new key and certificate for each name, of the role and alternative names it has now.
+    """Give each name a new key and certificate, with its present role and alternative names.
 
-    Key and certificate are each replaced in one step; a daemon that sees one of them new keeps
-    what it had until both are. The old certificate stays valid until it ends or is revoked.
+    Key and certificate are each replaced in one step; a daemon that sees only one new file keeps
+    the old pair until both are new. The old certificate stays valid until it expires or is revoked.
     """
     signer = read_signer(folder)
     leaves = [(name, read_leaf(folder, name)) for name in names]
@@ -97,10 +98,10 @@ def rotate(folder: Path, names: Sequence[str], term: Term) -> None:
 
 
 def revoke(folder: Path, name: str, now: datetime, *, superseded: bool = False) -> int:
-    """Revoke every certificate of `name` that has not ended; returns how many there were.
+    """Revoke every unexpired certificate of `name`; return their number.
 
-    ``rotate`` then gives the name a certificate that counts again. With `superseded` the one in
-    use stays: what rotations have replaced is revoked, of which there may be none.
+    ``rotate`` then gives the name a valid certificate again. With `superseded` the current one
+    stays: only certificates replaced by rotations are revoked, possibly none.
     """
     signer = read_signer(folder)
     current = read_leaf(folder, name).serial_number
@@ -122,7 +123,7 @@ def revoke(folder: Path, name: str, now: datetime, *, superseded: bool = False) 
 
 
 def issued(folder: Path) -> list[Issued]:
-    """Every certificate of the folder, oldest first; a ConfigError where there is no CA."""
+    """Return every certificate of the folder, oldest first; raise ConfigError without a CA."""
     if not (folder / "ca.pem").exists():
         raise ConfigError("there is no ca.pem", file=str(folder), todo="fedboost certs create")
     revoked = _revoked(folder)
@@ -142,7 +143,7 @@ def issued(folder: Path) -> list[Issued]:
 
 def _check_leaves(leaves: Sequence[Leaf]) -> None:
     if not leaves:
-        raise ConfigError("nobody to make a certificate for", todo="give --party NAME or --user")
+        raise ConfigError("no name was given for a certificate", todo="give --party NAME or --user")
     roles: dict[str, Role] = {}
     for leaf in leaves:
         check_name(leaf.name)
@@ -151,7 +152,7 @@ def _check_leaves(leaves: Sequence[Leaf]) -> None:
         if roles.setdefault(leaf.name, leaf.role) != leaf.role:
             raise ConfigError(
                 f"{leaf.name} cannot be {roles[leaf.name]} and {leaf.role} at once",
-                todo="give each a name of its own",
+                todo="give each its own name",
             )
 
 
@@ -206,7 +207,7 @@ def _issue(
 def write_crl(
     folder: Path, signer: CertificateAuthority, serials: Iterable[int], now: datetime
 ) -> None:
-    """The list of what is revoked, signed by this CA, in place of what it was."""
+    """Write the list of revoked serial numbers, signed by this CA."""
     write_file(folder / "ca.crl", revocation_list(signer, serials, now), PUBLIC_MODE)
 
 
@@ -216,7 +217,7 @@ def _revoked(folder: Path) -> frozenset[int]:
 
 
 def read_signer(folder: Path) -> CertificateAuthority:
-    """The CA that signs in a folder: of those in ca.pem the one whose key is ca.key."""
+    """Return the CA that signs in a folder: the one in ca.pem with the key ca.key."""
     try:
         key = read_key(_read(folder / "ca.key"))
     except CertificateFaultError as fault:
@@ -233,7 +234,7 @@ def read_signer(folder: Path) -> CertificateAuthority:
 
 
 def read_leaf(folder: Path, name: str) -> x509.Certificate:
-    """The certificate that NAME.pem holds."""
+    """Read the certificate in NAME.pem."""
     path = folder / f"{check_name(name)}.pem"
     try:
         return read_certificate(_read(path))

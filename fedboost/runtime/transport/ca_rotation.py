@@ -1,10 +1,10 @@
-"""One CA after another in the folder of a development CA, without a moment in which nobody counts.
+"""Replacement of a development CA in its folder, with valid certificates at every moment.
 
     begin     ca.pem holds the new CA and the old one, ca.key is the new one's
-    rotate    whoever gets a new certificate has it from the new CA (`authority.rotate`)
-    retire    ca.pem holds the new CA alone; the old one lies in ca.retired, for old signatures
+    rotate    new certificates come from the new CA (`authority.rotate`)
+    retire    ca.pem holds the new CA alone; the old one is in ca.retired, for old signatures
 
-After each move the files go to all daemons, which read them anew by themselves.
+After each step copy the files to all daemons, which reload them without a restart.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from fedboost.runtime.transport.identity import read_roots
 
 
 def begin(folder: Path, now: datetime) -> None:
-    """A new CA beside the one in use, which signs nobody any more; both count.
+    """Add a new CA, which signs from now on; certificates of both CAs are valid.
 
-    A ConfigError where an earlier change of CAs has not ended.
+    Raise ConfigError if an earlier change of CAs has not ended.
     """
-    read_signer(folder)  # whoever has no key of the old one may not make a new one
+    read_signer(folder)  # a new CA requires the key of the old one
     old = read_roots(read_file(folder / "ca.pem"))
     if len(old) > 1:
         raise ConfigError(
@@ -45,9 +45,9 @@ def begin(folder: Path, now: datetime) -> None:
 
 
 def retire(folder: Path) -> int:
-    """Has the CA that signs count alone; returns how many others there were.
+    """Make the signing CA the only valid one; return the number of retired CAs.
 
-    A ConfigError names who still has a certificate of another one.
+    Raise ConfigError with the names that still have a certificate of another CA.
     """
     signer = read_signer(folder)
     others = [r for r in read_roots(read_file(folder / "ca.pem")) if r != signer.certificate]

@@ -1,4 +1,4 @@
-"""Certificates of daemons and users, as a CA that has its key here signs them."""
+"""Certificates of daemons and users, signed by a CA with its key here."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SKEW = timedelta(minutes=5)  # clocks of two machines may differ by this much
 
 
 class Leaf(NamedTuple):
-    """Who a certificate is for."""
+    """Role and name of a certificate's owner."""
 
     role: Role
     name: str
@@ -27,7 +27,7 @@ class Leaf(NamedTuple):
 
 @dataclass(frozen=True)
 class Term:
-    """From when and for how many days; `hosts` are further DNS names and IP addresses."""
+    """Start and number of days of validity; `hosts` are further DNS names and IP addresses."""
 
     now: datetime
     days: int = 365
@@ -43,12 +43,12 @@ class CertificateAuthority:
 
 
 def new_key() -> ec.EllipticCurvePrivateKey:
-    """A key that nobody knows yet."""
+    """Return a new key."""
     return ec.generate_private_key(ec.SECP256R1())
 
 
 def new_signer(common_name: str, now: datetime) -> CertificateAuthority:
-    """A CA that nobody knows yet."""
+    """Return a new CA."""
     key = new_key()
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common_name)])
     builder = _builder(name, key.public_key(), now, CA_DAYS).issuer_name(name)
@@ -64,7 +64,7 @@ def signed(
     term: Term,
     hosts: Iterable[x509.GeneralName],
 ) -> x509.Certificate:
-    """The certificate of a key, for a term and these further names."""
+    """Return the certificate of a key, for a term and these further names."""
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, leaf.name)])
     authority = x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.key.public_key())
     alternative = x509.SubjectAlternativeName([*own_names(*leaf), *hosts])
@@ -81,7 +81,7 @@ def signed(
 
 
 def purposes(role: Role) -> list[x509.ObjectIdentifier]:
-    """Return what a certificate is for: a user calls, a daemon serves as well."""
+    """Return the purposes of a certificate: a user calls, a daemon also serves."""
     serves = [] if role == "user" else [ExtendedKeyUsageOID.SERVER_AUTH]
     return [ExtendedKeyUsageOID.CLIENT_AUTH, *serves]
 
@@ -115,7 +115,7 @@ def _usage(*, signs_others: bool) -> x509.KeyUsage:
 
 
 def revocation_list(signer: CertificateAuthority, serials: Iterable[int], now: datetime) -> bytes:
-    """The list of what is revoked, signed by this CA, in PEM."""
+    """Return the list of revoked serial numbers, signed by this CA, in PEM."""
     builder = (
         x509.CertificateRevocationListBuilder()
         .issuer_name(signer.certificate.subject)
@@ -129,12 +129,12 @@ def revocation_list(signer: CertificateAuthority, serials: Iterable[int], now: d
 
 
 def pem(certificate: x509.Certificate) -> bytes:
-    """A certificate as its file holds it."""
+    """Return a certificate in PEM."""
     return certificate.public_bytes(serialization.Encoding.PEM)
 
 
 def key_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
-    """A key as its file holds it, unencrypted."""
+    """Return a key in PEM, unencrypted."""
     return key.private_bytes(
         serialization.Encoding.PEM,
         serialization.PrivateFormat.PKCS8,

@@ -19,7 +19,7 @@ from fedboost.runtime.transport import status
 from fedboost.runtime.transport.addresses import Timers
 from fedboost.runtime.transport.tls import ServerCertificates, TlsFiles, load_identity
 
-CLAIM_KEY = "fedboost-claims"  # who we say we are, where there is no TLS to show it
+CLAIM_KEY = "fedboost-claims"  # our claimed name on links without TLS
 
 WINDOW_PIECES = 8  # of a stream, that gRPC may have taken and not sent yet
 RECONNECT_S = 2.0  # the longest pause of gRPC's own between two tries to connect
@@ -34,30 +34,32 @@ _stubs = WeakKeyDictionary[grpc.aio.Channel, dict[Any, Any]]()
 
 @dataclass
 class Contact:
-    """When a call's other end was there for the last time."""
+    """Time of the last sign of life from a call's other end."""
 
     at: float = field(default_factory=now)
 
     def made(self) -> None:
-        """It is there now."""
+        """Record a sign of life."""
         self.at = now()
 
 
 def options(timers: Timers) -> list[tuple[str, Any]]:
-    """Return what channels and servers share: small messages, pings that notice a dead link."""
+    """Return the common options of channels and servers: small messages, pings that detect a dead
+    link.
+    """
     return [
         ("grpc.max_receive_message_length", wire.CONTROL_BYTES_MAX + (1 << 16)),
         ("grpc.max_send_message_length", wire.CONTROL_BYTES_MAX + (1 << 16)),
         ("grpc.keepalive_time_ms", int(timers.keepalive_s * 1000)),
         ("grpc.keepalive_timeout_ms", int(timers.keepalive_timeout_s * 1000)),
-        # gRPC gives a ping a minute, whatever keepalive says, unless it is told this, too.
+        # Without this option gRPC waits a minute for a ping, whatever keepalive says.
         ("grpc.http2.ping_timeout_ms", int(timers.keepalive_timeout_s * 1000)),
         ("grpc.keepalive_permit_without_calls", 1),
         ("grpc.http2.max_pings_without_data", 0),
         ("grpc.http2.min_ping_interval_without_data_ms", int(timers.keepalive_s * 500)),
         ("grpc.http2.min_recv_ping_interval_without_data_ms", int(timers.keepalive_s * 500)),
         ("grpc.http2.max_ping_strikes", 0),
-        # Also how long a connection may take to open; 20 s if nobody says.
+        # This also limits the opening of a connection; the default is 20 s.
         ("grpc.min_reconnect_backoff_ms", int(timers.keepalive_timeout_s * 1000)),
         ("grpc.initial_reconnect_backoff_ms", int(timers.retry_first_s * 1000)),
         # Not the pauses between our own tries: a link that is back must be found within seconds.
@@ -78,11 +80,11 @@ def stub(kind: Callable[[grpc.aio.Channel], Stub], channel: grpc.aio.Channel) ->
 
 @dataclass
 class SharedChannel:
-    """A channel, and how many calls use it."""
+    """A channel, with the number of calls that use it."""
 
     channel: grpc.aio.Channel
     users: int = 0
-    is_old: bool = False  # shows a certificate that we have replaced; closed when nobody uses it
+    is_old: bool = False  # shows a replaced certificate; closed after its last call
 
 
 class Dialer:
@@ -93,11 +95,13 @@ class Dialer:
     """
 
     def __init__(self, tls: TlsFiles | None, timers: Timers, claim: str = "") -> None:
-        """Without `tls` (loopback development only) `claim`, e.g. "party:bank", says who we are."""
+        """Prepare the dialer; without `tls` (loopback development only) `claim`, e.g. "party:bank",
+        is our name.
+        """
         self._tls = tls
         self._claim = claim
         self.timers = timers
-        self.failed: Callable[[str], None] = lambda _: None  # told who has not been reached
+        self.failed: Callable[[str], None] = lambda _: None  # receives unreachable names
         self.carried: Callable[[], Metadata] = tuple  # what else goes with a call
         self._certificates: ServerCertificates | None = None
         self._looked_at = -math.inf  # whether its files have changed
@@ -106,9 +110,9 @@ class Dialer:
 
     @contextmanager
     def using(self, name: str, address: str) -> Iterator[grpc.aio.Channel]:
-        """The channel to the daemon `name`, whose certificate must carry that name.
+        """Yield the channel to the daemon `name`, which must show a certificate with that name.
 
-        Inside it stays open, also when our certificate changes.
+        Inside it stays open, even if our certificate changes.
         """
         link = self._link(name, address)
         link.users += 1
@@ -120,7 +124,7 @@ class Dialer:
                 self._let_go(link)
 
     def channel(self, name: str, address: str) -> grpc.aio.Channel:
-        """The same for short calls: it may be closed while it is held."""
+        """Return the channel for short calls: it may be closed while it is held."""
         return self._link(name, address).channel
 
     def _link(self, name: str, address: str) -> SharedChannel:
@@ -130,7 +134,7 @@ class Dialer:
         return self._links[name, address]
 
     def _renew(self) -> None:
-        """Puts channels aside that show a certificate which is no longer ours."""
+        """Set channels with an outdated certificate of ours aside."""
         if self._certificates is None or now() - self._looked_at < LOOKED_AGAIN_S:
             return
         self._looked_at = now()
@@ -162,7 +166,7 @@ class Dialer:
 
     @property
     def metadata(self) -> Metadata:
-        """Return what goes with every call; our name where no certificate says it."""
+        """Return the metadata of every call; includes our name if no certificate shows it."""
         claim = ((CLAIM_KEY, self._claim),) if self._tls is None else ()
         return (*claim, *self.carried())
 
@@ -174,11 +178,10 @@ class Dialer:
         retry_s: float = 0.0,
         contact: Contact | None = None,
     ) -> Any:
-        """Awaits the call that `start` makes on the channel to `target` (name, address).
+        """Await the call that `start` makes on the channel to `target` (name, address).
 
-        While the link is down it is tried again, until there has been no contact for `retry_s`,
-        and once at least (never, where that is 0). Every other failure is raised as the typed
-        error it stands for.
+        While the link is down, retry until there has been no contact for `retry_s`, and at least
+        once (never if `retry_s` is 0). Raise every other failure as its typed error.
         """
         last = contact or Contact()
         first_s, most_s = self.timers.retry_first_s, self.timers.retry_max_s
@@ -200,7 +203,7 @@ class Dialer:
             await asyncio.sleep(min(next(pauses_s), max(left_s, first_s)))
 
     async def close(self) -> None:
-        """Closes every channel."""
+        """Close every channel."""
         for link in self._links.values():
             await link.channel.close()
         self._links.clear()

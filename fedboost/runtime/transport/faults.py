@@ -1,4 +1,4 @@
-"""Errors on the wire: the same three lines on every side, nothing that only the log may hold."""
+"""Errors on the wire: the same three lines on every side, without private log text."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ from fedboost.ground.errors import BY_CODE, FedboostError
 from fedboost.ground.printable import printable
 from fedboost.messages.fault_pb2 import Fault, Place
 
-TEXT_MAX = 2000  # characters of one line of somebody else's error
+TEXT_MAX = 2000  # characters of one line of a remote error
 
 
 def to_message(error: FedboostError) -> Fault:
-    """Return what others may read of an error; `private` stays behind."""
+    """Return the public part of an error; `private` is left out."""
     where = [Place(key=key, value=value) for key, value in error.where.items()]
     return Fault(code=error.code, what=error.what, where=where, todo=error.todo)
 
 
 def from_message(fault: Fault) -> FedboostError:
-    """The error that somebody else reported; an unknown code is an internal one."""
+    """Return a remote error; an unknown code becomes an internal error."""
     kind = BY_CODE.get(fault.code, FedboostError)
     error = kind(_clean(fault.what) or "the other side failed without saying why")
     error.todo = _clean(fault.todo)
@@ -25,5 +25,5 @@ def from_message(fault: Fault) -> FedboostError:
 
 
 def _clean(text: str) -> str:
-    """A peer's words, without what a terminal would obey."""
+    """Return a peer's text without control characters."""
     return printable(text, most=TEXT_MAX)

@@ -1,7 +1,7 @@
-"""By which host names browsers and others may call what a daemon serves over HTTP.
+"""Allowed host names in HTTP requests to a daemon's own servers.
 
-A page elsewhere can have its own name lead to our address (DNS rebinding), so that a browser lets
-it read our answers. Such a call names its host.
+A foreign page can point its own host name at our address (DNS rebinding), so that a browser lets it
+read our answers. Such a request carries the foreign host name.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Collection
 
 from fedboost.runtime.transport.addresses import is_ip, split_address
 
-HERE = ("localhost", "127.0.0.1", "::1")  # also through a tunnel, whatever its port
+HERE = ("localhost", "127.0.0.1", "::1")  # also through a tunnel, with any port
 ANYWHERE = ("0.0.0.0", "::")  # noqa: S104  addresses that a browser cannot ask for
 _HEADER = re.compile(r"(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9._-]+)(:[0-9]{1,5})?")
 
@@ -21,8 +21,8 @@ class OwnHosts:
     """The hosts of one address that is listened on."""
 
     def __init__(self, listen: str, names: Collection[str], *, with_ips: bool = False) -> None:
-        """`names` are allowed beside the address and this machine's; `with_ips`: numbers, too, to
-        which no name can be bound anew.
+        """Allow `names` beside the listening address and this machine's names; with `with_ips` also
+        IP addresses, which DNS rebinding cannot use.
         """
         host, _ = split_address(listen)
         self._names = frozenset({*HERE, *names, *({host.lower()} - set(ANYWHERE))})

@@ -1,4 +1,4 @@
-"""Who somebody is: certificates that carry a role and a name, and signatures by their keys.
+"""Identities: certificates with a role and a name, and signatures by their keys.
 
 This module works on bytes; reading and re-reading the files is in `tls`, issuing in `authority`.
 A certificate names its owner in a URI of its subject alternative name: ``fedboost:ROLE:NAME``.
@@ -46,18 +46,18 @@ UNREADABLE = (
     x509.InvalidVersion,
     x509.UnsupportedGeneralNameType,
 )
-# Keeps what we sign apart from everything else the same TLS key signs.
+# Separates our signatures from all others by the same TLS key.
 SIGNATURE_PREFIX = b"fedboost signature 1\0"
 _PSS = padding.PSS(mgf=padding.MGF1(hashes.SHA256()), salt_length=padding.PSS.DIGEST_LENGTH)
 
 
 class CertificateFaultError(ValueError):
-    """What is wrong with a certificate, as the end of a sentence that begins with its name."""
+    """A fault of a certificate, as the end of a sentence that begins with its name."""
 
 
 @dataclass(frozen=True)
 class Peer:
-    """Whose certificate it is: role, name, SHA-256 of its DER in hex, serial number."""
+    """Owner of a certificate: role, name, SHA-256 of its DER in hex, serial number."""
 
     role: Role
     name: str
@@ -88,12 +88,14 @@ class Identity:
         return self.peer.name
 
     def sign(self, data: bytes) -> bytes:
-        """A signature over `data` that `verify` accepts: ECDSA (DER) or RSA-PSS with SHA-256."""
+        """Return a signature over `data` that `verify` accepts: ECDSA (DER) or RSA-PSS with
+        SHA-256.
+        """
         return self._sign(SIGNATURE_PREFIX + data)
 
 
 def check_name(name: str) -> str:
-    """`name` itself; a ConfigError unless it is what a certificate may call somebody."""
+    """Return `name`; raise ConfigError unless it is a valid name in a certificate."""
     if NAME_PATTERN.fullmatch(name):
         return name
     raise ConfigError(
@@ -103,11 +105,13 @@ def check_name(name: str) -> str:
 
 
 def identity(certificate_pem: bytes, key_pem: bytes, ca_pem: bytes, now: datetime) -> Identity:
-    """The identity in a certificate and its key; CertificateFaultError says what is wrong."""
+    """Return the identity in a certificate and its key; a CertificateFaultError names the fault."""
     certificate = read_certificate(certificate_pem)
     peer = check_certificate(certificate, read_roots(ca_pem), now)
     if peer.role != "user" and peer.name not in _dns_names(certificate):
-        raise CertificateFaultError(f"lacks the DNS name {peer.name}, by which clients reach it")
+        raise CertificateFaultError(
+            f"lacks the DNS name {peer.name}, which clients use to reach it"
+        )
     key = read_key(key_pem)
     if _public_bytes(key.public_key()) != _public_bytes(certificate.public_key()):
         raise CertificateFaultError("does not belong to the key")
@@ -121,10 +125,10 @@ def _signer(key: PrivateKey) -> Callable[[bytes], bytes]:
 
 
 def verify_certificate(certificate_pem: bytes, ca_pem: bytes, now: datetime | None = None) -> Peer:
-    """Return whose certificate a peer sent; a PeerError unless our CA signed it and it is valid
-    `now`.
+    """Return the owner of a peer's certificate; raise PeerError unless our CA signed it and it is
+    valid `now`.
 
-    Revocation is not looked at here: ask `tls.Revocations.check` with the answer.
+    Revocation is not checked here: pass the result to `tls.Revocations.check`.
     """
     try:
         certificate = read_certificate(certificate_pem)
@@ -141,7 +145,7 @@ def verify(
     data: bytes,
     signature: bytes,
 ) -> Peer:
-    """Return who signed `data`; a PeerError unless it is `expected_name` in `expected_role`."""
+    """Return the signer of `data`; raise PeerError unless it has the expected name and role."""
     peer = verify_certificate(certificate_pem, ca_pem)
     if (peer.role, peer.name) != (expected_role, expected_name):
         raise PeerError(f"expected a signature of {expected_role} {expected_name}, got {peer}'s")
@@ -150,7 +154,7 @@ def verify(
 
 
 def check_signature(certificate_pem: bytes, peer: Peer, data: bytes, signature: bytes) -> None:
-    """Refuses, with a PeerError, what the key of a certificate, which is `peer`'s, did not sign."""
+    """Raise PeerError unless the key of the certificate, which is `peer`'s, signed the data."""
     key = read_certificate(certificate_pem).public_key()
     text = SIGNATURE_PREFIX + data
     try:
@@ -159,15 +163,15 @@ def check_signature(certificate_pem: bytes, peer: Peer, data: bytes, signature: 
         else:
             cast(rsa.RSAPublicKey, key).verify(signature, text, _PSS, hashes.SHA256())
     except InvalidSignature:
-        raise PeerError(f"the signature of {peer} does not fit what it is said to sign") from None
+        raise PeerError(f"the signature of {peer} does not fit the signed text") from None
 
 
 def peer_from_auth_context(auth_context: Mapping[str, Sequence[bytes]]) -> Peer:
     """Return who calls, from gRPC's ``grpc.ServicerContext.auth_context()``; a PeerError where no
     certificate tells.
 
-    TLS has checked the chain. The name is read from the certificate itself and not from gRPC's
-    list of alternative names, which no longer says which of them are URIs.
+    TLS has checked the chain. The name is read from the certificate itself, because gRPC's list of
+    alternative names does not tell which of them are URIs.
     """
     pems = auth_context.get("x509_pem_cert") or ()
     if len(pems) != 1:
@@ -179,15 +183,15 @@ def peer_from_auth_context(auth_context: Mapping[str, Sequence[bytes]]) -> Peer:
 
 
 def refuse_expired(auth_context: Mapping[str, Sequence[bytes]], now: datetime) -> None:
-    """Refuses, by an UnreachableError, a caller whose certificate has expired meanwhile.
+    """Raise UnreachableError for a caller whose certificate has expired in the meantime.
 
-    TLS looks at dates only when a connection opens, and one may stay open for months.
+    TLS checks dates only when a connection opens, and one may stay open for months.
     """
     peer, not_after = _peer_of(bytes(auth_context["x509_pem_cert"][0]))
     if now > not_after:
         raise UnreachableError(
             f"the certificate of {peer} expired on {_day(not_after)}",
-            todo="ask whoever runs the CA for a new one: fedboost certs rotate",
+            todo="ask the CA's operator for a new one: fedboost certs rotate",
             **({"party": peer.name} if peer.role == "party" else {}),
         )
 
@@ -200,7 +204,7 @@ def _peer_of(certificate_pem: bytes) -> tuple[Peer, datetime]:
 
 
 def read_certificate(pem: bytes) -> x509.Certificate:
-    """The first certificate in `pem`; CertificateFaultError where it cannot be read."""
+    """Return the first certificate in `pem`; raise CertificateFaultError if it is unreadable."""
     if len(pem) > CERTIFICATE_BYTES_MAX:
         raise CertificateFaultError(f"has {len(pem)} bytes, too many for one")
     try:
@@ -211,7 +215,7 @@ def read_certificate(pem: bytes) -> x509.Certificate:
 
 
 def read_roots(ca_pem: bytes) -> list[x509.Certificate]:
-    """The CA certificates in `ca_pem`, one at least; a ConfigError where one is no CA."""
+    """Return the CA certificates in `ca_pem`, at least one; raise ConfigError if one is no CA."""
     try:
         roots = [_read_whole(root) for root in x509.load_pem_x509_certificates(ca_pem)]
     except UNREADABLE:
@@ -227,7 +231,7 @@ def read_roots(ca_pem: bytes) -> list[x509.Certificate]:
 
 
 def read_key(pem: bytes) -> PrivateKey:
-    """The private key in `pem`; CertificateFaultError, which tells nothing of the key."""
+    """Return the private key in `pem`; the CertificateFaultError reveals nothing of the key."""
     try:
         key = serialization.load_pem_private_key(pem, password=None)
     except (ValueError, TypeError):
@@ -240,7 +244,7 @@ def read_key(pem: bytes) -> PrivateKey:
 def check_certificate(
     certificate: x509.Certificate, roots: Sequence[x509.Certificate], now: datetime
 ) -> Peer:
-    """Return whose it is; CertificateFaultError on issuer, dates, strength, role or usage."""
+    """Return the owner; raise CertificateFaultError on issuer, dates, strength, role or usage."""
     root = _issuer(certificate, roots)
     _check_dates(certificate, now, "")
     _check_dates(root, now, "has a CA that ")
@@ -249,7 +253,7 @@ def check_certificate(
 
 
 def owner(certificate: x509.Certificate) -> Peer:
-    """The role and name in the certificate; CertificateFaultError on a missing or odd one."""
+    """Return the role and name in the certificate; raise CertificateFaultError for a bad one."""
     names = _extension(certificate, x509.SubjectAlternativeName)
     uris = names.get_values_for_type(x509.UniformResourceIdentifier) if names else []
     ours = [uri for uri in uris if uri.startswith("fedboost:")]
@@ -305,7 +309,7 @@ def _check_strength(certificate: x509.Certificate) -> None:
 
 
 def _check_usage(certificate: x509.Certificate, role: Role) -> None:
-    """Daemons serve and call; a user only calls, so that no user can pose as a daemon."""
+    """Refuse a user's certificate that may serve, so no user can pose as a daemon."""
     usage = _extension(certificate, x509.ExtendedKeyUsage)
     if usage is None and role != "user":
         return
@@ -325,9 +329,9 @@ def _dns_names(certificate: x509.Certificate) -> list[str]:
 
 
 def _read_whole(certificate: x509.Certificate) -> x509.Certificate:
-    """The certificate; a CertificateFaultError where a part of it cannot be read.
+    """Return the certificate; raise CertificateFaultError if a part of it is unreadable.
 
-    cryptography reads each only when it is asked for.
+    cryptography reads each part only on access.
     """
     try:
         certificate.public_key()
@@ -358,7 +362,7 @@ def _day(moment: datetime) -> str:
 
 
 def greeting(ours: Identity) -> HelloReply:
-    """Return who a daemon is, as it tells whoever may ask."""
+    """Return a daemon's identity, for any caller."""
     return HelloReply(
         name=ours.name,
         role=ours.role,
@@ -382,13 +386,13 @@ def general_name(host: str) -> x509.GeneralName:
     if not HOST_PATTERN.fullmatch(host):
         raise ConfigError(
             f"{host!r} is neither an IP address nor a host name with a dot",
-            todo="leave it out: clients go by the party's name, whatever its address",
+            todo="leave it out: clients use the party's name, at any address",
         )
     return x509.DNSName(host)
 
 
 def further_names(certificate: x509.Certificate, role: Role, name: str) -> list[x509.GeneralName]:
-    """Return the names that a certificate has beside those of its owner."""
+    """Return the names in a certificate beside those of its owner."""
     names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     owners = set(own_names(role, name))
     return [further for further in names if further not in owners]

@@ -1,4 +1,4 @@
-"""What a daemon says to parties: payloads to a peer, the steps of a job as its coordinator."""
+"""Calls of a daemon to parties: payloads to a peer, and a coordinator's steps of a job."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ class PeerLinks:
     """A party's links to the other parties, by name."""
 
     def __init__(self, dialer: Dialer, addresses: Callable[[], Mapping[str, str]]) -> None:
-        """`addresses` gives those that count now."""
+        """Prepare the links; `addresses` returns the current addresses."""
         self._dialer = dialer
         self._addresses = addresses
         self.streams = OutgoingStreams()
 
     async def deliver(self, envelope: Envelope, payload: bytes) -> None:
-        """Sends one message and waits until the receiver holds it."""
+        """Send one message and wait until the receiver has stored it."""
         name = envelope.receiver
         address = self._address(name)
         timers = self._dialer.timers
@@ -39,7 +39,7 @@ class PeerLinks:
         async def chunks() -> AsyncIterator[Chunk]:
             yield Chunk(envelope=envelope)
             for place, piece in enumerate(wire.pieces(payload)):
-                if place > WINDOW_PIECES:  # earlier ones have been taken, or it would not be asked
+                if place > WINDOW_PIECES:  # earlier pieces were received by now
                     contact.made()
                 yield Chunk(piece=piece)
 
@@ -78,7 +78,7 @@ class PartyControl:
     def __init__(
         self, dialer: Dialer, name: str, addresses: Callable[[], Mapping[str, str]]
     ) -> None:
-        """`addresses` gives those that count now."""
+        """Prepare the link; `addresses` returns the current addresses."""
         self._dialer = dialer
         self._name, self._addresses = name, addresses
 
@@ -100,7 +100,7 @@ class PartyControl:
         return await self._dialer.call(self._target, start, retry_s=retry_s)
 
     async def hello(self, *, retries: bool = True) -> job_pb2.HelloReply:
-        """Return who answers there; without `retries` an UnreachableError at once."""
+        """Return the identity of the party; without `retries` raise UnreachableError at once."""
         reply: job_pb2.HelloReply = await self._ask(
             "Hello", job_pb2.HelloRequest(), self._dialer.timers.call_s, retries=retries
         )
@@ -112,7 +112,7 @@ class PartyControl:
         return reply.fault.code != UnreachableError.code
 
     async def check_link(self, request: job_pb2.CheckLinkRequest) -> job_pb2.CheckLinkReply:
-        """Return what the party finds on one of its own links."""
+        """Return the party's check of one of its own links."""
         reply: job_pb2.CheckLinkReply = await self._ask(
             "CheckLink", request, self._dialer.timers.call_s
         )
@@ -163,7 +163,7 @@ class PartyControl:
     async def run_step(
         self, request: StepCall, hear: Callable[[StepReply], None] | None = None
     ) -> StepReply:
-        """Waits as long as the party shows that it works, and no longer than a step may take."""
+        """Wait while the party shows signs of life, at most for the time limit of a step."""
         contact = Contact()
 
         return await self._dialer.call(

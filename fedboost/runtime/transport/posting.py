@@ -1,8 +1,8 @@
-"""Smaller messages, which most are: one stream carries all that a party posts to another.
+"""Stream of smaller messages, the majority, from one party to another.
 
-Each message has its own receipt, in whatever order: one that waits for room holds up no other. A
-receipt goes along with what its sender posts just then, so that a message and its answer are two
-writes and not four.
+Each message has its own receipt, in any order: a message that waits for space does not block
+others. A receipt is sent together with the sender's next message, so a message and its answer take
+two writes instead of four.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from fedboost.runtime.process.bridge import hear_out
 from fedboost.runtime.transport import faults
 from fedboost.runtime.transport.identity import Peer
 
-POSTED_BYTES_MAX = 1 << 18  # what is larger has a call of its own: nobody waits behind its bytes
-UNANSWERED_MAX = 256  # messages of one stream that have come; what follows waits on its way
+POSTED_BYTES_MAX = 1 << 18  # a larger one has its own call, so others need not wait
+UNANSWERED_MAX = 256  # unanswered messages of one stream; further ones wait in transit
 TURNS = 4  # of the event loop that a receipt waits for a message to go along with
 STREAMS_MAX = 32  # of one peer, most of them of links that broke; another one ends the oldest
 
@@ -37,15 +37,15 @@ class OutgoingStream:
     """Our end of the stream to a peer. All methods belong to the event loop's thread."""
 
     def __init__(self, call: Any, numbers: Iterator[int]) -> None:
-        """`call` is the gRPC call of `Exchange.Post`, just begun; no two messages that a peer may
-        have of us have the same of the `numbers`.
+        """Start the stream; `call` is the gRPC call of `Exchange.Post`, just begun, and `numbers`
+        are unique among our messages to a peer.
         """
         self._call, self._numbers = call, numbers
         self._unwritten: deque[Parcel] = deque()
         self._more = asyncio.Event()
         self._awaited: dict[int, asyncio.Future[Receipt]] = {}
         self._due: dict[asyncio.Future[bool], int] = {}  # receipts that may go along
-        self._carried: dict[int, list[asyncio.Future[bool]]] = {}  # those that went, by message
+        self._carried: dict[int, list[asyncio.Future[bool]]] = {}  # sent receipts, by message
         self._broken: grpc.aio.AioRpcError | None = None
         self._writing = asyncio.create_task(self._write())
         self._reading = asyncio.create_task(self._read())
@@ -56,9 +56,9 @@ class OutgoingStream:
         return self._broken is not None
 
     async def post(self, parcel: Parcel, most_s: float) -> None:
-        """Return once the receiver holds the message; raises what it is refused with.
+        """Return when the receiver has stored the message; raise its refusal.
 
-        An AioRpcError where the stream breaks, or there is no receipt within `most_s`.
+        Raise AioRpcError if the stream breaks, or without a receipt within `most_s`.
         """
         if self._broken is not None:
             raise self._broken
@@ -82,7 +82,7 @@ class OutgoingStream:
         False also where none leaves.
         """
         if self._broken is not None or len(self._awaited) >= UNANSWERED_MAX:
-            return False  # the peer may not read what leaves
+            return False  # the peer may not read the stream any more
         carried: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         self._due[carried] = number
         for _ in range(TURNS):
@@ -143,7 +143,9 @@ class OutgoingStreams:
         self._numbers = count(int(time.time() * 1e9))  # none that we gave before we were restarted
 
     def to(self, name: str, channel: Any, begin: Callable[[], Any]) -> OutgoingStream:
-        """The stream to a peer on this channel; where there is none, of the call that begins."""
+        """Return the stream to a peer on this channel; if there is none, a new one on the call from
+        `begin`.
+        """
         streams = self._streams.setdefault(name, [])
         if not streams or streams[-1][0] is not channel or streams[-1][1].is_over:
             streams[:] = [(known, stream) for known, stream in streams if not stream.is_over]
@@ -151,12 +153,14 @@ class OutgoingStreams:
         return streams[-1][1]
 
     async def carry(self, name: str, number: int) -> bool:
-        """See `OutgoingStream`."""
+        """Send a receipt together with a message, see `OutgoingStream`."""
         streams = self._streams.get(name, [])
         return bool(streams) and await streams[-1][1].carry(number)
 
     def hear(self, name: str, receipt: Receipt) -> None:
-        """See `OutgoingStream`; from a peer, which knows the numbers of what it was sent."""
+        """Handle a receipt from a peer, see `OutgoingStream`; the peer knows the numbers of its
+        messages.
+        """
         for _, stream in self._streams.get(name, ()):
             stream.hear(receipt)
 
@@ -181,8 +185,8 @@ class IncomingStream:
         reply: Callable[[Receipt], Awaitable[None]],
         outgoing: OutgoingStreams,
     ) -> None:
-        """`caller` raises as soon as the peer's certificate counts no more; `refused` gives what
-        the peer may read of an error.
+        """Start the stream; `caller` raises when the peer's certificate is no longer valid,
+        `refused` returns the public part of an error.
         """
         self._node, self._caller, self._refused, self._reply = node, caller, refused, reply
         self._outgoing = outgoing
@@ -192,7 +196,9 @@ class IncomingStream:
         self.ended = asyncio.Event()  # by us
 
     async def serve(self, parcels: AsyncIterator[Parcel], judged_again_s: float) -> None:
-        """Take in what is posted, until the peer or we end it; raises why we let it in no more."""
+        """Handle posted messages until the peer or we end the stream; raise the reason of a
+        refusal.
+        """
         works = (self._judge(judged_again_s), self._read(parcels), self.ended.wait())
         parts = [asyncio.ensure_future(work) for work in works]
         try:
@@ -205,7 +211,7 @@ class IncomingStream:
                 task.add_done_callback(hear_out)
 
     async def _judge(self, again_s: float) -> None:
-        """Looks at the caller now and then, however long nothing comes."""
+        """Check the caller regularly, even without messages."""
         while True:
             await asyncio.sleep(again_s)
             self._caller()
@@ -242,12 +248,12 @@ class IncomingStream:
             if await self._outgoing.carry(caller.name, parcel.number):
                 return
         async with self._replying:
-            with suppress(grpc.aio.InternalError):  # who has gone posts again what has no answer
+            with suppress(grpc.aio.InternalError):  # a dead peer posts unanswered messages again
                 await self._reply(receipt)
 
 
 class IncomingStreams:
-    """All streams of peers to us that are open."""
+    """All open streams of peers to us."""
 
     def __init__(self, outgoing: OutgoingStreams) -> None:
         self.outgoing = outgoing
@@ -255,7 +261,7 @@ class IncomingStreams:
 
     @contextmanager
     def opened(self, peer: Peer, stream: IncomingStream) -> Iterator[None]:
-        """Inside, the stream is one of its peer's."""
+        """Register the stream as one of its peer's while inside."""
         streams = self._open.setdefault(peer.name, [])
         streams.append(stream)
         for old in streams[:-STREAMS_MAX]:
@@ -268,7 +274,7 @@ class IncomingStreams:
                 self._open.pop(peer.name, None)
 
     def end(self) -> None:
-        """End them all; what they have not answered is posted again, to whoever comes after us."""
+        """End all streams; peers post unanswered messages again to our successor."""
         for streams in self._open.values():
             for stream in streams:
                 stream.ended.set()

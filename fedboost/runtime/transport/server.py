@@ -1,4 +1,4 @@
-"""Serving gRPC: who calls, what they may read of an error, chunks into messages."""
+"""gRPC server: identity of callers, public parts of errors, assembly of messages from chunks."""
 
 from __future__ import annotations
 
@@ -45,19 +45,21 @@ SERVING, NOT_SERVING, SERVICE_UNKNOWN = 1, 2, 3  # HealthCheckResponse.ServingSt
 
 
 class Health:
-    """One daemon's health. It tells everybody whom the TLS handshake lets in."""
+    """Health of one daemon, for every caller that passes the TLS handshake."""
 
     def __init__(self, services: Collection[str]) -> None:
-        """`services` are the full names of what the daemon serves; "" stands for all of it."""
+        """Start as serving; `services` are the full names of the daemon's services, "" stands for
+        all of them.
+        """
         self._services = {"", *services}
         self._stops = asyncio.Event()
 
     def stop(self) -> None:
-        """From here on nothing is served; whoever watches hears it."""
+        """Report from now on that nothing is served, also to watchers."""
         self._stops.set()
 
     def handler(self) -> Any:
-        """Return what a server adds to its generic handlers."""
+        """Return a generic handler for a server."""
         reads: dict[str, Any] = {
             "request_deserializer": StringValue.FromString,
             "response_serializer": Int32Value.SerializeToString,
@@ -71,13 +73,13 @@ class Health:
         )
 
     async def check(self, request: StringValue, context: Any) -> Int32Value:
-        """Return how a service is now; NOT_FOUND for one that is none of ours."""
+        """Return the state of a service; NOT_FOUND for an unknown one."""
         if request.value not in self._services:
             await context.abort(grpc.StatusCode.NOT_FOUND, "no such service")
         return Int32Value(value=self._now(request.value))
 
     async def watch(self, request: StringValue, _: Any) -> AsyncIterator[Int32Value]:
-        """Return how a service is, and again when that changes."""
+        """Yield the state of a service, and again when it changes."""
         yield Int32Value(value=self._now(request.value))
         await self._stops.wait()
         if request.value in self._services:
@@ -93,25 +95,25 @@ log = logging.getLogger(__name__)
 
 FIRST_SIGN_S = 0.1  # from a call to the first sign of life; many steps are over by then
 HEARTBEAT_S = 2.0  # between two signs of life while a step works
-JUDGED_AGAIN_S = 1.0  # between two looks at the caller of a stream in which nothing happens
+JUDGED_AGAIN_S = 1.0  # between two checks of the caller of an idle stream
 STREAMS_MAX = 256  # calls of one connection at once; further ones wait at the caller
 
 
 class CallerGate:
-    """Says who a caller is, from the certificate; without TLS (loopback) from its claim."""
+    """Identification of callers, by certificate; without TLS (loopback) by their claim."""
 
     def __init__(
         self, revocations: Revocations | None, clock: Callable[[], datetime] | None = None
     ) -> None:
         self._revocations = revocations
         self._clock = clock or (lambda: datetime.now(UTC))
-        self.refused: Callable[[FedboostError], None] = lambda _: None  # told of every refusal
-        self.arrived: Callable[[Any], None] = lambda _: None  # told of every call that is let in
+        self.refused: Callable[[FedboostError], None] = lambda _: None  # receives every refusal
+        self.arrived: Callable[[Any], None] = lambda _: None  # receives every admitted call
 
     def caller(self, context: Any) -> Peer:
-        """The caller; refuses one whose certificate is not our CA's, revoked or expired by now.
+        """Return the caller; refuse a certificate that is not from our CA, revoked or expired.
 
-        Asked at each call, and again before each message of a stream.
+        It is called at each call, and again before each message of a stream.
         """
         peer = self._claimed(context) if self._revocations is None else self._shown(context)
         self.arrived(context)
@@ -138,12 +140,12 @@ class CallerGate:
             if role == known and NAME_PATTERN.fullmatch(name):
                 return Peer(known, name, fingerprint="", serial=0)
         raise PolicyError(
-            "the caller does not say who it is", todo="set insecure_loopback there too"
+            "the caller does not give its name", todo="set insecure_loopback there too"
         )
 
 
 class Servicer:
-    """A gRPC service whose calls go to a node's methods, in snake case, as (caller, request)."""
+    """A gRPC service that passes calls to a node's methods, in snake case, as (caller, request)."""
 
     def __init__(
         self,
@@ -152,7 +154,7 @@ class Servicer:
         service: Any,
         outgoing: OutgoingStreams | None = None,
     ) -> None:
-        """`outgoing` are those of the same party, with which receipts may go along."""
+        """Bind the methods; `outgoing` are the party's own streams, which can carry receipts."""
         self._streams = IncomingStreams(outgoing or OutgoingStreams())
         for method in service.methods:
             if method.client_streaming:
@@ -170,7 +172,7 @@ class Servicer:
             setattr(self, method.name, handler)
 
     def end_streams(self) -> None:
-        """End what peers post by, which they would not end themselves."""
+        """End the posting streams of peers, which would not end on their own."""
         self._streams.end()
 
 
@@ -179,7 +181,7 @@ def _snake(name: str) -> str:
 
 
 def _refusal(error: BaseException, gate: CallerGate) -> FedboostError:
-    """Return what the caller may read of an error, which is logged and counted."""
+    """Return the public part of an error, after logging and counting it."""
     if not isinstance(error, FedboostError):
         log.error("a call failed unexpectedly", exc_info=error)
         error = FedboostError(
@@ -222,9 +224,10 @@ def _stream(function: Callable[[Peer, Any], AsyncIterator[Any]], gate: CallerGat
 
 
 async def _next_while_let_in(replies: AsyncIterator[Any], gate: CallerGate, context: Any) -> Any:
-    """The next reply, None behind the last; refused once the caller's certificate does not count.
+    """Return the next reply, None after the last; refuse when the caller's certificate becomes
+    invalid.
 
-    However long nothing happens: the caller is judged again meanwhile.
+    The caller is checked again while nothing happens.
     """
     coming = asyncio.ensure_future(anext(replies, None))
     try:
@@ -240,7 +243,7 @@ async def _next_while_let_in(replies: AsyncIterator[Any], gate: CallerGate, cont
 
 def _heartbeats(node: Any, gate: CallerGate) -> Any:
     async def handler(request: StepCall, context: Any) -> AsyncIterator[StepReply]:
-        """Run steps for whoever leads the job, and show signs of life meanwhile."""
+        """Run steps for the leader of the job, and show signs of life meanwhile."""
         logs.note_call(request)
         try:
             caller = gate.caller(context)
@@ -261,7 +264,7 @@ def _heartbeats(node: Any, gate: CallerGate) -> Any:
 
 def _deliveries(node: Any, gate: CallerGate) -> Any:
     async def handler(chunks: AsyncIterator[Chunk], context: Any) -> Receipt:
-        """Take in one message whose caller may send it, chunk by chunk."""
+        """Receive one message from an admitted caller, chunk by chunk."""
         try:
             caller = gate.caller(context)
             first = await anext(aiter(chunks), None)
@@ -298,7 +301,7 @@ def _posts(node: Any, gate: CallerGate, streams: IncomingStreams) -> Any:
 
 
 async def _assemble(chunks: AsyncIterator[Chunk], envelope: Envelope) -> bytes:
-    """The payload out of its pieces; never holds more than the envelope announced."""
+    """Return the payload from its pieces; never hold more than the envelope announced."""
     payload = bytearray()
     async for chunk in chunks:
         if not chunk.HasField("piece"):
@@ -317,7 +320,7 @@ async def _assemble(chunks: AsyncIterator[Chunk], envelope: Envelope) -> bytes:
 
 
 def bind(certificates: ServerCertificates | None, listen: str, timers: Timers) -> Any:
-    """A gRPC server on `listen`, not started; a ConfigError where the address is taken."""
+    """Return a gRPC server on `listen`, not started; raise ConfigError if the address is taken."""
     settings = [("grpc.so_reuseport", 0), ("grpc.max_concurrent_streams", STREAMS_MAX)]
     server = grpc.aio.server(options=[*options(timers), *settings])
     try:
@@ -336,7 +339,7 @@ def bind(certificates: ServerCertificates | None, listen: str, timers: Timers) -
 
 
 def _cannot_listen(listen: str) -> ConfigError:
-    """Why nobody may listen there, from the operating system: gRPC does not say."""
+    """Return the reason why we cannot listen there, from the operating system: gRPC gives none."""
     host, _, port = listen.rpartition(":")
     todo = "give an address of this machine and a port: `listen`"
     try:

@@ -1,8 +1,7 @@
-"""Keys in PKCS#11 tokens, with which a party signs jobs and its ledger.
+"""Keys in PKCS#11 tokens for a party's signatures of jobs and its ledger.
 
-TLS is not among what they do: gRPC's Python credentials take private keys as PEM bytes alone, and
-offer no way to sign elsewhere. So a party has two certificates of its name, and the one on disk
-only opens connections.
+They do not serve TLS: gRPC's Python credentials accept only private keys as PEM bytes. So a party
+has two certificates of its name, and the one on disk only opens connections.
 """
 
 from __future__ import annotations
@@ -42,10 +41,10 @@ class SigningToken(Settings):
 
 
 def identity_in(token: SigningToken, ca_pem: bytes, name: str) -> Identity:
-    """The identity by which the party `name` signs; its key never leaves the token.
+    """Return the signing identity of the party `name`; its key never leaves the token.
 
-    A ConfigError where the extra `pkcs11` is not installed, the token or its key is not there, or
-    the certificate is not the key's and the party's.
+    Raise ConfigError if the extra `pkcs11` is not installed, if the token or its key is missing, or
+    if the certificate does not belong to the key and the party.
     """
     pem = read_file(token.cert)
     try:
@@ -71,7 +70,7 @@ def identity_in(token: SigningToken, ca_pem: bytes, name: str) -> Identity:
 
 
 def _signer(token: SigningToken) -> Callable[[bytes], bytes]:
-    """Return what signs a text with the token's key: ECDSA (DER) with SHA-256."""
+    """Return a function that signs a text with the token's key: ECDSA (DER) with SHA-256."""
     pkcs11 = optional_library("pkcs11", "signing", "pkcs11")
     try:
         slot = pkcs11.lib(str(token.module)).get_token(token_label=token.token)

@@ -39,7 +39,7 @@ BROKEN = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.INTERNAL, grpc.StatusCode
 
 
 def to_status(error: FedboostError) -> tuple[grpc.StatusCode, str, tuple[tuple[str, bytes], ...]]:
-    """Code, text and metadata with which a call is refused."""
+    """Return code, text and metadata of a refused call."""
     packed = faults.to_message(error).SerializeToString()
     if len(packed) > FAULT_BYTES_MAX:
         packed = Fault(code=error.code, what=error.what[:FAULT_BYTES_MAX]).SerializeToString()
@@ -48,7 +48,9 @@ def to_status(error: FedboostError) -> tuple[grpc.StatusCode, str, tuple[tuple[s
 
 
 def from_call(error: grpc.aio.AioRpcError, name: str, address: str) -> FedboostError:
-    """The error that ended a call to `name`: its own words if it had any, else the link's."""
+    """Return the error that ended a call to `name`: the peer's own error if it sent one, otherwise
+    the link's.
+    """
     for key, value in error.trailing_metadata() or ():
         if key == FAULT_KEY and isinstance(value, bytes):
             try:
@@ -74,8 +76,8 @@ def is_link_down(error: grpc.aio.AioRpcError) -> bool:
     return error.code() in BROKEN and not told
 
 
-# What a link's failure means, by the words of gRPC's text: the first whose words occur in it.
-# "{name}" is the peer, "{address}" where we called it.
+# Meaning of a link's failure by the words of gRPC's text; the first match counts. "{name}" is the
+# peer, "{address}" its address.
 _BY_WORDS: tuple[tuple[tuple[str, ...], str, str], ...] = (
     (
         ("Hostname Verification",),

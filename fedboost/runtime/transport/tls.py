@@ -56,9 +56,9 @@ _Stamp = tuple[tuple[int, int, int] | None, ...]
 
 
 class TlsFiles(Settings):
-    """Where the CA, our certificate and its key lie."""
+    """Files of the CA, of our certificate and of its key."""
 
-    ca: FilePath  # PEM: one or more CA certificates that sign everybody's
+    ca: FilePath  # PEM: one or more CA certificates that sign all others
     cert: FilePath  # PEM: our certificate, signed directly by one of them
     key: FilePath  # PEM: its private key, unencrypted, readable by us only
 
@@ -69,15 +69,15 @@ class TlsFiles(Settings):
 
     @property
     def retired(self) -> Path:
-        """CAs that sign nobody any more, beside the CA, for signatures of then: ``ca.retired``."""
+        """Path of CAs that no longer sign, beside the CA, for old signatures: ``ca.retired``."""
         return self.ca.with_suffix(".retired")
 
     def read_retired(self) -> bytes:
-        """Their certificates; none where there is no such file."""
+        """Read the retired CAs' certificates; empty if there is no file."""
         return _read(self.retired) if self.retired.exists() else b""
 
     def read(self) -> Pems:
-        """The three files' contents; a ConfigError names the one that cannot be read."""
+        """Read the three files; a ConfigError names an unreadable one."""
         return Pems(_read(self.ca), _read(self.cert), _read(self.key))
 
     def check_key_mode(self) -> None:
@@ -93,7 +93,7 @@ class TlsFiles(Settings):
 
 @dataclass(frozen=True)
 class Pems:
-    """What the three files hold, for gRPC's credentials; never shown."""
+    """Content of the three files, for gRPC's credentials; never shown."""
 
     ca: bytes = field(repr=False)
     cert: bytes = field(repr=False)
@@ -107,10 +107,10 @@ def load_identity(
     name: str | None = None,
     now: datetime | None = None,
 ) -> Identity:
-    """Our identity from its files, of the expected role and name where they are given.
+    """Return our identity from its files, of the expected role and name if they are given.
 
-    A ConfigError names the file and what is wrong with it: unreadable, not signed by the CA,
-    expired, not yet valid, of another key, too weak, without a role, of another role or name.
+    Raise ConfigError with the file and its fault: unreadable, not signed by the CA, expired, not
+    yet valid, of another key, too weak, without a role, of another role or name.
     """
     return _identity(tls, tls.read(), (role, name), now or datetime.now(UTC))
 
@@ -124,7 +124,7 @@ def _identity(
     except CertificateFaultError as fault:
         raise ConfigError(
             f"the certificate {fault}",
-            todo="make a new one: fedboost certs rotate, or ask whoever runs the CA",
+            todo="make a new one: fedboost certs rotate, or ask the CA's operator",
             file=str(tls.cert),
             key=str(tls.key),
         ) from None
@@ -170,7 +170,7 @@ class ServerCertificates:
             return self._identity
 
     def fresh(self) -> Identity:
-        """The same, once the files have been looked at again."""
+        """Return the identity after checking the files again."""
         self.reload()
         return self.identity
 
@@ -181,12 +181,12 @@ class ServerCertificates:
             return self._pems
 
     def initial(self) -> Any:
-        """The ``grpc.ServerCertificateConfiguration`` to start with."""
+        """Return the first ``grpc.ServerCertificateConfiguration``."""
         self._shown = self._pems
         return _configuration(self._pems)
 
     def __call__(self) -> Any:
-        """The new configuration, or None where gRPC has been given all that is good."""
+        """Return the new configuration, or None if gRPC already has it."""
         self.reload()
         pems = self.pems
         if pems is self._shown:
@@ -222,8 +222,8 @@ class ServerCertificates:
 class Revocations:
     """The CA's revocation list, read again whenever its file changes; asked at each call.
 
-    No file means that nothing has been revoked. A file that was there and is gone, that is
-    damaged or that our CA did not sign refuses everybody until it is mended.
+    Without a file nothing is revoked. A file that disappeared, is damaged or was not signed by our
+    CA refuses all callers until it is corrected.
     """
 
     def __init__(self, tls: TlsFiles) -> None:
@@ -234,25 +234,25 @@ class Revocations:
         self._refresh()
 
     def check(self, peer: Peer) -> None:
-        """Nothing; an UnreachableError if `peer`'s certificate is revoked, or nobody is let in.
+        """Raise UnreachableError if `peer`'s certificate is revoked, or if the list is unusable.
 
-        Whoever has no certificate that counts is not there: jobs pause, and go on when that is
-        mended.
+        A peer without a valid certificate counts as unreachable: jobs pause, and continue when it
+        has one.
         """
         with self._lock:
             try:
                 self._refresh()
             except ConfigError as error:
-                log.error("nobody is let in: %s", "; ".join(error.lines()))
+                log.error("all callers are refused: %s", "; ".join(error.lines()))
                 raise UnreachableError(
-                    "the list of revoked certificates cannot be used, so nobody is let in",
+                    "the list of revoked certificates cannot be used, so all callers are refused",
                     todo="ask the daemon's owner, whose log says more",
                 ) from None
             revoked = peer.serial in self._serials
         if revoked:
             raise UnreachableError(
                 f"the certificate of {peer} has been revoked",
-                todo="ask whoever runs the CA for a new one: fedboost certs rotate",
+                todo="ask the CA's operator for a new one: fedboost certs rotate",
                 **({"party": peer.name} if peer.role == "party" else {}),
             )
 
@@ -271,9 +271,9 @@ class Revocations:
 
 
 def read_revoked(path: Path, ca_pem: bytes) -> frozenset[int]:
-    """The serial numbers in a file of revocation lists, one or one of each CA.
+    """Return the serial numbers in a file of revocation lists, one list for each CA.
 
-    A ConfigError unless a CA of `ca_pem` has signed each.
+    Raise ConfigError unless a CA of `ca_pem` has signed each.
     """
     text, roots = _read(path), read_roots(ca_pem)
     serials: set[int] = set()
@@ -315,7 +315,7 @@ def _configuration(pems: Pems) -> Any:
 
 
 def _stamp(path: Path) -> tuple[int, int, int] | None:
-    """Return what changes when the file does: inode, size, time of change in ns; None if absent."""
+    """Return a file's stamp: inode, size, time of change in ns; None if the file is absent."""
     try:
         stat = os.stat(path)  # faster than `path.stat`: asked at each message
     except OSError:
@@ -330,7 +330,7 @@ def _read(path: Path) -> bytes:
     except OSError as error:
         raise ConfigError(
             f"cannot read the file: {error.strerror}",
-            todo="check the path and who may read it",
+            todo="check the path and the file's permissions",
             file=str(path),
         ) from None
     if len(text) > PEM_BYTES_MAX:

@@ -206,7 +206,7 @@ def test_an_old_total_is_not_the_next_one():
 def test_a_sum_that_nobody_may_close_is_not_closed():
     made = circle(3).meet()
     tampering(made, Total, lambda total: Total(number=total.number, closed=True))
-    with pytest.raises(PeerError, match="closed that nobody has asked"):
+    with pytest.raises(PeerError, match="closed that no party asked"):
         made.add(draws(made.parties))
 
 
@@ -233,7 +233,7 @@ def test_an_aggregator_that_changes_any_word_of_a_total_is_named(mode, receiver,
     with pytest.raises(PeerError) as caught:
         made.add(vectors) if mode == "wait" else made.open(vectors)
     if place not in (5, 6):  # digits
-        assert "not the sum of what the parties gave" in caught.value.what
+        assert "not the sum of the parties' vectors" in caught.value.what
         assert caught.value.where["party"] == "sum"
 
 
@@ -362,7 +362,7 @@ def test_parties_that_were_told_of_different_survivors_open_nothing():
         made, draws(made.parties), lambda p: made.parties if p in ("p00", "p01") else fewer
     )
     for party in fewer:
-        with pytest.raises(PeerError, match="was told of other survivors than we were"):
+        with pytest.raises(PeerError, match="received other survivors than we did"):
             made.members[party].reveal(made.to_all(party, given))
         assert made.members[party].fresh._revealed == -1
 

@@ -258,7 +258,7 @@ def test_one_party_alone_opens_nothing_whatever_it_says(alone):
     shown[alone].threshold = 1
     with pytest.raises(PeerError):
         opened(adder, {alone: shown[alone]})
-    with pytest.raises(PeerError, match="nobody has given shares"):
+    with pytest.raises(PeerError, match="no party sent shares"):
         opened(adder, {})
 
 

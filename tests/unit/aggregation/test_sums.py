@@ -139,13 +139,13 @@ def test_the_vector_given_is_left_as_it_was():
 def test_a_word_beyond_what_the_parts_can_add_up_to_is_refused():
     vectors = {p: np.array([10, -10], np.int64) for p in names(3)}
     assert circle(3).meet().add(vectors, 30)
-    with pytest.raises(PeerError, match="beyond what its parts can add up to"):
+    with pytest.raises(PeerError, match="outside the range of sums of its parts"):
         circle(3).meet().add(vectors, 29)
 
 
 def test_the_least_number_of_all_is_beyond_every_bound():
     vectors = {p: np.array([LEAST // 4], np.int64) for p in names(4)}
-    with pytest.raises(PeerError, match="beyond"):
+    with pytest.raises(PeerError, match="outside the range"):
         circle(4).meet().add(vectors, LARGEST)
 
 

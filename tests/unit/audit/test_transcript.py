@@ -154,7 +154,7 @@ def test_parties_of_a_hybrid_job_know_what_their_layers_told(split):
     found = transcript.audit(kept[GUEST], AttackPlan()).findings
     assert {one.about for one in found} == {TELCO, SHOP, ""}
     if split == "unscored":
-        with pytest.raises(ConfigError, match="no tree in which sums have left"):
+        with pytest.raises(ConfigError, match="no tree with released sums"):
             transcript.audit(kept[TELCO], AttackPlan())
     else:
         (sums,) = transcript.audit(kept[TELCO], AttackPlan(("all",))).findings

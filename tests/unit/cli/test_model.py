@@ -203,10 +203,10 @@ def test_export_refuses_what_cannot_be(folder):
     absent = refused("export", MODEL, *bank, *out, "--with", "none.json")
     assert absent.where == {"file": "none.json"}
     both = refused("export", MODEL, "--cluster", folder, *out, "--with", "none.json")
-    assert both.what.startswith("--with belongs to --config")
-    with pytest.raises(click.UsageError, match="belongs to --format json"):
+    assert both.what.startswith("--with needs --config")
+    with pytest.raises(click.UsageError, match="requires --format json"):
         model("export", MODEL, *bank, *out, "--party", "bank")
-    with pytest.raises(click.UsageError, match="belongs to --format xgboost-json"):
+    with pytest.raises(click.UsageError, match="requires --format xgboost-json"):
         model("export", MODEL, *bank, *out, "--format", "json", "--with", "none.json")
     assert not (folder / "m.json").exists()
 

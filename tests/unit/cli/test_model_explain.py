@@ -176,7 +176,7 @@ def test_a_whole_model_explains_one_partys_rows(frame, tmp_path):
     file = on_disk(frame, tmp_path / "new.parquet")
     both = ("--data", f"bank={file}", "--data", f"telco={file}")
     assert "names 2 parties" in refused(tmp_path, *both).what
-    assert "no shard of the model lies at mill" in refused(tmp_path, "--data", f"mill={file}").what
+    assert "no shard of the model of mill" in refused(tmp_path, "--data", f"mill={file}").what
     assert "--out does not" not in explain(tmp_path, *both[:2]).stdout
 
 

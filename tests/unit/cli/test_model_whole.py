@@ -156,7 +156,7 @@ def test_predicting_with_several_parties_or_strangers_is_refused(folder):
 def test_predicting_from_nothing_or_into_nothing_is_refused(folder):
     bank, out = ("--config", folder / "bank.yaml"), ("--out", folder / "p.parquet")
     error = refused("predict", MODEL, *bank, "--data", "bank=none", *out)
-    assert error.what.startswith("'none' is no file, and no data set")
+    assert error.what.startswith("'none' is neither a file nor a data set")
     assert error.todo == "its data sets are: credit"
     error = refused("predict", MODEL, "--cluster", folder, "--data", "bank=none", *out)
     assert error.where == {"party": "bank", "file": "none"}

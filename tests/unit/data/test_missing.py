@@ -95,7 +95,7 @@ def test_a_job_cannot_call_another_number_missing_than_the_owner(tmp_path):
     use = Use("t", Selection(missing=0), Role.HOST, ())
     judge(source(tmp_path, missing=0), use)
     for declared, allowed in ((None, "none"), (-9, "-9")):
-        with pytest.raises(PolicyError, match=f"'0' of t, whose owner allows {allowed}") as no:
+        with pytest.raises(PolicyError, match=f"'0' of t, but its owner allows {allowed}") as no:
             judge(source(tmp_path, missing=declared), use)
         assert no.value.where["key"] == "datasets.t.missing"
 

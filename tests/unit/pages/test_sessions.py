@@ -184,7 +184,7 @@ def test_settings_without_a_page_say_how_to_get_one():
         ({"listen": "bank.example.org:7180"}, "other machines can reach"),
         ({"listen": "127.0.0.1:0"}, "port 0"),
         ({"listen": "127.0.0.1"}, "not an address"),
-        ({"listen": "127.0.0.1:7180", "user": "ana"}, "policy.approvers does not name"),
+        ({"listen": "127.0.0.1:7180", "user": "ana"}, "missing in policy.approvers"),
         ({"listen": "127.0.0.1:7180", "names": ["https://x"]}, "neither a host's name"),
         ({"listen": "127.0.0.1:7180", "session_hours": 0.0}, "session_hours"),
         ({"listen": "127.0.0.1:7180", "sesion_hours": 1.0}, "unknown key"),

@@ -409,7 +409,7 @@ CHANGES = [
     ("Part", shorter, "bytes"),
     ("Part", flipped, "check"),
     ("Named", set_to(number=1), "expected part 0"),
-    ("Named", set_to(ids=1), "of which"),
+    ("Named", set_to(ids=1), "but only"),
     ("Named", flipped, ""),
     ("RowsDigest", set_to(digest=bytes(32)), "kept other rows"),
 ]

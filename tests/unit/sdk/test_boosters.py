@@ -90,7 +90,7 @@ def test_a_range_of_rounds_is_a_pair(model, given):
 
 
 def test_contributions_are_those_of_all_rounds(model):
-    with pytest.raises(InvalidParameterError, match="those of all rounds"):
+    with pytest.raises(InvalidParameterError, match="contributions cover all rounds"):
         model.predict(X, pred_contribs=True, iteration_range=(0, 1))
 
 

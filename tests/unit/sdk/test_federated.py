@@ -306,7 +306,7 @@ def test_parameters_are_a_jobs_and_the_nearest_is_named_for_an_unknown_one():
         (SecureBoostClassifier(), (TABLES, OF_ROWS), "only the guest has labels"),
         (SecureBoostClassifier(), (TABLES, Y[:5]), "X has 160 rows and y 5 labels"),
         (SecureBoostClassifier(guest="x"), (TABLES, Y), "guest is 'x'"),
-        (SecureBoostClassifier(seed=1, random_state=2), (X, Y), "seed is 1 and random_state 2"),
+        (SecureBoostClassifier(seed=1, random_state=2), (X, Y), "seed is 1 and random_state is 2"),
         (SecureBoostClassifier(), (X, X[:, 0]), "Unknown label type: continuous"),
         (FederBoostClassifier(layout="round"), (X, Y), "layout is 'round'"),
         (FederBoostClassifier(buckets=4, layout="horizontal"), (X, Y), "buckets is no parameter"),
@@ -486,7 +486,7 @@ def test_one_missing_number_is_that_of_all_parties_with_rows_of_their_own():
 PANDAS_TWICE = pd.DataFrame(X, columns=["a", "b", "a", "c", "d", "d"])
 REFUSED: dict[str, tuple[Any, tuple[Any, Any], dict[str, Any], str]] = {
     "no rows": ({}, (None, Y), {}, "X is None, and no table"),
-    "a number": ({}, (5, Y), {}, "X is of the type int, and no table"),
+    "a number": ({}, (5, Y), {}, "X is of the type int, not a table"),
     "a text as missing": ({"missing": "x"}, (X, Y), {}, "missing is 'x', expected a finite"),
     "a stranger's missing": ({"missing": {"a": 0}}, (X, Y), {}, "missing names 'a'; the tables"),
     "a path": ({}, ("rows.csv", Y), {}, "X is of the type str, and no table"),

@@ -43,5 +43,5 @@ def test_rows_dealt_to_validate_on_are_a_share_of_each_partys(train, held):
 def test_shares_that_no_job_could_hold_out_are_refused():
     with pytest.raises(DataError, match="shares of rows to validate on differ"):
         holdout.fraction_of([(100, 10), (100, 30)])
-    with pytest.raises(DataError, match="no rows that all parties have"):
+    with pytest.raises(DataError, match="no rows in common to all parties"):
         holdout.fraction_of([(100, 0)])

@@ -81,8 +81,8 @@ def test_rows_below_one_another_find_their_columns_by_name():
         (np.zeros((0, 2)), r"0 sample\(s\)"),
         (np.zeros((2, 0)), r"0 feature\(s\)"),
         (np.zeros((2, 2), complex), "Complex data not supported"),
-        ({"a": [1]}, "and no table"),
-        (np.array([[{}, 1]], object), "no number"),
+        ({"a": [1]}, "not a table"),
+        (np.array([[{}, 1]], object), "not a number"),
         (csr_matrix(np.zeros((0, 2))), r"0 sample\(s\)"),
     ],
 )
@@ -152,9 +152,9 @@ def test_a_single_table_is_dealt_by_columns_or_by_rows():
     [
         (1, "expected 2 to 64"),
         (["bank"], "names one party"),
-        (5, "3 columns for 4 hosts"),
+        (5, "3 columns, but 4 hosts"),
         ({"bank": ["a"], "telco": ["b"]}, "1 columns of X belong to no party"),
-        ({"bank": ["a"], "telco": ["z"]}, "a column 'z' that X does not have"),
+        ({"bank": ["a"], "telco": ["z"]}, "a column 'z' that is not in X"),
         ({"bank": ["a", "b"], "telco": ["b", "c"]}, "a column to two parties"),
     ],
 )

@@ -207,7 +207,7 @@ def test_traces_go_in_the_clear_to_this_machine_alone():
     with pytest.raises(ConfigError, match="is not loopback: use https, or allow_remote"):
         party(traces=far)
     [warning] = party(traces={**far, "allow_remote": True}).warnings()
-    assert warning == "traces leave for http://collector:4317 in the clear"
+    assert warning == "traces are sent to http://collector:4317 in the clear"
     for wrong in ("127.0.0.1:4317", "ftp://127.0.0.1:4317"):
         with pytest.raises(ConfigError, match="is no endpoint"):
             party(traces={"endpoint": wrong})

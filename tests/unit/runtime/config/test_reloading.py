@@ -47,8 +47,8 @@ def test_what_a_job_that_runs_needs_stays():
     check_datasets(PARTY, with_(PARTY, datasets={"credit": PARTY.datasets["credit"]}), {"credit"})
     check_datasets(PARTY, with_(PARTY, datasets={}), {""})
     for other in ({}, {"credit": SourceSpec(path="c.csv")}):
-        with pytest.raises(ConfigError, match=r"datasets\.credit is used by a job that runs"):
+        with pytest.raises(ConfigError, match=r"datasets\.credit is used by a running job"):
             check_datasets(PARTY, with_(PARTY, datasets=other), {"credit", ""})
     check_parties(COORDINATOR, with_(COORDINATOR, parties={"bank": "x"}), {"bank"})
-    with pytest.raises(ConfigError, match=r"parties\.telco takes part in a job that runs"):
+    with pytest.raises(ConfigError, match=r"parties\.telco takes part in a running job"):
         check_parties(COORDINATOR, with_(COORDINATOR, parties={"bank": "x"}), {"bank", "telco"})

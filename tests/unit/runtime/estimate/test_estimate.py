@@ -412,7 +412,7 @@ def test_a_link_is_a_speed_and_a_delay(text, found):
 
 @pytest.mark.parametrize("text", ["fast", "100", "100MB/s,soon", "100MB,20ms"])
 def test_other_links_are_refused(text):
-    with pytest.raises(ConfigError, match="no speed and delay"):
+    with pytest.raises(ConfigError, match="not a speed and a delay"):
         command._place(text, 2)
 
 

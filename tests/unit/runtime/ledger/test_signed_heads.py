@@ -249,9 +249,9 @@ def unasked(party, name, request):
     ("spoil", "words"),
     [
         (dropped, "brought no head of the ledger of bank"),
-        (forged, "does not fit what it is said to sign"),
+        (forged, "does not fit the signed text"),
         (of_another, "expected a signature of party bank, got party shop's"),
-        (unasked, "came that nobody asked for"),
+        (unasked, "an unexpected head"),
     ],
 )
 def test_a_coordinator_can_neither_write_nor_keep_back_a_head(tmp_path, spoil, words):
@@ -285,8 +285,8 @@ def test_a_job_stops_when_two_ledgers_do_not_agree(tmp_path):
     ("change", "words"),
     [
         ({}, None),
-        ({"n": 2}, "the ledger of telco does not go on where it stood: it had"),
-        ({"hash": "0" * 64}, "the ledger of telco does not go on where it stood: it had"),
+        ({"n": 2}, "the ledger of telco does not continue its earlier state: it had"),
+        ({"hash": "0" * 64}, "the ledger of telco does not continue its earlier state: it had"),
         ({"pairs": {}}, "do not agree on what they sent each other: 0 entries and 0"),
         ({"round": 1}, "telco signed a head of another party or moment"),
         ({"attempt": 2}, "telco signed a head of another party or moment"),
@@ -488,7 +488,7 @@ def test_a_changed_byte_of_an_exported_file_is_refused(town, place):
 
 def test_a_file_that_is_no_export_is_refused(town):
     for text in (b"", b"{}\n", b"x" * 100, b'{"what": "fedboost ledger export 1"}\nAAAA\n'):
-        with pytest.raises(DataError, match="no exported ledger"):
+        with pytest.raises(DataError, match="not an exported ledger"):
             comparison.read(text, town.check)
 
 
@@ -501,5 +501,5 @@ def test_an_export_names_a_job_that_there_is(town):
 
 
 def test_diff_asks_what_to_compare_with(town):
-    with pytest.raises(ConfigError, match="say what to compare with"):
+    with pytest.raises(ConfigError, match="nothing to compare with"):
         town.command("diff", "--config", town.config(BANK))

@@ -160,7 +160,7 @@ def test_an_export_names_every_owner_whose_consent_is_missing(folder, given):
 def test_the_owner_is_shown_what_is_told_and_asked(folder):
     out, said = release(folder, "telco", input="n\n")
     assert said.return_value == 1
-    assert "telco would tell bank" in said.stderr
+    assert "telco would give bank" in said.stderr
     assert "calls" in said.stderr
     assert not out.exists()
     assert rows(folder, "telco") == []
@@ -282,7 +282,7 @@ def test_a_changed_release_is_refused(folder):
     text, line, signature = file.read_bytes().partition(b"\n")
     file.write_bytes(text.replace(b'"missing":"left"', b'"missing":"right"', 1) + line + signature)
     error = refused_export(folder, file, kind=PeerError)
-    assert "does not fit what it is said to sign" in error.what
+    assert "does not fit the signed text" in error.what
     assert error.where == {"file": str(file)}
     assert rows(folder, "bank") == []
 

@@ -229,7 +229,7 @@ def test_what_a_replay_takes_goes_when_the_owner_says_so(tmp_path):
     ]
     replays.forget(made.configs[GUEST], made.job)
     assert sorted(path.name for path in folder.iterdir()) == ["result.json", "transcript"]
-    with pytest.raises(ConfigError, match="nothing is kept here"):
+    with pytest.raises(ConfigError, match="there are no records here"):
         made.replay()
     with pytest.raises(ConfigError, match="no longer kept"):
         replays.forget(made.configs[GUEST], made.job)

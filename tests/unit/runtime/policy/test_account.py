@@ -223,4 +223,4 @@ def test_programs_read_the_same_with_null_for_no_limit(tmp_path, store, account)
 
 
 def test_an_account_without_rows_says_so(tmp_path, store, account):
-    assert "no job has told anything" in shown(tmp_path)
+    assert "no job has released anything" in shown(tmp_path)

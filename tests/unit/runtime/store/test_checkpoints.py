@@ -131,7 +131,7 @@ def test_a_checkpoint_of_another_version_is_refused_as_such(folder):
     old |= {"format": 1, "round": 4}
     text = json.dumps(old, sort_keys=True, separators=(",", ":"))
     path.write_text(json.dumps({**old, "sha256": hashlib.sha256(text.encode()).hexdigest()}))
-    with pytest.raises(StoreError, match="of another version of fedboost"):
+    with pytest.raises(StoreError, match="by another version of fedboost"):
         Checkpoints().load(folder)
 
 
