@@ -19,6 +19,7 @@ Modules:
     pseudo_huber    reg:pseudohubererror
     record          what an objective's record says
     registry        the list of all objectives
+    settings        settings that objectives read
     softmax         multi:softprob
     squared_error   reg:squarederror
     summary         what an objective starts from
@@ -27,7 +28,6 @@ Modules:
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
 
 from fedboost.core.fixed_point import FixedPoint, for_rows
 from fedboost.core.objectives.averages import median, scaled, weighted_mean
@@ -42,12 +42,10 @@ from fedboost.core.objectives.registry import (
     of_numbers,
     own_settings,
 )
+from fedboost.core.objectives.settings import EncodingSettings, ObjectiveSettings
 from fedboost.core.objectives.summary import Summary, check_labels
 from fedboost.ground.arrays import Floats
 from fedboost.ground.errors import DataError
-
-if TYPE_CHECKING:  # parameters ask the records
-    from fedboost.core.params import BoostingParams, TreeParams
 
 __all__ = [
     "OBJECTIVES",
@@ -72,7 +70,7 @@ __all__ = [
 ]
 
 
-def start(params: BoostingParams, summary: Summary) -> Objective:
+def start(params: ObjectiveSettings, summary: Summary) -> Objective:
     """The objective of a job, with base score and bounds fixed from the training labels.
 
     A DataError says why there is nothing to learn from the rows summed up.
@@ -82,7 +80,7 @@ def start(params: BoostingParams, summary: Summary) -> Objective:
     return named(params.objective).start(params, summary)
 
 
-def encoding(params: TreeParams, objective: Objective, summary: Summary) -> FixedPoint:
+def encoding(params: EncodingSettings, objective: Objective, summary: Summary) -> FixedPoint:
     """Return how gradients become integers: bounds as declared, amplified where `goss` does."""
     g_bound, h_bound = objective.bounds(summary)
     factor = 1.0 if params.goss is None else params.goss.factor

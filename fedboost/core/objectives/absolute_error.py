@@ -9,11 +9,11 @@ import numpy as np
 
 from fedboost.core.objectives import labels, links
 from fedboost.core.objectives.record import Gradients, Objective, ObjectiveRecord
+from fedboost.core.objectives.settings import ObjectiveSettings
 from fedboost.ground.arrays import Floats
 
 if TYPE_CHECKING:
     from fedboost.core.objectives.summary import Summary
-    from fedboost.core.params import BoostingParams
 
 
 @dataclass(frozen=True)
@@ -21,7 +21,7 @@ class AbsoluteError(Objective):
     """reg:absoluteerror: g = w·sign(m − y), h = w; leaves take the median of their residuals."""
 
     @classmethod
-    def start(cls, params: BoostingParams, summary: Summary) -> AbsoluteError:
+    def start(cls, params: ObjectiveSettings, summary: Summary) -> AbsoluteError:
         """Base score: the weighted median."""
         score = summary.median if params.base_score is None else params.base_score
         return cls(np.array([score]))

@@ -17,11 +17,11 @@ from fedboost.core.objectives.record import (
     XgboostForm,
     positive_mean,
 )
+from fedboost.core.objectives.settings import ObjectiveSettings
 from fedboost.ground.arrays import Floats
 
 if TYPE_CHECKING:
     from fedboost.core.objectives.summary import Summary
-    from fedboost.core.params import BoostingParams
 
 RANGE = 1 / 8  # labels below this part of the mean do not widen the bounds, which would cost bits
 
@@ -38,7 +38,7 @@ class Gamma(Objective):
     ratio_max: float = field(repr=False)
 
     @classmethod
-    def start(cls, params: BoostingParams, summary: Summary) -> Gamma:
+    def start(cls, params: ObjectiveSettings, summary: Summary) -> Gamma:
         """Base score: the weighted mean."""
         score = positive_mean(params, summary)
         least = max(summary.low, summary.mean * RANGE)

@@ -10,13 +10,13 @@ import numpy as np
 
 from fedboost.core.objectives import labels, links
 from fedboost.core.objectives.record import Gradients, Objective, ObjectiveRecord, XgboostForm
+from fedboost.core.objectives.settings import ObjectiveSettings
 from fedboost.ground.arrays import Floats
 from fedboost.ground.errors import DataError
 from fedboost.ground.kernels import kernel
 
 if TYPE_CHECKING:
     from fedboost.core.objectives.summary import Summary
-    from fedboost.core.params import BoostingParams
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class Logistic(Objective):
     scale_pos_weight: float
 
     @classmethod
-    def start(cls, params: BoostingParams, summary: Summary) -> Logistic:
+    def start(cls, params: ObjectiveSettings, summary: Summary) -> Logistic:
         """Base score: the weighted share of label 1."""
         score = params.base_score
         if score is None:

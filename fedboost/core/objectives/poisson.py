@@ -19,11 +19,11 @@ from fedboost.core.objectives.record import (
     XgboostForm,
     positive_mean,
 )
+from fedboost.core.objectives.settings import ObjectiveSettings
 from fedboost.ground.arrays import Floats
 
 if TYPE_CHECKING:
     from fedboost.core.objectives.summary import Summary
-    from fedboost.core.params import BoostingParams
 
 STEP = 0.7  # XGBoost's max_delta_step where a job has no other
 STEP_MAX = 100.0  # e to its power is a factor of hessians, whose sums must stay finite
@@ -41,7 +41,7 @@ class Poisson(Objective):
     step: float
 
     @classmethod
-    def start(cls, params: BoostingParams, summary: Summary) -> Poisson:
+    def start(cls, params: ObjectiveSettings, summary: Summary) -> Poisson:
         """Base score: the weighted mean."""
         score = positive_mean(params, summary)
         limit = power_of_two_above(2.0 * max(score, summary.high))

@@ -13,13 +13,13 @@ from pydantic import Field
 from fedboost.core.metrics import HUBER_SLOPE
 from fedboost.core.objectives import labels, links
 from fedboost.core.objectives.record import Gradients, Objective, ObjectiveRecord, XgboostForm
+from fedboost.core.objectives.settings import ObjectiveSettings
 from fedboost.core.objectives.squared_error import mean_and_clip
 from fedboost.ground.arrays import Floats
 from fedboost.ground.settings import Settings
 
 if TYPE_CHECKING:
     from fedboost.core.objectives.summary import Summary
-    from fedboost.core.params import BoostingParams
 
 SLOPE = "huber_slope"
 SLOPES_MAX = 1e100  # farther from a label, in slopes, squares would leave float64
@@ -43,7 +43,7 @@ class PseudoHuber(Objective):
     g_max: float = field(repr=False)
 
     @classmethod
-    def start(cls, params: BoostingParams, summary: Summary) -> PseudoHuber:
+    def start(cls, params: ObjectiveSettings, summary: Summary) -> PseudoHuber:
         """Base score: the weighted mean.
 
         XGBoost takes one Newton step from 0, and so starts far beyond labels that are many slopes

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 from fedboost.core.metrics import Predicts
 from fedboost.core.objectives.labels import LabelRule
 from fedboost.core.objectives.links import LinkFunction
+from fedboost.core.objectives.settings import ObjectiveSettings
 from fedboost.ground.arrays import Floats
 from fedboost.ground.errors import DataError
 
 if TYPE_CHECKING:
     from fedboost.core.objectives.summary import Summary
-    from fedboost.core.params import BoostingParams
 
 Gradients = tuple[Floats, Floats]
 
@@ -71,7 +71,7 @@ class ObjectiveRecord:
     name: str  # XGBoost's
     predicts: Predicts
     # The loss at work from parameters and labels: derivatives, base score, bounds of gradients.
-    start: Callable[[BoostingParams, Summary], Objective]
+    start: Callable[[ObjectiveSettings, Summary], Objective]
     link: LinkFunction
     labels: LabelRule
     # Measured where a job names none. The last one is XGBoost's default where we have that.
@@ -99,7 +99,7 @@ class ObjectiveRecord:
         return self.predicts == "classes"
 
 
-def positive_mean(params: BoostingParams, summary: Summary) -> float:
+def positive_mean(params: ObjectiveSettings, summary: Summary) -> float:
     """Return the base score of amounts: the weighted mean. A DataError where it is 0."""
     if params.base_score is not None:
         return params.base_score

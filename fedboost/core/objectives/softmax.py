@@ -9,11 +9,11 @@ import numpy as np
 
 from fedboost.core.objectives import labels, links
 from fedboost.core.objectives.record import Gradients, Objective, ObjectiveRecord, XgboostForm
+from fedboost.core.objectives.settings import ObjectiveSettings
 from fedboost.ground.arrays import Floats
 
 if TYPE_CHECKING:
     from fedboost.core.objectives.summary import Summary
-    from fedboost.core.params import BoostingParams
 
 PRIOR_MIN = 1e-6  # prior of a class without rows, so that its margin stays finite
 
@@ -23,7 +23,7 @@ class Softmax(Objective):
     """multi:softprob: g = w(p_c − [y = c]), h = 2w·p_c(1 − p_c), XGBoost's factor 2 included."""
 
     @classmethod
-    def start(cls, params: BoostingParams, summary: Summary) -> Softmax:
+    def start(cls, params: ObjectiveSettings, summary: Summary) -> Softmax:
         """Base margins: logarithms of the classes' weighted shares, or all equal if given."""
         if params.base_score is not None:
             return cls(np.full(params.n_outputs, params.base_score))

@@ -10,14 +10,14 @@ import numpy as np
 from fedboost.core.fixed_point import power_of_two_above
 from fedboost.core.objectives import labels, links
 from fedboost.core.objectives.record import Gradients, Objective, ObjectiveRecord, XgboostForm
+from fedboost.core.objectives.settings import ObjectiveSettings
 from fedboost.ground.arrays import Floats
 
 if TYPE_CHECKING:
     from fedboost.core.objectives.summary import Summary
-    from fedboost.core.params import BoostingParams
 
 
-def mean_and_clip(params: BoostingParams, summary: Summary) -> tuple[float, float]:
+def mean_and_clip(params: ObjectiveSettings, summary: Summary) -> tuple[float, float]:
     """Return the base score, the weighted mean where none is given, and the distance from a label
     beyond which a margin is far outside the labels.
 
@@ -40,7 +40,7 @@ class SquaredError(Objective):
     clip: float = field(repr=False)
 
     @classmethod
-    def start(cls, params: BoostingParams, summary: Summary) -> SquaredError:
+    def start(cls, params: ObjectiveSettings, summary: Summary) -> SquaredError:
         """Base score: the weighted mean."""
         score, clip = mean_and_clip(params, summary)
         return cls(np.array([score]), clip)

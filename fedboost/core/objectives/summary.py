@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 import numpy as np
 
 from fedboost.core.objectives.averages import median, scaled, weighted_mean
 from fedboost.core.objectives.registry import named
+from fedboost.core.objectives.settings import ObjectiveSettings
 from fedboost.core.weight_checks import check_weight
 from fedboost.ground.arrays import Floats
 from fedboost.ground.errors import DataError
-
-if TYPE_CHECKING:
-    from fedboost.core.params import BoostingParams
 
 
 @dataclass(frozen=True)
@@ -37,7 +35,7 @@ class Summary:
     median: float = field(default=math.nan, repr=False)  # weighted, where leaves take medians
 
     @classmethod
-    def of(cls, params: BoostingParams, y: Floats, weight: Floats) -> Self:
+    def of(cls, params: ObjectiveSettings, y: Floats, weight: Floats) -> Self:
         """The exact summary of rows; y and weight float64 (n,).
 
         A DataError names what labels or weights cannot be used for the objective.
@@ -59,7 +57,7 @@ class Summary:
         )
 
 
-def check_labels(params: BoostingParams, y: Floats, learn: bool = True) -> None:
+def check_labels(params: ObjectiveSettings, y: Floats, learn: bool = True) -> None:
     """Check what the objective asks of labels; a DataError names the count of rows at fault.
 
     Rows to `learn` from must show more than one class; rows to validate on need not.

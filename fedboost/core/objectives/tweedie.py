@@ -17,11 +17,11 @@ from fedboost.core.objectives.record import (
     XgboostForm,
     positive_mean,
 )
+from fedboost.core.objectives.settings import ObjectiveSettings
 from fedboost.ground.arrays import Floats
 
 if TYPE_CHECKING:
     from fedboost.core.objectives.summary import Summary
-    from fedboost.core.params import BoostingParams
 
 POWER = "tweedie_variance_power"
 RANGE = 2.0**-10  # predictions below this part of the mean have its gradient
@@ -40,7 +40,7 @@ class Tweedie(Objective):
     mean_max: float = field(repr=False)
 
     @classmethod
-    def start(cls, params: BoostingParams, summary: Summary) -> Tweedie:
+    def start(cls, params: ObjectiveSettings, summary: Summary) -> Tweedie:
         """Base score: the weighted mean."""
         score = positive_mean(params, summary)
         limit = power_of_two_above(2.0 * max(score, summary.high))

@@ -87,7 +87,7 @@ class _Plain(logging.Formatter):
 
 
 class _Text(_Plain):
-    """``2026-01-31 10:00:00,000 INFO fedboost.runtime.party.node.node [job, 2, align, blind]: x``."""
+    """``2026-01-31 10:00:00,000 INFO fedboost.x [job, 2, align, blind]: y``."""
 
     def __init__(self) -> None:
         super().__init__("%(asctime)s %(levelname)s %(name)s%(where)s: %(message)s")
