@@ -28,7 +28,6 @@ Modules:
 
 from __future__ import annotations
 
-
 from fedboost.core.fixed_point import FixedPoint, for_rows
 from fedboost.core.objectives.averages import median, scaled, weighted_mean
 from fedboost.core.objectives.record import Gradients, Objective, ObjectiveRecord

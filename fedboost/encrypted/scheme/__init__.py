@@ -8,6 +8,6 @@ Modules:
     keys        what both sides agree on first
     loading     the scheme of a job as trees use it
     params      settings that encrypted protocols share
-    rehearsed   TODO todo todo
+    rehearsed   contexts and ciphers that an estimate builds
     schemes     schemes that a job may name
 """
