@@ -110,8 +110,8 @@ class LazyGroup(click.Group):
                                    "ids in a shell."),
         "demo": ("demo", "Train on scikit-learn's breast cancer table, split over three daemons, "
                  "beside XGBoost."),
-        "doctor": ("daemons", "Check certificates, disk, tables, clocks, versions, every link "
-                   "both ways; name what fails."),
+        "doctor": ("daemons", "Check certificates, disk, tables, clocks, versions and every link "
+                              "both ways; list failures."),
         "estimate": ("estimate", "Say what memory and bytes the job in FILE will take, and about "
                      "how long."),
         "restore": ("backup", "Put the store of a backup into the empty folder that the settings "
@@ -254,10 +254,10 @@ def ledger_group() -> None:
 
 
 @cli.group("model", cls=LazyGroup, table={
-    "delete": ("model", "Delete a model's shards here, and what its job disclosed; other parties "
+    "delete": ("model", "Delete a model's shards here, and its job's disclosure; other parties "
                "keep theirs."),
-    "explain": ("explaining", "Say what each column adds to each row's margin (TreeSHAP, computed "
-                "by XGBoost)."),
+    "explain": ("explaining", "Compute each column's contribution to each row's margin "
+                              "(TreeSHAP, by XGBoost)."),
     "export": ("exporting", "Write a model to a file."),
     "fetch": ("exporting", "Copy the party's own shard of a model from its running daemon."),
     "list": ("model", "List every model with a shard here."),

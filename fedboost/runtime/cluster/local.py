@@ -75,7 +75,7 @@ def _absent(party: str) -> UnreachableError:
 
 
 class LocalControl:
-    """The coordinator's calls to one party, without a network; implements `walker.Control`."""
+    """The coordinator's calls to one party, without a network; implements `walk.Control`."""
 
     def __init__(self, node: PartyNode, coordinator: str) -> None:
         self._node = node

@@ -73,7 +73,7 @@ class PeerLinks:
 
 
 class PartyControl:
-    """The coordinator's link to one party; implements `walker.Control`."""
+    """The coordinator's link to one party; implements `walk.Control`."""
 
     def __init__(
         self, dialer: Dialer, name: str, addresses: Callable[[], Mapping[str, str]]
