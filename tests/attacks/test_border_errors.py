@@ -176,7 +176,7 @@ def refusals(folder, monkeypatch):
             policy = node.config.policy.model_copy(update={"tells": ()})
             node.config = node.judge.config = node.config.model_copy(update={"policy": policy})
             for name in ("stages.check_leader", "halting.check_leader", "node.greeting"):
-                monkeypatch.setattr(f"fedboost.runtime.party.{name}", fails)
+                monkeypatch.setattr(f"fedboost.runtime.party.node.{name}", fails)
             monkeypatch.setattr(node, "_receiver", fails)
             monkeypatch.setattr(node.under_way, "led", fails)
             monkeypatch.setattr(node.ledger, "newest_kept", fails)

@@ -5,8 +5,9 @@ import json
 
 from fedboost.messages import party_pb2
 from fedboost.messages.job_pb2 import Event, StateChanged, StepCost, StepDone
-from fedboost.runtime.coordinator import walker
+from fedboost.runtime.coordinator import walk, walker
 from fedboost.runtime.coordinator.earlier import EarlierAttempts
+from fedboost.runtime.coordinator.walker import walk_job
 from tests.support.federated import now
 from tests.support.walks import BANK, COUNT, STAGE, walk_of
 
@@ -45,7 +46,8 @@ class Clock:
 
     def __init__(self, monkeypatch):
         self.now = 50.0
-        monkeypatch.setattr(walker, "now", lambda: self.now)
+        for module in (walk, walker):
+            monkeypatch.setattr(module, "now", lambda: self.now)
         monkeypatch.setattr(asyncio, "sleep", self.sleep)
 
     async def sleep(self, _):
@@ -70,7 +72,7 @@ def test_a_result_adds_attempts_up_and_shows_apart_how_long_people_were_waited_f
     job, _, _ = walk_of(walk=walk)
     job.earlier = EarlierAttempts.of([state(0.0, "running"), step(7.0), state(9.0, "paused")])
     job.controls[BANK].propose, job.controls[BANK].finish = propose, finish
-    now(job.run())
+    now(walk_job(job))
     result = json.loads(told[-1])
     assert result["seconds"] == {"total": 10.0, "train": 10.0, "waited": 20.0}
     assert result["cpu_seconds"][BANK] == 5.0

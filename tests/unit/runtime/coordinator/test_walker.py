@@ -9,6 +9,7 @@ from fedboost.flow import CheckpointPolicy, Step
 from fedboost.ground.errors import PeerError, UnreachableError
 from fedboost.messages.job_pb2 import Event, PartyLost, StageDone
 from fedboost.messages.party_pb2 import StepReply, TurnReply
+from fedboost.runtime.coordinator.walker import walk_job
 from tests.support.federated import now
 from tests.support.walks import (
     ADDER,
@@ -252,7 +253,7 @@ def test_what_a_stage_told_is_journalled_before_any_party_closes_it():
 
     job.controls["shop"].close_stage = lost
     with pytest.raises(UnreachableError, match="shop"):
-        now(job.run())
+        now(walk_job(job))
     assert [e.stage.stage for e in events if e.HasField("stage")] == [STAGE]
 
 

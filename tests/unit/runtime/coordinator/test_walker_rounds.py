@@ -9,6 +9,7 @@ from fedboost.ground.errors import JobError
 from fedboost.messages.job_pb2 import Event, PartyLost
 from fedboost.protocols.federboost_horizontal.walk import ROOT
 from fedboost.runtime.coordinator import stage
+from fedboost.runtime.coordinator.walker import walk_job
 from fedboost.runtime.transport.addresses import Timers
 from tests.support.federated import now
 from tests.support.walks import ADDER, BANK, COUNT, PARTIES, STAGE, FakeControl, calls_of, walk_of
@@ -338,7 +339,7 @@ def test_an_attempt_begins_where_all_parties_stood(kept, first):
     job, _, _ = walk_of(walk=small_walk(seen))
     for party, control in job.controls.items():
         control.kept = kept.get(party, kept.get("*", ()))
-    now(job.run())
+    now(walk_job(job))
     assert seen == list(range(first if isinstance(first, int) else first[0], 3))
     assert {control.opened for control in job.controls.values()} == {first}
 
@@ -350,7 +351,7 @@ def test_a_host_that_was_lost_does_not_hold_up_where_the_others_stood():
     job.recall(events)
     for party, control in job.controls.items():
         control.kept = () if party == "shop" else (1, 2)
-    result = now(job.run())
+    result = now(walk_job(job))
     assert seen == [2]
     assert result["lost"] == ["shop"]
     assert calls_of(job, "shop") == []
@@ -362,7 +363,7 @@ def test_a_host_that_does_not_hear_the_end_is_lost_and_the_guests_result_says_so
 
     job, _, events = walk_of(walk=walk)
     job.controls["shop"].deaf = True
-    result = now(job.run())
+    result = now(walk_job(job))
     assert result["lost"] == ["shop"]
     assert json.loads(job.controls[BANK].heard)["lost"] == ["shop"]
     assert {job.controls[party].heard for party in ("telco", "mill", ADDER)} == {b"{}"}
@@ -375,4 +376,4 @@ def test_a_host_lost_before_anything_was_kept_cannot_be_done_without():
     job, _, _ = walk_of(walk=small_walk([]), events=events)
     job.recall(events)
     with pytest.raises(JobError, match="shop was lost before the others had kept anything"):
-        now(job.run())
+        now(walk_job(job))
