@@ -41,7 +41,7 @@ from fedboost.messages.party_pb2 import (
     StopRequest,
 )
 from fedboost.runtime.cluster import local
-from fedboost.runtime.coordinator import walker
+from fedboost.runtime.coordinator import walk
 from fedboost.runtime.jobs import manifest
 from fedboost.runtime.ledger.signed_heads import Recalled
 from fedboost.runtime.transport import authority
@@ -338,7 +338,7 @@ class Schedule:
         with pytest.MonkeyPatch.context() as patched:
             self.patches(patched)
             patched.setattr(authority, "create", certificates)
-            patched.setattr(walker, "APPROVAL_POLL_S", 0.01)
+            patched.setattr(walk, "APPROVAL_POLL_S", 0.01)
             patched.setattr(local, "LocalControl", Lies)
             patched.setattr(local.LocalLinks, "deliver", delivered)
             patched.setattr(Recalled, "refuse_gaps", refused)

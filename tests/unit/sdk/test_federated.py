@@ -124,7 +124,7 @@ def test_ids_join_tables_whose_rows_are_others():
     ids = {"bank": "id", "telco": "nr"}
     model = SecureBoostClassifier(**FEW, ids=ids).fit({"bank": bank.drop("y"), "telco": telco}, Y)
     assert model.result_["rows"] == {"aligned": 120, "train": 120}
-    with pytest.raises(DataError, match="40 of 160 rows of bank are not at telco"):
+    with pytest.raises(DataError, match="40 of 160 rows of bank are missing at telco"):
         model.predict({"bank": bank, "telco": telco})
     both = bank.take(np.sort(order)).drop("y")
     turned = model.predict_proba({"bank": both, "telco": telco})
@@ -485,11 +485,11 @@ def test_one_missing_number_is_that_of_all_parties_with_rows_of_their_own():
 
 PANDAS_TWICE = pd.DataFrame(X, columns=["a", "b", "a", "c", "d", "d"])
 REFUSED: dict[str, tuple[Any, tuple[Any, Any], dict[str, Any], str]] = {
-    "no rows": ({}, (None, Y), {}, "X is None, and no table"),
+    "no rows": ({}, (None, Y), {}, "X is None, not a table"),
     "a number": ({}, (5, Y), {}, "X is of the type int, not a table"),
     "a text as missing": ({"missing": "x"}, (X, Y), {}, "missing is 'x', expected a finite"),
     "a stranger's missing": ({"missing": {"a": 0}}, (X, Y), {}, "missing names 'a'; the tables"),
-    "a path": ({}, ("rows.csv", Y), {}, "X is of the type str, and no table"),
+    "a path": ({}, ("rows.csv", Y), {}, "X is of the type str, not a table"),
     "a party without a table": ({}, ({"a": X, "b": None}, Y), {}, "the table of b is None"),
     "ragged rows": ({}, ([[1, 2], [3]], [0, 1]), {}, "X has rows of different lengths"),
     "one column": ({}, (X[:, 0], Y), {}, "X has 1 dimensions, expected rows and columns"),

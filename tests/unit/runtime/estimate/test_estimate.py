@@ -427,8 +427,8 @@ def test_every_operation_of_a_scheme_has_a_price():
 
 def test_the_benchmark_says_how_far_the_worst_job_is_off():
     rows = [
-        {"job": "a", "ratios": {"seconds": 0.5, "bytes": 1.0}},
-        {"job": "b", "ratios": {"seconds": 1.2, "bytes": 1.1}},
+        {"data": "a", "ratios": {"seconds": 0.5, "bytes": 1.0}},
+        {"data": "b", "ratios": {"seconds": 1.2, "bytes": 1.1}},
     ]
     figures = benchmark.figures(rows)
     assert figures["ratio.seconds.a"] == 0.5
