@@ -115,7 +115,7 @@ class Classes:
             ) from None
         if len(classes) < 2:
             raise InvalidTableError(
-                f"all {len(y)} labels are the same class, so there is nothing to learn",
+                f"all {len(y)} labels are the same class: one class leaves nothing to learn",
                 todo="give rows of two classes or more",
             )
         return cls(classes)
