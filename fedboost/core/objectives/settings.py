@@ -4,12 +4,25 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from fedboost.core.objectives.labels import LabelRule
+
+
+class LabelUse(Protocol):
+    """Facts of an objective that decide how labels are checked and summed up."""
+
+    @property
+    def labels(self) -> LabelRule: ...
+    @property
+    def has_median_leaves(self) -> bool: ...
+
 
 class ObjectiveSettings(Protocol):
     """Settings that decide a loss."""
 
     @property
     def objective(self) -> str: ...
+    @property
+    def record(self) -> LabelUse: ...
     @property
     def num_class(self) -> int | None: ...
     @property

@@ -9,7 +9,6 @@ from typing import Self
 import numpy as np
 
 from fedboost.core.objectives.averages import median, scaled, weighted_mean
-from fedboost.core.objectives.registry import named
 from fedboost.core.objectives.settings import ObjectiveSettings
 from fedboost.core.weight_checks import check_weight
 from fedboost.ground.arrays import Floats
@@ -44,7 +43,7 @@ class Summary:
         check_labels(params, y)
         weight = scaled(weight, y, params.scale_pos_weight)
         classes = range(params.num_class or 0)
-        has_median = named(params.objective).has_median_leaves
+        has_median = params.record.has_median_leaves
         return cls(
             rows=len(y),
             weight_sum=math.fsum(weight),
@@ -67,4 +66,4 @@ def check_labels(params: ObjectiveSettings, y: Floats, learn: bool = True) -> No
         raise DataError(
             f"{bad} of {len(y)} labels are missing or infinite", todo="leave those rows out"
         )
-    named(params.objective).labels.check(params.objective, y, params.num_class or 2, learn)
+    params.record.labels.check(params.objective, y, params.num_class or 2, learn)
