@@ -193,14 +193,15 @@ class Dialer:
             except grpc.aio.AioRpcError as error:
                 if status.is_link_down(error):
                     self.failed(target[0])
-                left_s = last.at + retry_s - now()
+                # In whole microseconds: no last pause is shorter, or ends behind the window.
+                left_s = math.floor((last.at + retry_s - now()) * 1e6) / 1e6
                 if not status.is_link_down(error) or retry_s <= 0 or (left_s <= 0 and tried):
                     raise status.from_call(error, *target) from None
             tried = True
             if last.at > seen:  # it broke after it had worked
                 seen, pauses_s = last.at, pauses(first_s, most_s)
             # The last try is at the window's end; a link that broke late deserves one as well.
-            await asyncio.sleep(min(next(pauses_s), max(left_s, first_s)))
+            await asyncio.sleep(min(next(pauses_s), left_s if left_s > 0 else first_s))
 
     async def close(self) -> None:
         """Close every channel."""
