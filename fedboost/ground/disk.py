@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import errno
+import itertools
 import os
 import shutil
 import sqlite3
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -154,10 +156,28 @@ def read_file(path: Path) -> bytes:
 
 
 def make_folder(path: Path) -> None:
-    """The folder, with its parents, closed to everybody but us."""
+    """Make the folder and its parents, closed to everybody but us; what is there keeps its mode."""
     with on_disk(path):
-        path.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
-        if path.stat().st_mode & 0o077:
+        missing = [path, *itertools.takewhile(lambda parent: not parent.exists(), path.parents)]
+        for folder in reversed(missing):
+            folder.mkdir(mode=FOLDER_MODE, exist_ok=True)
+
+
+def make_own_folder(path: Path) -> None:
+    """Make the folder, or close the one that is there to everybody but us.
+
+    A StoreError refuses a folder that several users share, such as /tmp (its sticky bit is set).
+    """
+    make_folder(path)
+    with on_disk(path):
+        mode = path.stat().st_mode
+        if mode & stat.S_ISVTX:
+            raise StoreError(
+                "several users share the folder, so it cannot be closed to others",
+                todo="name a folder inside it that serves nothing else",
+                file=str(path),
+            )
+        if mode & (stat.S_IRWXG | stat.S_IRWXO):
             path.chmod(FOLDER_MODE)
 
 

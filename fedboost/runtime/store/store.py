@@ -24,7 +24,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from fedboost.ground.disk import NEW, SECRET_MODE, make_folder, on_disk, opened, transaction
+from fedboost.ground.disk import NEW, SECRET_MODE, make_own_folder, on_disk, opened, transaction
 from fedboost.ground.errors import JobError, ProtocolError
 from fedboost.runtime.store.lock import StoreLock, check_here
 from fedboost.runtime.store.outlines import outlined, sha256_of
@@ -118,7 +118,7 @@ class Store:
         self._clock = clock
         self._mutex = threading.RLock()
         for part in (folder, *(folder / name for name in FOLDERS)):
-            make_folder(part)
+            make_own_folder(part)
         with ExitStack() as undoing:
             self._lock = StoreLock(folder / "store.lock")
             undoing.callback(self._lock.release)
