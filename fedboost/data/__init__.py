@@ -1,7 +1,7 @@
-"""Tables: where they come from, what a column may hold, how rows are named.
+"""Tables of a party: their sources, the types of their columns, and the ids of their rows.
 
 Modules:
-    addresses    where addresses of databases lead, and what of them is secret
+    addresses    addresses of databases and storages, and the secrets in them
     categories   categories of a column as canonical text
     columns      the kind and the numbers of a column
     conversions  decimal commas, dates and numbers that mean missing
@@ -9,23 +9,23 @@ Modules:
     folders      files and folders of a table, here or in storages
     frame        a party's table as a job uses it: ids, columns, label
     holdout      chooses validation rows by id
-    id_differences  why ids did not match
+    id_differences  finds out why ids did not match
     ids          one byte string per row as its id
     kinds        kinds of tables, storages and databases, a record each
-    label_values  numbers labels of any names; columns that look like one
+    label_values  numbers labels of any names; finds columns that look like one
     loading      loads a table and checks it before anything is sent
-    mapped_rows  a table of any number of rows, whose cells lie in files
+    mapped_rows  a table of any number of rows, with its cells in files
     outline      names, types and size of a data set
     predictions  writes predictions beside their ids
     queries      queries and their answers
-    reading      reads tables where their sources say; adds places to errors
+    reading      reads tables from their sources; adds the location to errors
     row_batches  a table of any number of rows, batch after batch
-    row_count    how many rows a table has at most
-    selection    which columns a job uses
+    row_count    an upper bound on the rows of a table
+    selection    the columns that a job uses
     sheet        a table as its source holds it
-    sources      where a party's table lies
+    sources      declarations of a party's tables
     split        splits a pooled table into parties' tables
-    stored       an open table; what is said of one that fails
+    stored       an open table, and the errors of tables that cannot be read
     survey       describes a table column by column
     svmlight     reads svmlight files
 """

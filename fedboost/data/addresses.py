@@ -1,4 +1,4 @@
-"""Addresses of storages and databases: where they lead, and what of them may be shown."""
+"""Addresses of storages and databases: their targets, their logins and their secrets."""
 
 from __future__ import annotations
 
@@ -11,33 +11,31 @@ from urllib.parse import parse_qsl, quote, unquote, urlsplit
 from fedboost.data.kinds import place_of
 
 SECRET_PARAMETERS = {"password", "sslpassword", "token", "secret_key", "session_token"}
-PIECE_MIN = 3  # characters of a part of a secret that is hidden wherever it stands
+PIECE_MIN = 3  # characters; shorter parts of a secret are not hidden by themselves
 _SCHEME = re.compile(r"([a-z][a-z0-9+]*):")
 _HOST = re.compile(r"(\[[0-9a-fA-F:.]*\]|[^:\[\]]*)(:[0-9]*)?")  # and port
-_RAW = re.compile(r"[@/?#\[\]]")  # where a parser may break a login that is written raw
+_RAW = re.compile(r"[@/?#\[\]]")  # a parser may break a raw login at these
 _BREAKS = re.compile(r"[@:/?#\[\]&=]")
 
 
 def scheme_of(place: str) -> str | None:
-    """Return what stands before the colon of an address, an alias by its whole name; None where
-    nothing does, as in a path.
-    """
+    """Return the scheme of an address, an alias by its full name; None for a path."""
     match = _SCHEME.match(place)
     return None if match is None else place_of(match[1]).scheme
 
 
 def file_of(address: str) -> Path | None:
-    """Return the file on this machine that an address leads to; None where it leads to none."""
+    """Return the file on this machine that an address leads to; None for another address."""
     scheme, _, rest = address.partition(":")
     file = rest.removeprefix("///")
     return Path(file) if place_of(scheme).is_file and file else None
 
 
 def location_of(address: str) -> str:
-    """Return where an address of a server leads, in one spelling.
+    """Return the target of a server's address in one spelling.
 
-    Without login, options, fragment, the port that is usual, and what is doubled in the path; where
-    options may name another host, port or database, they count.
+    It has no login, options, fragment or usual port, and a path without repetitions. Options that
+    may name another host, port or database take precedence.
     """
     place, parts = place_of(scheme_of(address)), urlsplit(address)
     host, _, port = parts.netloc.rpartition("@")[2].partition(":")
@@ -56,7 +54,7 @@ def location_of(address: str) -> str:
 
 
 def login_of(address: str) -> str | None:
-    """Return what stands before the last ``@``, as it is written; None where there is no login.
+    """Return the login before the last ``@`` as written; None if there is no login.
 
     A standard parser ends a login at the first ``/``, ``?`` or ``#``, which a password may hold. An
     ``@`` in an option behind a path, as in ``postgresql://h/d?user=a@b``, begins no host.
@@ -68,7 +66,7 @@ def login_of(address: str) -> str | None:
 
 
 def _is_option(behind: str) -> bool:
-    """Return whether every ``@`` of what stands behind ``://`` stands in options."""
+    """Return whether every ``@`` behind ``://`` belongs to an option."""
     place, mark, query = behind.partition("?")
     host, slash, _ = place.partition("/")
     fits = _HOST.fullmatch(host) is not None and "@" not in place and "#" not in behind
@@ -76,21 +74,21 @@ def _is_option(behind: str) -> bool:
 
 
 def password_of(address: str) -> str | None:
-    """Return what stands behind the first colon of a login, as it is written; None for none."""
+    """Return the password, behind the first colon of a login, as written; None without one."""
     _, colon, password = (login_of(address) or "").partition(":")
     return password if colon else None
 
 
 def has_raw_login(address: str) -> bool:
-    """Return whether a login holds characters at which a driver may break it apart.
+    """Return whether a login holds characters that make a driver split it.
 
-    Drivers put the parts into their errors: of ``u:p@ss@h`` the host ``ss@h``.
+    Drivers show the parts in their errors: for ``u:p@ss@h`` the host ``ss@h``.
     """
     return _RAW.search(login_of(address) or "") is not None
 
 
 def secrets_of(address: str) -> Iterator[str]:
-    """Yield what of an address may not be shown, as it is written: itself, login, and passwords."""
+    """Yield the secret parts of an address as written: itself, its login, its passwords."""
     yield address
     login, password = login_of(address), password_of(address)
     if password:
@@ -103,10 +101,7 @@ def secrets_of(address: str) -> Iterator[str]:
 
 
 def without_secrets(text: str, address: str, instead: str) -> str:
-    """Return a text in which neither an address nor a secret of it stands, however it is written.
-
-    `instead` stands in their place.
-    """
+    """Return a text with `instead` for an address and its secrets, in any of their spellings."""
     hidden = set[str]()
     for secret in secrets_of(address):
         plain = unquote(secret)

@@ -1,4 +1,4 @@
-"""The categories of a column: one canonical text per cell, whatever type the column has.
+"""Categories of a column: one canonical text per cell, for every type of column.
 
 Every cell is written canonically by itself, so that neither the file's format nor another row
 changes its category:
@@ -34,13 +34,13 @@ from fedboost.data.columns import (
 from fedboost.data.conversions import COMMA_REMEDY, holds_comma_numbers, holds_dates
 from fedboost.ground.errors import DataError
 
-# A model keeps every text, and a column with more is a name of its rows. Codes stay exact in
-# float32, which counts up to 2^24.
+# A model keeps every text, and a column with more categories names single rows. Codes stay exact
+# in float32, which counts up to 2^24.
 CATEGORIES_MAX = 2**20
 CATEGORY_BYTES_MAX = 1024  # a text longer than this is a document, not a category
-# Of a column that training reads: more tell single rows apart, or are mostly left out.
+# Limits for training: more categories tell single rows apart, or are mostly left out.
 ROWS_PER_CATEGORY, BINS_MAX = 10, 16
-FEW = 32  # categories that a table may have however few rows it has
+FEW = 32  # categories that a column may have even in a small table
 
 _NUMBER = re.compile(NUMBER)
 _INFINITE = re.compile(INFINITE)
@@ -52,7 +52,7 @@ _WHOLE = re.compile(r"([+-]?)(0|[1-9][0-9]*)(?:\.0*)?")
 class Codes:
     """A column as codes: float32 (n,), NaN where missing; code k means ``categories[k]``.
 
-    The categories are those that occur in the column, in code-point order.
+    The categories are the texts that occur in the column, in code-point order.
     """
 
     values: NDArray[np.float32]
@@ -60,7 +60,7 @@ class Codes:
 
 
 def written(column: pa.ChunkedArray) -> pa.DictionaryArray:
-    """The different texts of a column whose kind is READABLE, as written, and each row's.
+    """Return the distinct texts of a READABLE column as written, and the text of each row.
 
     The texts are trimmed and not yet canonical; a row without a value is null.
     """
@@ -71,7 +71,7 @@ def written(column: pa.ChunkedArray) -> pa.DictionaryArray:
 
 
 def codes_of(texts: pa.DictionaryArray) -> Codes:
-    """The codes of what `written` gave; the order of rows decides nothing."""
+    """Return the codes of texts from `written`; the order of rows does not change them."""
     names = [canonical(text) for text in texts.dictionary.to_pylist()]
     categories = sorted(set(names))
     place = {name: code for code, name in enumerate(categories)}
@@ -82,15 +82,14 @@ def codes_of(texts: pa.DictionaryArray) -> Codes:
 
 
 def most_categories(n_rows: int) -> int:
-    """Return the most categories of a column that so many rows can train on."""
+    """Return the largest number of categories of a column that `n_rows` rows can train on."""
     return max(n_rows // ROWS_PER_CATEGORY, FEW)
 
 
 def refuse_many(categories: Mapping[str, tuple[str, ...]], n_rows: int, max_bin: int) -> None:
-    """Refuse with a DataError a column of a training table that has almost a category for each
-    row, or far more than a model keeps.
+    """Refuse, by a DataError, a column with almost a category per row or far too many for a model.
 
-    `categories` by column, of a table of `n_rows`; a model keeps `max_bin` of each.
+    `categories` by column, of a training table of `n_rows`; a model keeps `max_bin` of each.
     """
     most = min(most_categories(n_rows), BINS_MAX * max_bin)
     for name, texts in categories.items():
@@ -103,8 +102,8 @@ def refuse_many(categories: Mapping[str, tuple[str, ...]], n_rows: int, max_bin:
         if holds_comma_numbers(column):
             todo = f"take it out of 'categorical', and {COMMA_REMEDY}"
         raise DataError(
-            f"the categorical column {name!r} has {len(texts)} different values, more than the "
-            f"{most} from which {n_rows} rows and max_bin {max_bin} can learn",
+            f"the categorical column {name!r} has {len(texts)} different values; at most "
+            f"{most} can be learned from {n_rows} rows with max_bin {max_bin}",
             column=name,
             todo=todo,
             kind="a categorical column has more different values than a model can learn from",
@@ -114,7 +113,7 @@ def refuse_many(categories: Mapping[str, tuple[str, ...]], n_rows: int, max_bin:
 def canonical(text: str) -> str:
     """Return the canonical spelling of a cell's trimmed text."""
     whole = _WHOLE.fullmatch(text)
-    if whole is not None:  # from its digits: a float would round those beyond 2^53
+    if whole is not None:  # by its digits: a float would round it beyond 2^53
         sign, digits = whole.groups()
         return f"-{digits}" if sign == "-" and digits != "0" else digits
     if _NUMBER.fullmatch(text) and not _LEADING_ZERO.match(text):

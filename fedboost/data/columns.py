@@ -1,4 +1,4 @@
-"""What the cells of one column are: its kind, and its numbers where it has any."""
+"""Cells of one column: their kind, and their numbers if they have any."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-# Words that mean a missing number in a text cell; what R, pandas and SQL exports write.
+# Words that mean a missing number in a text cell, as R, pandas and SQL exports write them.
 MISSING_WORDS = ("", "NA", "N/A", "n/a", "#N/A", "<NA>", "NaN", "nan", "-nan", "NULL", "null")
 NUMBER = r"^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?$"
 INFINITE = r"(?i)^[+-]?inf(inity)?$"
 WHOLE = r"^-?(0|[1-9][0-9]{0,17})$"  # at most 18 digits: fits int64
 LEADING_ZERO = r"^[+-]?0[0-9]"
-MERGED_MIN = 0.01  # of the different values; fewer are no matter for a tree
+MERGED_MIN = 0.01  # share of the distinct values; fewer do not matter to a tree
 FLOAT32_MAX = float(np.finfo(np.float32).max)
 BEYOND_FLOAT32 = "beyond what 32-bit floats hold (3.4e38)"
 
@@ -45,14 +45,14 @@ _KINDS: tuple[tuple[str, Callable[[pa.DataType], bool]], ...] = (
 
 
 def kind_of(kind: pa.DataType) -> str:
-    """Return one word for an Arrow type: those in READABLE can become numbers, no other can."""
+    """Return one word for an Arrow type; only the kinds in READABLE can become numbers."""
     if pa.types.is_dictionary(kind):
         return kind_of(kind.value_type)
     return next((word for word, fits in _KINDS if fits(kind)), "binary")
 
 
 def plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """The column without dictionary coding, its text as `string`."""
+    """Return the column without dictionary coding, its text as `large_string`."""
     if pa.types.is_dictionary(column.type):
         column = pc.cast(column, column.type.value_type)
     return pc.cast(column, pa.large_string()) if kind_of(column.type) == "text" else column
@@ -62,7 +62,7 @@ def plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
 class Numbers:
     """The numbers of a column: float64 (n,), NaN where missing or not a number.
 
-    `text_cells` counts cells that are neither a number nor missing; `missing` the empty ones.
+    `text_cells` counts cells that are neither a number nor missing; `missing` counts empty cells.
     """
 
     values: NDArray[np.float64]
@@ -76,7 +76,7 @@ class Numbers:
 
     @property
     def beyond(self) -> int:
-        """Number of finite values beyond what a 32-bit float holds."""
+        """Number of finite values beyond the range of 32-bit floats."""
         size = np.abs(self.values)
         return int(((size > FLOAT32_MAX) & np.isfinite(size)).sum())
 
@@ -90,13 +90,15 @@ class Numbers:
 
     @property
     def is_text(self) -> bool:
-        """No cell is a number and at least one is text."""
+        """Whether no cell is a number and at least one is text."""
         return self.text_cells > 0 and self.text_cells + self.missing == len(self.values)
 
 
 def merges(column: pa.ChunkedArray, numbers: Numbers) -> bool:
-    """Return whether a column has different whole numbers beyond 2^24 of which MERGED_MIN or more
-    become the same 32-bit float as another; `numbers` are those read from it.
+    """Return whether whole numbers of a column become equal as 32-bit floats.
+
+    Only numbers beyond 2^24 can, and a share of MERGED_MIN of the distinct ones must. `numbers`
+    are the numbers read from the column.
     """
     large = np.abs(numbers.values) > 2**24
     large &= numbers.values == np.floor(numbers.values)
@@ -108,9 +110,9 @@ def merges(column: pa.ChunkedArray, numbers: Numbers) -> bool:
 
 
 def read_numbers(column: pa.ChunkedArray) -> Numbers:
-    """The numbers of a column whose kind is READABLE; booleans are 0 and 1.
+    """Return the numbers of a column whose kind is READABLE; booleans are 0 and 1.
 
-    Text cells are read as numbers where they are written as such; MISSING_WORDS are missing.
+    Text cells that spell numbers are numbers; MISSING_WORDS are missing.
     """
     assert kind_of(column.type) in READABLE
     column = plain(column)
@@ -122,7 +124,7 @@ def read_numbers(column: pa.ChunkedArray) -> Numbers:
 
 
 def narrow(column: pa.ChunkedArray, *, fractions: bool = True) -> pa.ChunkedArray:
-    """A text column as the type its cells are written in; unchanged if they agree on none.
+    """Return a text column as the type of its cells; unchanged if they have no common type.
 
     Whole numbers become int64, yes-no words bool, numbers float64 (unless not `fractions`),
     only missing cells null. Cells such as ``007``, which a number would change, stay text.
@@ -155,7 +157,7 @@ def _written_numbers(column: pa.ChunkedArray) -> Numbers:
 
 
 def _some_written_numbers(cells: pa.ChunkedArray) -> Numbers:
-    """Read trimmed cells of which Arrow cannot read all as numbers; like `_written_numbers`."""
+    """Read trimmed cells that Arrow cannot all read as numbers; like `_written_numbers`."""
     words = _as_booleans(cells)
     if words is not None:
         values = _float64(pc.cast(words, pa.float64()))
@@ -171,14 +173,14 @@ def _some_written_numbers(cells: pa.ChunkedArray) -> Numbers:
 
 
 def without_missing_words(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """The cells trimmed, null where they are a word for missing."""
+    """Return the cells trimmed, with null for each word that means missing."""
     cells = pc.utf8_trim_whitespace(column)
     words = pa.array(MISSING_WORDS, type=cells.type)
     return pc.if_else(pc.is_in(cells, value_set=words), None, cells)
 
 
 def _as_booleans(cells: pa.ChunkedArray) -> pa.ChunkedArray | None:
-    """The cells as bool where every one is the word true or false, in any case."""
+    """Return the cells as bool if each is the word true or false, in any case; else None."""
     if cells.null_count == len(cells) or not _all_match(cells, r"(?i)^(true|false)$"):
         return None
     return pc.match_substring_regex(cells, r"(?i)^true$")

@@ -1,4 +1,4 @@
-"""Cells that their owner declares to be more than they look: decimal commas, dates, missing ones.
+"""Conversions that an owner declares: decimal commas, dates, numbers that mean missing.
 
 A date becomes three columns: days since 1970 under its own name, then NAME_month (1 to 12) and
 NAME_weekday (1 is Monday), so that a tree can divide by season as well as by age.
@@ -27,10 +27,10 @@ if TYPE_CHECKING:
 COMMA_NUMBER = r"^[+-]?([0-9]+|[0-9]{1,3}(\.[0-9]{3})+)(,[0-9]+)?([eE][+-]?[0-9]+)?$"
 COMMA_REMEDY = 'declare decimal: "," for the data set, or write points'
 COMMA = r"[0-9],[0-9]"
-# Orders that can be told apart: 2024-01-31 and 2024/01/31, each perhaps with a time; 31.01.2024.
+# Unambiguous spellings: 2024-01-31 and 2024/01/31, perhaps with a time, and 31.01.2024.
 DATE = r"^[0-9]{4}[-/][0-9]{2}[-/][0-9]{2}([ T][0-9]{2}:[0-9]{2}(:[0-9]{2}(\.[0-9]+)?)?Z?)?$"
 GERMAN_DATE = r"^[0-9]{2}\.[0-9]{2}\.[0-9]{4}$"
-OTHER = ""  # of pieces of a column that have none of its patterns
+OTHER = ""  # for pieces of a column that fit no pattern
 SECONDS_PER_DAY = 86_400
 
 
@@ -50,16 +50,16 @@ def holds_dates(column: pa.ChunkedArray) -> bool:
 
 @dataclass(frozen=True)
 class WholeColumns:
-    """What only all cells of a table say about how each of them is read."""
+    """Properties of whole columns that decide how each cell is read."""
 
     commas: frozenset[str] = frozenset()  # columns of numbers with decimal commas
     dates: frozenset[str] = frozenset()  # columns of dates
-    german: frozenset[str] = frozenset()  # those of them that are written 31.01.2024
+    german: frozenset[str] = frozenset()  # the date columns that are written 31.01.2024
     extent: Extent | None = None  # of a sparse table
 
     @classmethod
     def of(cls, source: SourceSpec, sheets: Iterable[Sheet]) -> WholeColumns:
-        """Look at a table, in any number of pieces, for what `source` declares."""
+        """Look through a table, in any number of pieces, for the columns that `source` declares."""
         written: dict[str, set[str]] = {}  # by column: the patterns of its pieces that have values
         for sheet in sheets:
             for name, column in zip(sheet.columns.column_names, sheet.columns.columns, strict=True):
@@ -82,10 +82,10 @@ class WholeColumns:
 
 
 def as_declared_cells(sheet: Sheet, source: SourceSpec, whole: WholeColumns | None = None) -> Sheet:
-    """Return the sheet with comma numbers and dates as numbers, where `source` declares them; of a
-    part of a table, by what the `whole` columns are.
+    """Return the sheet with the comma numbers and dates that `source` declares as numbers.
 
-    A DataError names a declared date column that is absent or holds something else.
+    For a part of a table, `whole` describes the columns of the whole. A DataError names a declared
+    date column that is absent or holds other cells.
     """
     table, whole = sheet.columns, whole or WholeColumns.of(source, [sheet])
     for name in filter(whole.commas.__contains__, table.column_names):
@@ -96,9 +96,9 @@ def as_declared_cells(sheet: Sheet, source: SourceSpec, whole: WholeColumns | No
 
 
 def without_value(sheet: Sheet, names: Iterable[str], missing: float) -> Sheet:
-    """Return the sheet in whose columns `names`, and sparse ones, the number `missing` is missing.
+    """Return the sheet with the number `missing` as missing in columns `names` and sparse ones.
 
-    A DataError where the zeros that a sparse table does not hold would be.
+    A DataError if this would concern the zeros that a sparse table does not hold.
     """
     table, sparse = sheet.columns, sheet.sparse
     for name in names:
@@ -119,14 +119,15 @@ def without_value(sheet: Sheet, names: Iterable[str], missing: float) -> Sheet:
 
 
 def _are(values: NDArray[np.float64], missing: float) -> NDArray[np.bool_]:
-    """Return which values are one number, as the 32-bit floats that trees compare."""
+    """Return which values equal one number as 32-bit floats, as trees compare them."""
     with np.errstate(over="ignore"):
         return values.astype(np.float32) == np.float32(missing)
 
 
 def parts_of_date(name: str) -> dict[str, Callable[[NDArray[np.float32]], NDArray[np.float32]]]:
-    """Return the columns that a date adds, each with what it is of days since 1970, float32 (n,):
-    NaN of NaN.
+    """Return the columns that a date adds, each with its function of the days since 1970.
+
+    The functions take and return float32 (n,); NaN stays NaN.
     """
     return {f"{name}_month": _months, f"{name}_weekday": _weekdays}
 

@@ -1,4 +1,4 @@
-"""Columns as float32 features, or the one error that says which of them cannot be and why."""
+"""Columns as float32 features, or one error that names the unusable columns and the reason."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ if TYPE_CHECKING:
     from scipy.sparse import csc_array
 
 NAMES_SHOWN_MAX = 5
-GIVEN_BACK_BYTES = 1 << 24  # of columns that have been read, at once
+GIVEN_BACK_BYTES = 1 << 24  # of columns already read, released together
 
 _LEAVE_OUT = "leave them out of the job with 'ignore'"
-# What is wrong with the named columns, and what to do; gravest first.
+# Problem of the named columns, and remedy; gravest first.
 _TEXTS = {
     "sparse": (
         "hold lists; only svmlight is read sparsely",
@@ -81,7 +81,7 @@ _TEXTS = {
 
 @dataclass(frozen=True)
 class Fault:
-    """Why a column cannot be a feature; `detail` has a count or type, never cells."""
+    """Reason why a column cannot be a feature; `detail` has a count or type, never cells."""
 
     kind: str
     column: str
@@ -108,11 +108,11 @@ class Features:
     values: Values
     categories: dict[str, tuple[str, ...]]
     notes: tuple[str, ...]
-    merged: tuple[str, ...] = ()  # columns in which different whole numbers became the same
+    merged: tuple[str, ...] = ()  # columns with different whole numbers that became the same
 
 
 def read_feature(name: str, column: pa.ChunkedArray) -> Feature:
-    """The column's numbers, and the first thing that keeps it from being a feature."""
+    """Return the column's numbers, and its fault if it cannot be a feature."""
     if holds_dates(column):
         return Feature(name, None, Fault("date", name, ""))
     if kind_of(column.type) not in READABLE:
@@ -127,7 +127,7 @@ def read_feature(name: str, column: pa.ChunkedArray) -> Feature:
 
 
 def number_fault(name: str, numbers: Numbers, n_rows: int) -> Fault | None:
-    """The first thing that keeps a column with such numbers from being a feature, if any does."""
+    """Return the first fault of a column with these numbers; None if it can be a feature."""
     counts = {
         "cells": numbers.text_cells,
         "infinite": numbers.infinite,
@@ -140,7 +140,7 @@ def number_fault(name: str, numbers: Numbers, n_rows: int) -> Fault | None:
 
 
 def read_category(name: str, column: pa.ChunkedArray) -> Codes | Fault:
-    """The column as codes of its categories, or the first thing that keeps it from having any."""
+    """Return the column as codes of its categories, or its fault if it cannot have any."""
     if kind_of(column.type) not in READABLE:
         return _unreadable(name, column)
     texts = written(column)
@@ -165,11 +165,11 @@ def feature_matrix(
     names: Sequence[str],
     categorical: Collection[str] = (),
 ) -> Features:
-    """The named columns as features, those in `categorical` as codes; `columns` has `n_rows` cells
-    each, and loses what has been read, so that it is not in memory twice.
+    """Return the named columns as features, the `categorical` ones as codes.
 
-    Whole numbers beyond 2^24 may be rounded: a note says so. One DataError for all columns
-    that cannot be features for the same reason.
+    `columns` has `n_rows` cells each. A column leaves `columns` once it is read, so that it is not
+    in memory twice. Whole numbers beyond 2^24 may be rounded: a note says so. One DataError for all
+    columns that cannot be features for the same reason.
     """
     values = np.empty((n_rows, len(names)), dtype=np.float32, order="F")
     categories: dict[str, tuple[str, ...]] = {}
@@ -205,7 +205,7 @@ def feature_matrix(
 
 
 def sparse_matrix(table: pa.Table, sparse: SparseColumns, names: Sequence[str]) -> Features:
-    """The named columns of a sparse sheet, `table` and `sparse`, without making them dense.
+    """Return the named columns of a sparse sheet, `table` and `sparse`, as sparse features.
 
     Notes and errors are those of `feature_matrix`.
     """
@@ -223,7 +223,7 @@ def sparse_matrix(table: pa.Table, sparse: SparseColumns, names: Sequence[str]) 
     notes = _check_entries(chosen, names)
     entries = chosen.data.astype(np.float32)
     parts = (entries, chosen.indices, chosen.indptr)
-    vanish = not entries.all()  # what is too small for float32
+    vanish = not entries.all()  # entries too small for float32
     read = csc_array(parts, shape=chosen.shape, copy=vanish)
     if vanish:
         read.eliminate_zeros()
@@ -231,12 +231,12 @@ def sparse_matrix(table: pa.Table, sparse: SparseColumns, names: Sequence[str]) 
 
 
 def sparse_numbers(entries: NDArray[np.float64]) -> Numbers:
-    """The entries of a sparse column, or of several, as the numbers that are not zero."""
+    """Return the entries of one or several sparse columns as numbers, without zeros."""
     return Numbers(entries, text_cells=0, missing=int(np.isnan(entries).sum()))
 
 
 def _check_entries(values: csc_array, names: Sequence[str]) -> list[str]:
-    """The notes on the columns of float64 (n, c); a DataError where some cannot be features."""
+    """Return notes on the columns of float64 (n, c); a DataError if some are no features."""
     whole = sparse_numbers(values.data)
     if not whole.rounded and number_fault("", whole, values.shape[0]) is None:
         return []
@@ -260,7 +260,7 @@ def rounding_note(name: str) -> str:
 
 
 def merging_note(names: str) -> str:
-    """Return what happens to the whole numbers of some columns, and the remedy."""
+    """Return the note on columns with whole numbers that become equal, and the remedy."""
     return (
         f"column {names}: different whole numbers become the same 32-bit float; subtract the "
         "least one, split them into two columns, or name the column in 'ignore'"

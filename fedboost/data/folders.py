@@ -1,4 +1,4 @@
-"""Files of a table: one or a folder's, here or in a storage, as one of Arrow's datasets."""
+"""Files of a table, one or a folder of them, here or in a storage, as an Arrow dataset."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from fedboost.data.sources import RowFilter, SourceSpec, StorageKeys
 from fedboost.data.stored import Stored, absent, gone, in_batches, refused
 from fedboost.ground.errors import ConfigError, DataError, FedboostError
 
-# Of what a storage says, in any case: a key is refused, a table is not there.
+# Words in the errors of storages, in any case: a key is refused, a table is absent.
 REFUSED = re.compile(
     r"access.?denied|forbidden|invalid_access|signature_does|expired|unauthori[sz]ed|"
     r"unrecognized_client|token|permission|credential|status 40[013]",
@@ -30,30 +30,31 @@ ABSENT = re.compile(r"no_such|not.?found|does not exist|no such file", re.IGNORE
 
 @dataclass(frozen=True)
 class FileReader:
-    """How Arrow reads files of one format."""
+    """Functions and options that read files of one format with Arrow."""
 
-    format: str  # as datasets call it
-    schema: Callable[[str, Any], pa.Schema]  # of a path in a file system; names may be twice
+    format: str  # Arrow's name of the format
+    schema: Callable[[str, Any], pa.Schema]  # of a path in a file system; names may repeat
     streamed: Callable[[pa.NativeFile, list[str]], Iterator[pa.RecordBatch]]  # rows of a file
     scan: ds.FragmentScanOptions | None = None
 
 
 @contextmanager
 def refusing(source: SourceSpec, title: str) -> Iterator[None]:
-    """Within it, what Arrow and storages say becomes a DataError where the table is absent, no
-    table of the format called `title`, or may not be read; an UnreachableError where a storage
-    does not answer.
+    """Translate errors of Arrow and of storages.
+
+    They become a DataError if the table is absent, may not be read, or is not of the format called
+    `title`; and an UnreachableError if a storage does not answer.
     """
     try:
         yield
     except FedboostError:
         raise
-    except (pa.ArrowException, OSError, ValueError) as error:  # also of names that are no text
+    except (pa.ArrowException, OSError, ValueError) as error:  # ValueError: a name is no text
         raise _said(error, title, is_remote=source.is_remote) from None
 
 
 def stored(source: SourceSpec, files: ds.Dataset, reader: FileReader) -> Stored:
-    """Return a dataset as an open table; of its rows, those that the source chooses."""
+    """Return a dataset as an open table of the rows that the source chooses."""
     chosen = _expression(source.rows, files.schema)
 
     def batches(names: list[str]) -> Iterator[pa.RecordBatch]:
@@ -72,22 +73,22 @@ def stored(source: SourceSpec, files: ds.Dataset, reader: FileReader) -> Stored:
 def _streamed(files: ds.Dataset, reader: FileReader, names: list[str]) -> Iterator[pa.RecordBatch]:
     """Yield the rows of files on this machine, one after the other."""
     for part in files.get_fragments():
-        if not part.physical_schema.equals(files.schema):  # the rest is in its folder's name
+        if not part.physical_schema.equals(files.schema):  # its folder adds columns
             yield from part.to_batches(schema=files.schema, columns=names)
             continue
         for batch in reader.streamed(part.open(), names):
-            yield batch.select(names)  # a name with a point leads to other columns, too
+            yield batch.select(names)  # Arrow also reads nested columns for a.b
 
 
 def _said(error: Exception, title: str, *, is_remote: bool) -> FedboostError:
     private = str(error)
-    if is_remote and not isinstance(error, ValueError | NotImplementedError):  # no faults of files
+    if is_remote and not isinstance(error, ValueError | NotImplementedError):  # not a file's fault
         if isinstance(error, FileNotFoundError) or ABSENT.search(private):
             return absent(private)
         return refused(private) if REFUSED.search(private) else gone(private)
     return DataError(
         f"the file is not readable {title}",
-        todo="write it again; check its ending and who may read it",
+        todo="write it again; check its ending and its read permissions",
         private=private,
     )
 
@@ -116,7 +117,7 @@ def dataset(source: SourceSpec, reader: FileReader) -> ds.Dataset:
 
 
 def _is_hidden(path: str) -> bool:
-    """Return True for what writers leave beside tables, such as ``_SUCCESS``."""
+    """Return whether a path belongs to a by-product of writing, such as ``_SUCCESS``."""
     return any(part[:1] in ("_", ".") for part in path.split("/"))
 
 
@@ -137,7 +138,7 @@ def storage(source: SourceSpec) -> tuple[Any, str]:
 
 
 def key_texts(keys: StorageKeys) -> dict[str, str]:
-    """Return the secrets themselves, read now; a DataError where one is not there."""
+    """Read and return the secrets of a storage; a DataError if one of them is missing."""
     texts = {}
     for name in StorageKeys.model_fields:
         reference = getattr(keys, name)
@@ -150,15 +151,15 @@ def key_texts(keys: StorageKeys) -> dict[str, str]:
 
 
 def _expression(rows: Sequence[RowFilter], schema: pa.Schema) -> ds.Expression | None:
-    """Return the condition that rows, row groups and folders are chosen by; None for all rows."""
+    """Return the condition that selects rows, row groups and folders; None for all rows."""
     chosen = None
     for condition in rows:
         if condition.column not in schema.names:
             raise DataError(
-                f"the table has no column {condition.column!r}, by which its rows are chosen",
+                f"the table has no column {condition.column!r} that 'rows' of the data set names",
                 column=condition.column,
                 todo="correct 'rows' of the data set",
-                kind="the table lacks a column by which its rows are chosen",
+                kind="the table lacks a column that 'rows' of its data set names",
             )
         kind, field = schema.field(condition.column).type, ds.field(condition.column)
         try:
@@ -170,10 +171,10 @@ def _expression(rows: Sequence[RowFilter], schema: pa.Schema) -> ds.Expression |
                 parts += [field < pa.scalar(high).cast(kind)] if high is not None else []
         except (pa.ArrowException, NotImplementedError):
             raise DataError(
-                f"the values by which rows are chosen do not fit cells of type {kind}",
+                f"values in 'rows' of the data set do not fit cells of type {kind}",
                 column=condition.column,
                 todo="correct 'rows' of the data set",
-                kind="the values by which rows are chosen do not fit their column",
+                kind="values in 'rows' of a data set do not fit their column",
             ) from None
         for part in parts:
             chosen = part if chosen is None else chosen & part

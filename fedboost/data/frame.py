@@ -1,4 +1,4 @@
-"""The one shape in which a party's table enters a job: ids, float32 columns, label."""
+"""A party's table as jobs use it: ids, float32 columns, label."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from fedboost.ground.mapped import let_go, rows_of
 if TYPE_CHECKING:
     from scipy.sparse import csc_array
 
-BATCH_ROWS = 1 << 16  # that are read, scored or written together
+BATCH_ROWS = 1 << 16  # to read, score or write together
 DIGEST_LABEL = b"fedboost.frame.1"
 
 Values: TypeAlias = "NDArray[np.float32] | csc_array"
@@ -30,16 +30,16 @@ class Frame:
 
     `ids`: n encoded ids (`fedboost.data.ids`), all different. `values`: float32 (n, c), NaN
     where missing, never infinite: an array in Fortran order, or a sparse one in canonical form
-    (sorted indices, no duplicates, no explicit zeros) in which an absent entry is the value 0.
+    (sorted indices, no duplicates, no explicit zeros) whose absent entries are 0.
     `columns`: c names, all different.
     `label`: float64 (n,), finite, or None. `id_columns`: the names the ids were read from.
     `weight`: float64 (n,), finite, or None for all ones.
     `categories`: by the name of each categorical column its texts, all different; the column's
-    values are their places in it, 0.0, 1.0, …
-    `merged`: columns in which different whole numbers became the same 32-bit float.
-    `notes`: sentences for the party's own log about what was read less than literally.
-    `group_cuts`: by column number the cut points, float32 and rising, between the groups to which
-    the owner has coarsened its values; a column without them has its values as they were read.
+    values are indices into them, 0.0, 1.0, …
+    `merged`: columns with different whole numbers that became the same 32-bit float.
+    `notes`: sentences for the party's own log about values that were changed when read.
+    `group_cuts`: by column number the cut points between the owner's groups of values, float32 and
+    rising; a column without them has its values as they were read.
     """
 
     ids: EncodedIds
@@ -54,7 +54,7 @@ class Frame:
     group_cuts: Mapping[int, NDArray[np.float32]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Own invariants: whoever builds a frame has checked the table already."""
+        """Check our own invariants; callers have checked the table already."""
         assert self.values.dtype == np.float32
         assert self.values.shape == (self.n_rows, len(self.columns))
         assert len(set(self.columns)) == len(self.columns)
@@ -88,17 +88,17 @@ class Frame:
 
     @property
     def categorical(self) -> tuple[int, ...]:
-        """The places of the categorical columns among `columns`."""
+        """Indices of the categorical columns among `columns`."""
         return tuple(c for c, name in enumerate(self.columns) if name in self.categories)
 
     def __repr__(self) -> str:
-        """The shape, never content."""
+        """Return the shape, never content."""
         label = "no label" if self.label is None else "label"
         sparse = "sparse " if self.is_sparse else ""
         return f"Frame({self.n_rows} rows, {len(self.columns)} {sparse}columns, {label})"
 
     def take(self, rows: NDArray[np.int64] | Sequence[int]) -> Frame:
-        """The rows numbered `rows` (int (k,), from 0), in that order."""
+        """Return the rows numbered `rows` (int (k,), from 0), in that order."""
         chosen = np.asarray(rows, dtype=np.int64)
         return Frame(
             ids=self.ids.take(chosen),
@@ -114,8 +114,9 @@ class Frame:
         )
 
     def become(self, rows: NDArray[np.int64]) -> Frame:
-        """Return what `take` does of rows that differ, in memory of this frame: it has no cells
-        from here on.
+        """Return the frame that `take` returns for distinct rows, in the memory of this frame.
+
+        This frame has no cells afterwards.
         """
         chosen, values = np.asarray(rows, dtype=np.int64), self.values
         ids = self.ids.take(chosen)
@@ -136,26 +137,26 @@ class Frame:
         )
 
     def allow_changes(self) -> None:
-        """Let values be written over: by whoever makes another frame of the same memory."""
+        """Make the values writable, for a new frame in the same memory."""
         for array in _checked_arrays(self.values):
             array.flags.writeable = True
 
     def drop_values(self) -> None:
-        """Let the values go, once nobody reads them any more: the frame has none from here on."""
+        """Release the values once they are no longer read; the frame has none afterwards."""
         object.__delattr__(self, "values")
 
     def ids_digest(self) -> bytes:
-        """SHA-256 over the ids: equal iff frames have the same rows in the same order."""
+        """Return SHA-256 over the ids: equal iff frames have the same rows in the same order."""
         digest = hashlib.sha256()
         self.ids.update(digest)
         return digest.digest()
 
     def digest(self) -> bytes:
-        """SHA-256 over ids, names, values, label, weights, categories: equal iff the tables are.
+        """Return SHA-256 over the whole table, label, weights and categories included.
 
-        Rows and columns count in their order. All missing values are alike. A sparse frame has
-        another digest than the dense one of the same values. It stands for the table inside one
-        party only: it is not keyed, so a short table could be guessed from it.
+        It is equal iff the tables are, with rows and columns in order and all missing values alike.
+        A sparse frame has another digest than the dense one of the same values. The digest stays
+        inside one party: it is not keyed, so a short table could be guessed from it.
         """
         digest = hashlib.sha256(DIGEST_LABEL)
         parts = [*self.id_columns, "", *self.columns]
@@ -187,9 +188,7 @@ class Frame:
 def listed(
     codes: NDArray[np.float32], texts: Sequence[str], known: Iterable[str]
 ) -> NDArray[np.float32]:
-    """Return codes of `texts`, float32 (n,), as places among `known` ones; NaN where they have
-    none.
-    """
+    """Return codes of `texts`, float32 (n,), as indices into `known`; NaN for other texts."""
     place = {text: number for number, text in enumerate(known)}
     table = np.array([*(place.get(text, np.nan) for text in texts), np.nan], np.float32)
     return table[np.where(np.isnan(codes), len(texts), codes).astype(np.int64)]
@@ -198,7 +197,7 @@ def listed(
 def values_at(
     values: Values, rows: NDArray[np.int64], columns: NDArray[np.int64]
 ) -> NDArray[np.float32]:
-    """Single cells, float32 (m,): of values (n, c) those in rows (m,) and columns (m,)."""
+    """Return single cells, float32 (m,), of values (n, c): in rows (m,) and columns (m,)."""
     if isinstance(values, np.ndarray):
         return values[rows, columns]
     parts = (values.indptr, values.indices, values.data)
@@ -227,7 +226,7 @@ def _sizes(*sizes: int) -> bytes:
 
 
 def _checked_arrays(values: Values) -> list[NDArray[np.generic]]:
-    """The arrays that `values` is made of, which have the form that `Frame` promises."""
+    """Return the arrays of `values` after checking the form that `Frame` promises."""
     if isinstance(values, np.ndarray):
         assert values.flags.f_contiguous
         return [values]
@@ -237,7 +236,7 @@ def _checked_arrays(values: Values) -> list[NDArray[np.generic]]:
 
 
 def _moved(values: NDArray[np.float32], rows: NDArray[np.int64]) -> NDArray[np.float32]:
-    """Different rows of values in Fortran order, at the beginning of the same memory."""
+    """Move different rows of values in Fortran order to the beginning of their memory."""
     (n_rows, width), count = values.shape, len(rows)
     cells = values.T.reshape(-1)
     for c in range(width):

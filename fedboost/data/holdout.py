@@ -1,4 +1,4 @@
-"""Which rows are held out, and in which order rows stand, decided by id on every party alike."""
+"""Choice of validation rows, and the order of rows, both by id and alike on every party."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ RANK_LABEL = b"fedboost.validation.1"
 
 
 def validation_rows(ids: EncodedIds, fraction: float, seed: int) -> NDArray[np.bool_]:
-    """True for the rows held out, bool (n,); exactly ``round(fraction * n)`` of them.
+    """Return a mask of the rows held out, bool (n,): exactly ``round(fraction * n)`` are True.
 
-    Rows are ranked by SHA-256 of (seed, id), so every party that holds the same ids, which
-    must all differ, holds out the same ones in whatever order its rows stand. A ConfigError
-    where `fraction` is not in [0, 1).
+    Rows are ranked by SHA-256 of (seed, id), so all parties with the same ids, which must all
+    differ, hold out the same ones in any order of their rows. A ConfigError if `fraction` is not in
+    [0, 1).
     """
     _check(fraction)
     held_out = np.zeros(len(ids), dtype=np.bool_)
@@ -28,22 +28,22 @@ def validation_rows(ids: EncodedIds, fraction: float, seed: int) -> NDArray[np.b
 
 
 def validation_rows_by_id(ids: EncodedIds, fraction: float, seed: int) -> NDArray[np.bool_]:
-    """True for the rows held out, bool (n,), where each id decides for itself.
+    """Return a mask of the rows held out, bool (n,); each row is decided by its id alone.
 
-    Those whose rank lies in the first `fraction` of all ranks, so parties that hold different ids
-    agree about each that they share; how many they are is about ``fraction * n``, not exactly. A
-    ConfigError where `fraction` is not in [0, 1).
+    A row is held out if its rank lies in the first `fraction` of all ranks. So parties with
+    different ids agree about each id that they share; about ``fraction * n`` rows are held out, not
+    exactly. A ConfigError if `fraction` is not in [0, 1).
     """
     _check(fraction)
     return _ranks(ids, seed)[:, 0] < np.uint64(int(fraction * 2.0**64))
 
 
 def fold_rows(ids: EncodedIds, fold: int, folds: int, seed: int) -> NDArray[np.bool_]:
-    """True for the rows of one of `folds` parts, `fold` from 0, bool (n,).
+    """Return a mask of the rows of part `fold`, from 0, of `folds` parts, bool (n,).
 
-    The rows in the order of their ranks, as `validation_rows` ranks them, are cut into parts that
-    differ by one row at most; each row lies in exactly one. Every party that holds the same ids
-    has the same parts.
+    The rows in the order of their ranks, as in `validation_rows`, are cut into parts that differ by
+    one row at most; each row lies in exactly one. All parties with the same ids have the same
+    folds.
     """
     _check_fold(fold, folds)
     ranks = _ranks(ids, seed)
@@ -54,9 +54,9 @@ def fold_rows(ids: EncodedIds, fold: int, folds: int, seed: int) -> NDArray[np.b
 
 
 def fold_rows_by_id(ids: EncodedIds, fold: int, folds: int, seed: int) -> NDArray[np.bool_]:
-    """True for the rows of one of `folds` parts, bool (n,), where each id decides for itself.
+    """Return a mask of the rows of one of `folds` parts, bool (n,), each decided by its id alone.
 
-    Parties that hold different ids agree about each that they share; the parts are about equal.
+    Parties with different ids agree about each id that they share; the parts are about equal.
     """
     _check_fold(fold, folds)
     bounds = np.array([(part << 64) // folds for part in range(1, folds)], np.uint64)
@@ -65,12 +65,12 @@ def fold_rows_by_id(ids: EncodedIds, fold: int, folds: int, seed: int) -> NDArra
 
 
 def canonical_order(ids: EncodedIds) -> NDArray[np.int64]:
-    """The permutation, int64 (n,), that puts the rows into ascending order of their id bytes."""
+    """Return the permutation, int64 (n,), that sorts the rows by their id bytes, ascending."""
     return ids.order()
 
 
 def canonical_rows(ids: EncodedIds, rows: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Some rows, int64 (m,) places in `ids` that differ, in ascending order of their id bytes."""
+    """Return distinct rows, int64 (m,) indices into `ids`, in ascending order of id bytes."""
     return ids.order(rows)
 
 
@@ -89,13 +89,13 @@ def _check_fold(fold: int, folds: int) -> None:
 
 
 def _ranks(ids: EncodedIds, seed: int) -> NDArray[np.uint64]:
-    """SHA-256 of (seed, id) as numbers, most significant first, uint64 (n, 4)."""
+    """Return SHA-256 of (seed, id) as numbers, most significant first, uint64 (n, 4)."""
     key = RANK_LABEL + b"/" + str(seed).encode() + b"/"
     return sha256_each(key, ids).view(">u8").astype(np.uint64)
 
 
 def _smallest(words: NDArray[np.uint64], count: int) -> NDArray[np.int64]:
-    """The numbers of the `count` lexicographically smallest rows of uint64 (n, 4)."""
+    """Return the numbers of the `count` lexicographically smallest rows of uint64 (n, 4)."""
     # Only rows that reach the cut by their first word need the other three.
     cut = np.partition(words[:, 0], count - 1)[count - 1]
     reach = np.flatnonzero(words[:, 0] <= cut)

@@ -1,4 +1,4 @@
-"""Why ids did not match: a spelling that, of a party's own ids, only the unmatched ones have."""
+"""Likely cause of ids that did not match: a spelling that is rare among the matched ids."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from fedboost.data.ids import parts_of
 from fedboost.ground.ids import EncodedIds
 
-LOOKED_AT = 20_000  # ids, evenly spread over the table: a cause that matters shows in as many
-MORE_OFTEN = 0.3  # by how much a larger share of the unmatched ids has it than of the matched ones
+LOOKED_AT = 20_000  # ids, evenly spread over the table: enough to show a cause that matters
+MORE_OFTEN = 0.3  # how much larger its share among the unmatched ids must be
 
 _ZERO = re.compile(r"0[0-9]")
 _WHOLE = re.compile(r"[0-9]+")
@@ -19,8 +19,7 @@ _NUMBER = re.compile(r"[0-9]+(\.[0-9]*)?([eE][+-]?[0-9]+)?")
 
 
 def likely_cause(ids: EncodedIds, matched: NDArray[np.bool_]) -> str:
-    """Return in words what the unmatched ids have and the others do not, and the remedy; empty if
-    nothing stands out.
+    """Return the peculiarity of the unmatched ids in words, with a remedy; empty if there is none.
 
     `ids` are n encoded ids of one table, `matched` (n,) is True where all parties have the id.
     """

@@ -1,4 +1,4 @@
-"""Labels that are called otherwise than 0, 1, …: a job or the table's owner lists their classes."""
+"""Labels with other names than 0, 1, …: a job or the table's owner lists their classes."""
 
 from __future__ import annotations
 
@@ -19,14 +19,13 @@ LABEL_NAMES = ("y", "label", "target", "class")
 
 
 def likely_label(names: Iterable[str]) -> str | None:
-    """Return the column with a usual name for a label, whatever it holds; None without one."""
+    """Return the first column with a usual name for a label, in any case; None without one."""
     by_name = {name.casefold(): name for name in reversed(list(names))}
     return next((by_name[usual] for usual in LABEL_NAMES if usual in by_name), None)
 
 
 def refuse_labels(features: Sequence[str], party: str, label: str) -> None:
-    """Refuse with a DataError a feature that is called like the guest's `label`, or like a label
-    in general.
+    """Refuse, by a DataError, a feature with the name of the guest's `label` or a usual label.
 
     `features` are columns that a party without a label would use only because they are there.
     """
@@ -46,15 +45,15 @@ def refuse_labels(features: Sequence[str], party: str, label: str) -> None:
 
 
 LabelValue: TypeAlias = bool | int | float | str
-CLASSES_SHOWN = 10  # more are no classes
-ROWS_MIN = 2  # a value of fewer rows is a cell, which no error shows
+CLASSES_SHOWN = 10  # a label with more values has no classes
+ROWS_MIN = 2  # a value of fewer rows is a single cell, and errors show no cells
 _PLAIN = re.compile(r"[A-Za-z_]+|-?(0|[1-9][0-9]*)(\.[0-9]+)?")
 # YAML reads these words as true and false unless they stand in quotes.
 _WORDS = {False: ("false", "no", "off"), True: ("true", "yes", "on")}
 
 
 def numbered(column: pa.ChunkedArray, classes: Sequence[LabelValue]) -> NDArray[np.float64]:
-    """Return the place of each row's class in `classes`, float64 (n,), NaN where it has none.
+    """Return the index of each row's class in `classes`, float64 (n,), NaN for a missing label.
 
     A DataError counts rows of other classes; a ConfigError says that two `classes` are one.
     """
@@ -82,7 +81,7 @@ def numbered(column: pa.ChunkedArray, classes: Sequence[LabelValue]) -> NDArray[
 
 
 def classes_in(column: pa.ChunkedArray) -> list[str]:
-    """Return the values of a label that looks like classes, in order; none where it does not."""
+    """Return the values of a label that looks like classes, in order; else an empty list."""
     if kind_of(column.type) not in READABLE:
         return []
     texts = written(column)
@@ -94,7 +93,7 @@ def classes_in(column: pa.ChunkedArray) -> list[str]:
 
 
 def remedy(classes: Sequence[str]) -> str:
-    """Return what a job writes for the classes of a label; empty where there are none."""
+    """Return the setting that a job needs for these classes of a label; empty without any."""
     if not classes:
         return ""
     second = ", of two the positive one last" if len(classes) == 2 else ""
@@ -114,5 +113,5 @@ def _number(name: str) -> float:
 
 
 def _is_plain(name: str) -> bool:
-    """Return True for what YAML reads as itself, or as a word that stands for it."""
+    """Return whether a name needs no quotes in YAML."""
     return _PLAIN.fullmatch(name) is not None

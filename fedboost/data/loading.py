@@ -31,11 +31,11 @@ ROW_INDEX = re.compile(r"__index_level_[0-9]+__")  # how pandas stores an index 
 
 
 def load(source: SourceSpec, selection: Selection, *, party: str, needs_label: bool) -> Frame:
-    """The party's table as a Frame whose columns are the job's features, in the table's order.
+    """Return the party's table as a Frame of the job's features, in the table's order.
 
     `needs_label`: the party must bring a label (a guest; every owner in a horizontal job) and may
-    then have no features; another needs at least one. ConfigError where the selection says too
-    little; DataError naming party, file and column for every table that does not fit it.
+    then have no features; another needs at least one. ConfigError if the selection says too little;
+    DataError naming party, file and column for every table that does not fit it.
     """
     check_label(selection, party, needs_label=needs_label)
     return load_with_ids(source, selection, party=party, needs_features=not needs_label)[0]
@@ -49,10 +49,10 @@ def load_with_ids(
     needs_features: bool,
     guest_label: str | None = None,
 ) -> tuple[Frame, pa.Table]:
-    """Return what `load` returns, and the id columns with the table's cells and types.
+    """Return the Frame of `load`, and the id columns with the table's cells and types.
 
-    `guest_label`: of a job that trains and to which this party brings no label, the guest's; then
-    a column that is called like a label is refused unless the selection names it.
+    `guest_label` is the guest's label if the job trains and this party brings no label. Then a
+    column with a label's name is refused unless the selection names it.
     """
     with placed(party=party):
         sheet = read_sheet(source, needs=lambda names: needed(source, selection, names))
@@ -60,10 +60,10 @@ def load_with_ids(
             chosen = as_declared(source, selection, sheet)
             if guest_label is not None and selection.columns is None:
                 refuse_unnamed(sheet, chosen, party, guest_label)
-            # An absent one is refused by `frame_of`.
+            # `frame_of` refuses an absent id column.
             ids = pa.table({n: sheet.column(n) for n in selection.id if sheet.holds(n)})
             held = [sheet]
-            del sheet  # so that its columns go as they are read
+            del sheet  # so that each column is freed once it is read
             frame = frame_of(
                 held.pop(), chosen, needs_features=needs_features, id_format=source.id_format
             )
@@ -71,21 +71,22 @@ def load_with_ids(
 
 
 def check_label(selection: Selection, party: str, *, needs_label: bool) -> None:
-    """Refuse, by a ConfigError, a selection that names no label where the party needs one."""
+    """Refuse, by a ConfigError, a selection without the label that the party needs."""
     if needs_label and selection.label is None:
         todo = f"add 'label' to data: {party}:"
         raise ConfigError("the job names no label", todo=todo, party=party)
 
 
 def refuse_unnamed(sheet: Sheet, chosen: Selection, party: str, guest_label: str) -> None:
-    """Refuse, by a DataError, a column that is called like a label and not named as a feature."""
+    """Refuse, by a DataError, a column with a label's name that is not named as a feature."""
     unnamed = {*_feature_names(sheet.names, chosen)} - {*chosen.categorical}
     refuse_labels([name for name in sheet.names if name in unnamed], party, guest_label)
 
 
 def needed(source: SourceSpec, selection: Selection, names: Sequence[str]) -> Collection[str]:
-    """Return which of a table's columns a job reads; all where it names one that is not there, so
-    that the error can say which is meant.
+    """Return the columns that a job reads; all if it names an absent one.
+
+    The error about the absent one can then suggest another column.
     """
     used = {*selection.id, selection.label, selection.weight, *(selection.columns or ())} - {None}
     if not {*used, *selection.ignore, *selection.categorical} <= {*names}:
@@ -100,8 +101,10 @@ def needed(source: SourceSpec, selection: Selection, names: Sequence[str]) -> Co
 
 
 def as_declared(source: SourceSpec, selection: Selection, sheet: Sheet) -> Selection:
-    """The selection with "all others" meaning those that the data set's owner lets jobs use, and
-    with the owner's classes of the label and missing value where the job has none.
+    """Return the selection with the defaults that the owner of the data set declares.
+
+    "All others" means the columns that the owner lets jobs use. The owner's classes of the label
+    and missing value count if the job has none.
     """
     if selection.missing is None and source.missing is not None:
         selection = selection.model_copy(update={"missing": source.missing})
@@ -125,9 +128,9 @@ def frame_of(
     needs_features: bool,
     id_format: IdFormat | None = None,
 ) -> Frame:
-    """`sheet` as a Frame; what `load` does after reading.
+    """Return `sheet` as a Frame, like `load` after reading.
 
-    Of a sparse sheet, a feature ``f<index>`` that no row has an entry for is a column of zeros.
+    In a sparse sheet, a feature ``f<index>`` without an entry in any row is a column of zeros.
     """
     for role, names in (
         ("id", selection.id),
@@ -183,10 +186,10 @@ def frame_of(
 
 
 def absent_column(role: str, name: str, names: Sequence[str]) -> DataError:
-    """The error for a column that the table does not have, with the nearest name it has."""
+    """Return the error for a column that the table lacks, with the nearest name it has."""
     folded = {known.casefold().strip(): known for known in reversed(names)}
     nearest = difflib.get_close_matches(name.casefold().strip(), folded, n=1, cutoff=0.6)
-    # Other parties read this: one near name at most, never the list of columns.
+    # Other parties read this, so it has at most one near name, never the list of columns.
     todo = "see its columns with: fedboost data check FILE"
     if role == "id":
         todo += ", and name those of the ids in the job: data: {PARTY: {id: [COLUMN]}}"
@@ -218,14 +221,14 @@ def _feature_names(names: Sequence[str], selection: Selection) -> list[str]:
 def _ids(sheet: Sheet, names: Sequence[str], how: IdFormat | None) -> EncodedIds:
     ids = encode_ids([sheet.column(name) for name in names], names, how)
     refuse_shared(ids, names, len(ids))
-    pa.default_memory_pool().release_unused()  # the texts and the table that told them apart
+    pa.default_memory_pool().release_unused()  # of the ids' texts and of their hash table
     return ids
 
 
 def _label(
     column: pa.ChunkedArray, name: str, classes: Sequence[LabelValue] | None
 ) -> NDArray[np.float64]:
-    """The label, float64 (n,); of listed `classes` their numbers."""
+    """Return the label, float64 (n,): the numbers of its `classes` if they are listed."""
     if classes and kind_of(column.type) in READABLE:
         with placed(column=name):
             column = pa.chunked_array([numbered(column, classes)])
@@ -234,7 +237,7 @@ def _label(
 
 
 def _complete(column: pa.ChunkedArray, role: str, name: str, todo: str) -> NDArray[np.float64]:
-    """The label or the weights, float64 (n,), every one a finite number."""
+    """Return the label or the weights, float64 (n,), each of them a finite number."""
     with placed(column=name):
         kind = kind_of(column.type)
         if kind not in READABLE:

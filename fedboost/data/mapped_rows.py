@@ -1,4 +1,4 @@
-"""A table of any number of rows, whose cells and ids lie in files; its label is in memory."""
+"""A table of any number of rows, with cells and ids in files and the label in memory."""
 
 from __future__ import annotations
 
@@ -38,11 +38,10 @@ def rows_to_train(
     needs_features: bool,
     guest_label: str | None = None,
 ) -> Frame:
-    """Return the frame of `load_with_ids`, read in batches; values lie in a file of that folder's
-    disk.
+    """Return the frame of `load_with_ids`, read in batches, with its values in a file.
 
-    Errors are those of `load_with_ids`, with the rows of the batch that they count, and those of
-    `RowBatches`.
+    The file is on the disk of `folder`. Errors are those of `load_with_ids`, with row counts of one
+    batch, and those of `RowBatches`.
     """
     with placed(party=party):
         table = RowBatches.of(source, selection)
@@ -69,10 +68,10 @@ def rows_to_predict(
     party: str,
     needs_features: bool,
 ) -> tuple[Frame, pa.Table]:
-    """Return what `load_with_ids` does of a table to predict, without its label and weights.
+    """Return the frame of `load_with_ids` for prediction, without label and weights, and its ids.
 
-    The id columns' cells lie in a file, too. Of a table of more rows than a batch the categories of
-    a column are those that the model knows, `known`, and others are missing.
+    The cells of the id columns lie in a file, too. If the table has more rows than a batch, the
+    categories of a column are the `known` ones of the model; other categories are missing.
     """
     selection = selection.model_copy(update={"label": None, "label_values": None, "weight": None})
     with placed(party=party):
@@ -88,17 +87,17 @@ def rows_to_predict(
 
 @dataclass
 class _Rows:
-    """The rows of a table that have been read so far."""
+    """Rows of a table that have been read so far."""
 
     table: RowBatches
-    first: Frame  # whose columns all have
-    values: NDArray[np.float32]  # of all rows, in their file; of a sparse table none
-    ids: NDArray[np.uint8]  # the same: their bytes
-    ends: Indices  # and where each begins and ends
+    first: Frame  # the first batch; all have its columns
+    values: NDArray[np.float32]  # of all rows, in a file; empty if sparse
+    ids: NDArray[np.uint8]  # bytes of the ids of all rows, in a file
+    ends: Indices  # bounds of the ids in these bytes
     label: NDArray[np.float64] | None
     weight: NDArray[np.float64] | None
-    categories: dict[str, dict[str, int]]  # by column: the place of each text
-    is_known: bool  # all categories that count were known before
+    categories: dict[str, dict[str, int]]  # by column: index of each text
+    is_known: bool  # whether the categories were given in advance
     sparse: list[csc_array] = field(default_factory=list)  # a table's rows, part by part
     end: int = 0
     notes: dict[str, None] = field(default_factory=dict)
@@ -112,7 +111,7 @@ class _Rows:
         folder: Path,
         known: Mapping[str, Sequence[str]] | None = None,
     ) -> _Rows:
-        """Room for all rows of a table with that first batch."""
+        """Reserve room for all rows of a table with this first batch."""
         n_rows = table.rows
         return cls(
             table,
@@ -135,7 +134,7 @@ class _Rows:
         )
 
     def added(self, frames: Iterable[tuple[Frame, pa.Table]]) -> Iterator[pa.Table]:
-        """Yield what stands beside each batch, once its rows are here."""
+        """Add the rows of each batch, then yield the table that stands beside the batch."""
         for frame, beside in frames:
             self._add(frame)
             yield beside
@@ -176,7 +175,7 @@ class _Rows:
         return places
 
     def frame(self) -> Frame:
-        """Return all rows; categories that were not known are in order from here on."""
+        """Return the frame of all rows; sort the categories unless they were given in advance."""
         categories = {name: tuple(places) for name, places in self.categories.items()}
         for name, texts in () if self.is_known else categories.items():
             categories[name] = tuple(sorted(texts))
@@ -199,8 +198,9 @@ class _Rows:
 
 
 def _below(parts: list[csc_array], beside: NDArray[np.uint8]) -> csc_array:
-    """Return parts of a sparse table, float32, one below the other, in files beside an array's; the
-    list is empty from here on.
+    """Stack parts of a sparse table, float32, into one array with its data in files.
+
+    The files lie beside that of `beside`. The list of parts is empty afterwards.
     """
     from scipy.sparse import csc_array
 

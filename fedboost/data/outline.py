@@ -1,4 +1,4 @@
-"""What a data set is, without a cell of it: its columns' names and types, and how many rows."""
+"""Outline of a data set: the names and types of its columns and its number of rows, no cells."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Outline:
 
 
 def stamp(source: SourceSpec) -> tuple[int, int] | None:
-    """Return size and time of change in ns of the source's file; None where it has none here."""
+    """Return size and change time (ns) of a source's file; None if it has no file here."""
     try:
         stat = None if source.file is None else source.file.stat()
     except OSError:
@@ -27,10 +27,10 @@ def stamp(source: SourceSpec) -> tuple[int, int] | None:
 
 
 def outline(source: SourceSpec) -> Outline:
-    """The table's shape: a table whose types only its cells say is read once for it, and so is one
-    with dates or decimal commas.
+    """Return the table's shape.
 
-    DataError, ConfigError or UnreachableError where a job could not read it either.
+    The table is read once for it if only its cells say their types, or if it declares dates or
+    decimal commas. DataError, ConfigError or UnreachableError if a job could not read it either.
     """
     known = None if source.dates or source.decimal != "." else shape(source)
     if known is not None:

@@ -1,4 +1,4 @@
-"""Predictions as a table: beside the ids of the rows they are for, as their party wrote them."""
+"""Predictions as a table, beside the ids of their rows as their party wrote them."""
 
 from __future__ import annotations
 
@@ -16,18 +16,16 @@ from fedboost.data.frame import BATCH_ROWS
 from fedboost.ground.disk import PUBLIC_MODE, replacing
 from fedboost.ground.mapped import LET_GO_ROWS, let_go, let_go_table
 
-WHOLE = r"^-?(0|[1-9][0-9]{0,17})$"  # text that is a whole number, canonically written; fits int64
+WHOLE = r"^-?(0|[1-9][0-9]{0,17})$"  # canonical text of a whole number that fits int64
 
 
 def predictions_tables(
     ids: pa.Table, rows: NDArray[np.int64], prediction: NDArray[np.generic]
 ) -> Iterator[pa.Table]:
-    """Id columns and predictions of the predicted rows, in the order of the party's table, batch
-    after batch.
+    """Yield id columns and predictions of the predicted rows in the table's order, in batches.
 
-    `rows` int64 (n,) are the places in `ids` that were predicted; prediction float64 (n, outputs).
-    Ids keep the type they have, but text that is whole numbers throughout (a csv)
-    becomes int64.
+    `rows` int64 (n,) are indices into `ids`; `prediction` is float64 (n, outputs). Ids keep their
+    type, but text that is whole numbers throughout (a csv) becomes int64.
     """
     order = np.argsort(rows)
     starts = range(0, max(1, len(order)), BATCH_ROWS)
@@ -43,7 +41,7 @@ def predictions_tables(
 
 
 def _at(ids: pa.Table, rows: NDArray[np.int64]) -> pa.Table:
-    """The rows of such places, ascending; Arrow would put all chunks of a column together first."""
+    """Return the rows at ascending indices; Arrow alone would join all chunks first."""
     first, end = (int(rows[0]), int(rows[-1]) + 1) if len(rows) else (0, 0)
     taken = ids.slice(first, end - first).take(pa.array(rows - first))
     let_go_table(ids)
@@ -51,26 +49,26 @@ def _at(ids: pa.Table, rows: NDArray[np.int64]) -> pa.Table:
 
 
 def id_columns(ids: pa.Table, rows: NDArray[np.int64]) -> dict[str, pa.ChunkedArray]:
-    """The id columns of such rows, int64 (n,), by name; typed as `predictions_tables` says."""
+    """Return the id columns of rows, int64 (n,), by name, typed as in `predictions_tables`."""
     chosen = ids.take(pa.array(rows))
     return as_numbers(chosen, whole_numbers(chosen))
 
 
 def whole_numbers(ids: pa.Table) -> set[str]:
-    """Return which id columns are text that is whole numbers throughout."""
+    """Return the names of the id columns that are text of whole numbers throughout."""
     return {n for n, cells in zip(ids.column_names, ids.columns, strict=True) if _are_whole(cells)}
 
 
 def as_numbers(ids: pa.Table, names: Collection[str]) -> dict[str, pa.ChunkedArray]:
-    """The id columns by name, those in `names` as int64."""
+    """Return the id columns by name, the columns in `names` as int64."""
     columns = zip(ids.column_names, ids.columns, strict=True)
     return {n: pc.cast(cells, pa.int64()) if n in names else cells for n, cells in columns}
 
 
 def write_parquet(path: Path, tables: Iterable[pa.Table]) -> int:
-    """Write tables of the same columns, one at least, as one file that everybody here may read.
+    """Write one or more tables with the same columns as one file that everybody here may read.
 
-    Gives its number of rows. What is raised while they are made leaves an older file as it is.
+    Returns the number of rows. An error while the tables are made leaves an older file as it is.
     """
     rest = iter(tables)
     first, rows = next(rest), 0
@@ -84,7 +82,7 @@ def write_parquet(path: Path, tables: Iterable[pa.Table]) -> int:
 def with_predictions(
     columns: dict[str, pa.ChunkedArray], prediction: NDArray[np.generic]
 ) -> pa.Table:
-    """The columns and behind them `prediction`, or `prediction_0`, … of several outputs."""
+    """Return the columns, then `prediction`, or `prediction_0`, … for several outputs."""
     table, outputs = dict(columns), prediction.shape[1]
     for k in range(outputs):
         name = free_name("prediction" if outputs == 1 else f"prediction_{k}", table)
@@ -98,12 +96,12 @@ def _are_whole(cells: pa.ChunkedArray) -> bool:
 
 
 def free_name(name: str, taken: Collection[str]) -> str:
-    """The name, or with _ behind it where an id column has that name."""
+    """Return the name, with _ appended as long as it is taken."""
     while name in taken:
         name += "_"
     return name
 
 
 def values_of(table: pa.Table, outputs: int) -> NDArray[np.float64]:
-    """Return the predictions of a table that `predictions_tables` made, float64 (rows, outputs)."""
+    """Return the predictions of a table of `predictions_tables`, float64 (rows, outputs)."""
     return np.stack([column.to_numpy() for column in table.columns[-outputs:]], axis=1)

@@ -1,7 +1,7 @@
-"""Queries and their answers: how an engine is asked, and what its errors mean.
+"""Queries and their answers: sends queries to engines and translates the errors of engines.
 
-The query of the owner's file is wrapped into one that names the columns wanted, so that no other
-is sent, and in which nothing can be written.
+The owner's query becomes a subquery of a SELECT of the wanted columns. So no other columns are
+sent, and the query cannot write.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from fedboost.data.stored import Stored, absent, gone, in_batches, refused
 from fedboost.ground.errors import ConfigError, FedboostError
 
 Ask: TypeAlias = Callable[[str], Any]  # gives a reader of batches for a query
-# What an engine's words and SQLSTATE mean; the first that fits.
+# Meanings of an engine's messages and of SQLSTATE; the first match counts.
 _MEANINGS = (
     (
         refused,
@@ -39,10 +39,10 @@ _MEANINGS = (
 
 @contextmanager
 def opened(source: SourceSpec) -> Iterator[Stored]:
-    """The answer to a source's query, in the order of its ids.
+    """Open the answer to a source's query, in the order of its ids.
 
-    DataError where a table is absent or may not be read, ConfigError where the query is none,
-    UnreachableError where the engine does not answer.
+    DataError if a table is absent or may not be read, ConfigError if the query is not valid,
+    UnreachableError if the engine does not answer.
     """
     assert source.connection is not None
     try:
@@ -55,7 +55,7 @@ def opened(source: SourceSpec) -> Iterator[Stored]:
             yield stored
     except FedboostError:
         raise
-    except Exception as error:  # each engine has errors of its own, with no common ancestor
+    except Exception as error:  # engines have errors without a common ancestor
         if not _is_engines(error, engine):
             raise
         raise _said(error, address, source.connection) from None
@@ -81,7 +81,7 @@ def answer(ask: Ask, source: SourceSpec) -> Stored:
 
 
 def asked_by(cursor: Any) -> Ask:
-    """Return what puts queries by a cursor of ADBC."""
+    """Return a function that sends queries with a cursor of ADBC."""
 
     def ask(query: str) -> Any:
         cursor.execute(query)
@@ -99,7 +99,7 @@ def _plain(field: pa.Field) -> pa.Field:
 
 
 def _storage_type(kind: pa.DataType) -> pa.DataType:
-    """PostgreSQL's numeric comes as text in a type of its own; a wrapped number is a number."""
+    """Return the type of a column without an extension around text, as PostgreSQL's numeric."""
     wrapped = isinstance(kind, pa.BaseExtensionType) and pa.types.is_string(kind.storage_type)
     return kind.storage_type if wrapped else kind
 
@@ -109,14 +109,14 @@ def _storage(column: pa.Array) -> pa.Array:
 
 
 def _is_engines(error: Exception, engine: Engine) -> bool:
-    """Return whether an error is what the database says."""
+    """Return whether an error comes from the database."""
     module = type(error).__module__.partition(".")[0].strip("_")
     is_known = isinstance(error, OSError | pa.ArrowException) or module == engine.speaks
     return bool(engine.speaks) and is_known
 
 
 def _said(error: Exception, address: str, connection: Connection) -> FedboostError:
-    """The error for what an engine says, which goes to the log without the address."""
+    """Return our error for an engine's error; its text goes to the log without the address."""
     private = without_secrets(str(error), address, str(connection))
     state = getattr(error, "sqlstate", None) or ""
     for meaning, states, words in _MEANINGS:

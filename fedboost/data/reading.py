@@ -1,6 +1,6 @@
-"""Reading tables where their sources say: files, folders and storages, answers to queries.
+"""Reading of tables from their sources: files, folders and storages, answers to queries.
 
-A table is read as it is written; what its columns may hold is the business of `loading`.
+A table is read as it is written; `loading` checks the values of its columns.
 Errors name the file without its folders, since every party of a job may read them.
 """
 
@@ -26,7 +26,7 @@ from fedboost.ground.errors import ConfigError, DataError, UnreachableError
 
 @contextmanager
 def placed(**where: str) -> Iterator[None]:
-    """Within it, an error about a table is raised with `where` before its own places."""
+    """Add `where` to the errors about a table, before the locations that they have."""
     try:
         yield
     except (ConfigError, DataError, UnreachableError) as error:
@@ -48,30 +48,30 @@ def _held(source: SourceSpec) -> Iterator[Stored]:
 
 
 class TableInMemory(SourceSpec):
-    """A table that lies in this process already; no file can declare one. `path` is its name."""
+    """A table in the memory of this process; no file can declare one. `path` is its name."""
 
     _sheet: Sheet = PrivateAttr()
 
     @classmethod
     def of(cls, sheet: Sheet, name: str) -> Self:
-        """The table, called `name` in errors."""
+        """Return the table as a source, called `name` in errors."""
         held = cls(path=name)
         held._sheet = sheet
         return held
 
     @property
     def sheet(self) -> Sheet:
-        """The table as it was given."""
+        """The given table."""
         return self._sheet
 
     @property
     def kind(self) -> SourceKind:
-        """Return what gives the table as it is."""
+        """The kind of tables in memory."""
         return IN_MEMORY
 
     @property
     def file(self) -> Path | None:
-        """Return None: nothing of it lies on a disk."""
+        """None, since the table is in memory."""
         return None
 
 
@@ -80,18 +80,18 @@ Item = TypeVar("Item")
 
 
 def read_sheet(source: SourceSpec, *, party: str = "", needs: Needs | None = None) -> Sheet:
-    """The table as written: csv cells are text, svmlight is sparse with `id` (row number) and `y`.
+    """Return the table as written: csv cells are text, svmlight is sparse with `id` and `y`.
 
-    Of columns that it does not need (absent: none) a source gives the names alone, where it can.
-    ConfigError where the declaration is wrong; DataError where the table is absent, unreadable,
-    empty, or names its columns twice or not at all; UnreachableError where it lies elsewhere and
-    nothing answers. `party` goes into the error.
+    `id` is the row number. A source gives only the names of columns outside `needs` (absent: none)
+    if it can. ConfigError if the declaration is wrong; DataError if the table is absent,
+    unreadable, empty, or has two columns of one name or a column without a name; UnreachableError
+    if a storage or database does not answer. `party` goes into the error.
     """
     with placed(party=party, file=source.name), _opening():
         wanted = needs or (lambda names: names)
         sheets = [*_items(source, lambda table: table.all_rows(wanted))]
         sheet = sheets[0] if len(sheets) == 1 else _joined(sheets)
-        del sheets  # so that its columns go as they are read
+        del sheets  # so that each column is freed once it is read
         if not sheet.n_rows:
             raise _without_rows()
         return as_declared_cells(sheet, source)
@@ -104,14 +104,16 @@ def _opening() -> Iterator[None]:
     except OSError as error:
         raise DataError(
             f"cannot read the file: {error.strerror or 'input/output error'}",
-            todo="check the path and who may read it",
+            todo="check the path and its read permissions",
             private=str(error),
         ) from None
 
 
 def whole_columns(source: SourceSpec, needs: Needs) -> WholeColumns:
-    """Return what the needed columns of a table in batches are as a whole; it is read for that only
-    where it is sparse or declares decimal commas or dates. Errors are those of `read_sheet`.
+    """Return the properties of the needed columns that only the whole table shows.
+
+    The table is read for them only if it is sparse or declares decimal commas or dates. Errors are
+    those of `read_sheet`.
     """
     with placed(file=source.name), _opening():
         whole = WholeColumns()
@@ -130,8 +132,9 @@ def read_batches(
     needs: Needs | None = None,
     whole: WholeColumns | None = None,
 ) -> Iterator[Sheet]:
-    """Yield what `read_sheet` returns in batches of rows, with its errors; one of a table that lies
-    in memory. `whole` is what `whole_columns` said.
+    """Yield the table of `read_sheet` in batches of rows, with the same errors.
+
+    A table in memory is one batch. `whole` is the result of `whole_columns`.
     """
     with placed(party=party, file=source.name), _opening():
         needs = needs or (lambda names: names)
@@ -151,7 +154,7 @@ def _batches(source: SourceSpec, needs: Needs, whole: WholeColumns) -> Iterator[
 
 
 def _joined(sheets: list[Sheet]) -> Sheet:
-    """Return batches of a table that is not sparse as one sheet."""
+    """Return batches of a dense table as one sheet."""
     if not sheets:
         raise _without_rows()
     return replace(sheets[0], columns=pa.concat_tables([sheet.columns for sheet in sheets]))
@@ -169,8 +172,9 @@ def read_table(source: SourceSpec, *, party: str = "") -> pa.Table:
 
 
 def shape(source: SourceSpec) -> tuple[pa.Schema, int] | None:
-    """Return the columns and the number of rows of a table; None where only its cells say their
-    types. No row is read, but of SQLite. Errors are those of `read_sheet`.
+    """Return the columns and the number of rows of a table; None if only its cells say their types.
+
+    Only SQLite reads rows for it. Errors are those of `read_sheet`.
     """
 
     def known(table: Stored) -> tuple[pa.Schema, int] | None:
@@ -180,7 +184,7 @@ def shape(source: SourceSpec) -> tuple[pa.Schema, int] | None:
 
 
 def columns_of(source: SourceSpec) -> list[str]:
-    """Return the names of a table's columns, from as little of it as can be; of a sparse one none.
+    """Return the names of a table's columns, reading as little as possible; none if it is sparse.
 
     Errors are those of `read_sheet`.
     """
@@ -188,13 +192,13 @@ def columns_of(source: SourceSpec) -> list[str]:
 
 
 def of_open_table(source: SourceSpec, work: Callable[[Stored], Item]) -> Item:
-    """Return what `work` makes of the open table; errors are those of `read_sheet`."""
+    """Return the result of `work` on the open table; errors are those of `read_sheet`."""
     with placed(file=source.name), _opening():
         return next(_items(source, lambda table: iter([work(table)])))
 
 
 def _items(source: SourceSpec, work: Callable[[Stored], Iterator[Item]]) -> Iterator[Item]:
-    """Yield what `work` makes of the open table; of one elsewhere, no longer than it answers."""
+    """Yield items of `work` on the open table; a remote table must answer in time."""
     kind = _reader(source)
 
     def made() -> Iterator[Item]:
@@ -206,8 +210,9 @@ def _items(source: SourceSpec, work: Callable[[Stored], Iterator[Item]]) -> Iter
 
 
 def _reader(source: SourceSpec) -> SourceKind:
-    """Return the kind that opens a table; an error for an empty file, or a format that is not read
-    from where the table lies.
+    """Return the kind that opens a table.
+
+    A DataError for an empty file, a ConfigError for a format that its storage does not support.
     """
     kind, path = source.kind, source.file
     if source.is_remote and not kind.in_storages:
@@ -218,8 +223,8 @@ def _reader(source: SourceSpec) -> SourceKind:
     if path is None or (kind.in_folders and path.is_dir()):
         return kind
     if kind is kinds.UNKNOWN or not (path.suffix or source.format):
-        return kinds.UNKNOWN  # which says what to do
-    with path.open("rb") as file:  # says better than Arrow why a file cannot be read
+        return kinds.UNKNOWN  # its error names the remedy
+    with path.open("rb") as file:  # its error is clearer than Arrow's
         if not file.read(1):
             raise DataError("the file is empty", todo="write a table into it")
     return kind

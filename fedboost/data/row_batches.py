@@ -1,6 +1,6 @@
-"""A table of any number of rows, read batch after batch: 8 bytes a row stay, to compare ids.
+"""A table of any number of rows, read in batches; only 8 bytes a row stay, to compare ids.
 
-All its rows are looked at twice: first their ids, of which none may occur again, then the columns.
+All rows are read twice: first their ids, which must all differ, then the columns.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from fedboost.ground.ids import EncodedIds
 
 @dataclass(frozen=True)
 class RowBatches:
-    """A table whose ids have been looked at."""
+    """A table with checked ids."""
 
     source: SourceSpec
     selection: Selection
@@ -40,8 +40,9 @@ class RowBatches:
 
     @classmethod
     def of(cls, source: SourceSpec, selection: Selection) -> RowBatches:
-        """Look at all ids; a DataError where rows lack one, or share it. Other errors are those of
-        `read_batches`.
+        """Check all ids; a DataError if rows lack an id, or share it.
+
+        Other errors are those of `read_batches`.
         """
         hashes, numbers, id_bytes = [np.empty(0, np.uint64)], {*selection.id}, 0
         whole = whole_columns(source, partial(needed, source, selection))
@@ -67,11 +68,11 @@ class RowBatches:
         party: str = "",
         guest_label: str | None = None,
     ) -> Iterator[tuple[Frame, pa.Table]]:
-        """Yield so many rows at a time as a frame and the cells of their ids, in the table's order,
-        those of a sparse table as they are read; all at once where only a whole column says which
-        categories are a declared missing value. `guest_label` is as in `load_with_ids`.
+        """Yield `rows` rows at a time: a frame and the cells of their ids, in the table's order.
 
-        A DataError where a batch cannot be used, or the table is not the one that was looked at.
+        Rows of a sparse table come in the batches of its file. All rows come at once if only a
+        whole column says which categories are a declared missing value. `guest_label` is as in
+        `load_with_ids`. A DataError if a batch cannot be used, or the table has changed.
         """
         source, selection = self.source, self.selection
         missing = source.missing if selection.missing is None else selection.missing
@@ -96,12 +97,12 @@ class RowBatches:
             raise self.changed(f"the table had {self.rows} rows and has {seen} now")
 
     def changed(self, what: str) -> DataError:
-        """Return the error for a table that is not the one that was looked at."""
+        """Return the error for a table that has changed since its ids were checked."""
         return DataError(what, file=self.source.name, todo="try again once nobody changes it")
 
     @contextmanager
     def _placed(self, first: int, end: int) -> Iterator[None]:
-        """Within it, a DataError says of which rows it is, unless of all."""
+        """Add the rows of a batch to a DataError, unless the batch is the whole table."""
         try:
             yield
         except DataError as error:
@@ -128,7 +129,7 @@ def _ids(
 def _of_hashes(
     parts: Iterator[tuple[pa.Table, EncodedIds]], hashes: NDArray[np.uint64]
 ) -> EncodedIds:
-    """Return the ids whose hash is one of these."""
+    """Return the ids with one of these hashes."""
     ids: list[bytes] = []
     for _, encoded in parts:
         ids += encoded.take(np.flatnonzero(np.isin(encoded.hashes(), hashes)))
@@ -136,7 +137,7 @@ def _of_hashes(
 
 
 def _batched(sheets: Iterator[Sheet], rows: int) -> Iterator[Sheet]:
-    """Yield the same rows, so many at a time; those of a sparse sheet as they come."""
+    """Yield the same rows, `rows` at a time; sparse sheets unchanged."""
     held: list[pa.Table] = []
     count, sheet = 0, None
     for sheet in sheets:

@@ -1,4 +1,4 @@
-"""How many rows a table has at most, without reading its cells."""
+"""An upper bound on the rows of a table, without reading its cells."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from fedboost.data.sources import SourceSpec
 
 
 def row_count_most(source: SourceSpec) -> int:
-    """Return at least the number of rows of a table: lines of a text file, rows of any other.
+    """Return a bound on the rows of a table: the lines of a text file, the rows of any other.
 
     Errors are those of `read_sheet`, as far as they show without reading cells.
     """

@@ -1,4 +1,4 @@
-"""What a job uses of a party's table; `loading` reads it."""
+"""The parts of a party's table that a job uses; `loading` reads them."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ class Selection(Settings):
     """A party's entry in a job's `data:`: the data set and the role of its columns.
 
     Id and label columns never become features. Absent `columns` means all others but `ignore`.
-    Columns in `categorical` are features too, whatever type their cells have.
+    Columns in `categorical` are features too, with cells of any type.
     """
 
     dataset: str | None = None  # a name the party has declared; commands with --data fill it in
     id: list[str] = Field(default_factory=lambda: ["id"], min_length=1)  # together they name a row
     label: str | None = None  # the guest's, or everybody's in a horizontal job
-    # Its classes in their order, of two the positive one last; absent: they are 0, 1, …
+    # Classes of the label in order; of two the positive one comes last; absent: 0, 1, …
     label_values: LabelValues | None = None
-    weight: str | None = None  # the guest's: how much each row counts; absent: all the same
+    weight: str | None = None  # the guest's weights of rows; absent: all equal
     columns: list[str] | None = None  # features, in this order
     ignore: list[str] = Field(default_factory=list)  # columns that are not features
     categorical: list[str] = Field(default_factory=list)  # features whose values are categories
@@ -37,9 +37,7 @@ class Selection(Settings):
 
     @model_serializer(mode="wrap")
     def _written(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Without `label_values` and `missing` where there are none: what was signed before they
-        could be.
-        """
+        """Leave out absent `label_values` and `missing`: jobs signed earlier do not have them."""
         late = ("label_values", "missing")
         return {k: value for k, value in write(self).items() if k not in late or value is not None}
 
@@ -70,8 +68,9 @@ class Selection(Settings):
 
 
 def declared_for(source: SourceSpec, selection: Selection) -> SourceSpec:
-    """The data set as an owner would declare it for this selection: the job is the owner's own, who
-    need not coarsen it.
+    """Return the data set as an owner would declare it for this selection.
+
+    The job is the owner's own, so its values need not be coarsened.
     """
     return source.model_copy(
         update={

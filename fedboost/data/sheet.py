@@ -17,10 +17,10 @@ from fedboost.ground.errors import DataError
 if TYPE_CHECKING:
     from scipy.sparse import csc_array
 
-# Columns are counted by their last index: each has cuts of its own, and its name is in the model.
+# The last index counts as the number of columns; a model holds the cuts and name of each.
 INDEX_MAX = 2**20
 CELLS_MAX = 2**27  # 1 GiB of float64 while a dense table is built
-BEYOND = -1  # the place of a column that the file's entries do not reach
+BEYOND = -1  # index of a column without entries in the file
 _FEATURE = re.compile(r"f(0|[1-9][0-9]{0,6})")
 
 
@@ -37,7 +37,7 @@ class SparseColumns:
 
     @property
     def width(self) -> int:
-        """Number of columns, up to the last that has an entry in the file."""
+        """Number of columns, up to the last with an entry in the file."""
         return int(self.values.shape[1])
 
     @cached_property
@@ -46,11 +46,10 @@ class SparseColumns:
         return tuple(f"f{self.first + place}" for place in range(self.width))
 
     def place(self, name: str) -> int | None:
-        """Return the column's index; BEYOND where the file has no entry for it; None if it is no
-        feature.
+        """Return the column's index; BEYOND if the file has no entry for it; None for no feature.
 
-        An absent entry is zero, so a column that no row reaches is all zeros, not unknown: a
-        file of few rows need not reach the last column of the one that a model was trained on.
+        An absent entry is zero, so a column without entries is all zeros, not unknown: a file of
+        few rows need not reach the last column that a model was trained on.
         """
         match = _FEATURE.fullmatch(name)
         if match is None or int(match[1]) > INDEX_MAX:
@@ -59,7 +58,7 @@ class SparseColumns:
         return place if 0 <= place < self.width else BEYOND
 
     def stored(self, place: int) -> NDArray[np.float64]:
-        """The entries of one column that are not zero, float64."""
+        """Return the entries of one column that are not zero, float64."""
         start, end = self.values.indptr[place : place + 2]
         return self.values.data[start:end]
 
@@ -73,11 +72,11 @@ class SparseColumns:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Sheet:
-    """Arrow columns and, where the source is sparse, its features beside them."""
+    """Arrow columns and, if the source is sparse, its features beside them."""
 
     columns: pa.Table
     sparse: SparseColumns | None = None
-    unread: tuple[str, ...] = ()  # columns that the source has besides, in its order
+    unread: tuple[str, ...] = ()  # other columns of the source, in its order
 
     @property
     def n_rows(self) -> int:
@@ -108,7 +107,7 @@ class Sheet:
         return self.sparse is not None and self.sparse.place(name) is not None
 
     def column(self, name: str) -> pa.ChunkedArray:
-        """The cells of a column that the table `holds`, one of a sparse sheet with its zeros."""
+        """Return the cells of a column that the table `holds`, sparse ones with their zeros."""
         if name in self.indices:
             return self.columns.column(self.indices[name])
         assert self.sparse is not None
@@ -126,7 +125,7 @@ class Sheet:
                 f"{self.n_rows} rows of {width} columns are more than "
                 f"2^{CELLS_MAX.bit_length() - 1} cells",
                 rows=self.n_rows,
-                todo="a job reads it as it is; to deal it out, write fewer columns",
+                todo="a job reads it as it is; to split it, write fewer columns",
             )
         cells = self.sparse.values.toarray(order="F")
         features = {name: cells[:, place] for place, name in enumerate(self.sparse.names)}
@@ -135,14 +134,14 @@ class Sheet:
 
 
 def pick(values: csc_array, indices: Sequence[int]) -> csc_array:
-    """The columns at `indices` of (n, c), in that order; one that is BEYOND has no entries."""
+    """Return the columns at `indices` of (n, c), in that order; BEYOND is an empty column."""
     from scipy.sparse import csc_array
 
     wanted = np.asarray(indices, dtype=np.int64)
     if np.array_equal(wanted, np.arange(values.shape[1])):
         return values
     starts = values.indptr[:-1].astype(np.int64)
-    # BEYOND stands for a column behind the last one, which is empty.
+    # BEYOND indexes an empty column behind the last one.
     starts = np.append(starts, 0)[wanted]
     sizes = np.append(np.diff(values.indptr), 0)[wanted].astype(np.int64)
     indptr = np.concatenate([[0], np.cumsum(sizes)])

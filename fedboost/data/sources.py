@@ -1,4 +1,4 @@
-"""Where a party's table lies, as its file declares it; `reading` reads it."""
+"""Sources of a party's tables, as its file declares them; `reading` reads them."""
 
 from __future__ import annotations
 
@@ -31,18 +31,18 @@ if TYPE_CHECKING:
     Format: TypeAlias = str
 else:
     Format = Literal[tuple(FORMATS)]
-# A number that stands in place of missing ones; it is compared as a 32-bit float.
+# A number that means missing; it is compared as a 32-bit float.
 MissingValue = Annotated[float | None, Field(allow_inf_nan=False)]
 GROUPS_MAX = 1 << 16  # of a column: more than any bins of a job
 Groups = Annotated[int, Field(ge=2, le=GROUPS_MAX)]
 LabelValues = Annotated[list[bool | int | float | str], Field(min_length=2, max_length=1000)]
 Part = Literal["guest", "host"]
 Cell: TypeAlias = bool | int | float | str
-FILES_MAX = 100  # of a folder, by which a table is known to be another's
+FILES_MAX = 100  # of a folder, enough to recognize a table
 
 
 class IdFormat(Settings):
-    """How ids are brought to the spelling of other parties, before they are compared."""
+    """Rules that give ids the spelling of other parties before they are compared."""
 
     strip: bool = False  # leave out blanks inside, too; those around are never counted
     lower: bool = False  # write capital letters small
@@ -50,7 +50,7 @@ class IdFormat(Settings):
 
 
 class StorageKeys(Settings):
-    """The key with which an S3 storage is read."""
+    """Key to an S3 storage."""
 
     access_key: SecretReference
     secret_key: SecretReference
@@ -58,7 +58,7 @@ class StorageKeys(Settings):
 
 
 class RowFilter(Settings):
-    """Rows of which a column holds one of some values, or values of a range."""
+    """Condition on the rows to read: a column holds one of some values, or values of a range."""
 
     column: str
     one_of: list[Cell] | None = None
@@ -73,7 +73,7 @@ class RowFilter(Settings):
 
 
 class Connection(Settings):
-    """Where a query is answered, as an address: written here, or where a secret lies.
+    """Address of the database that answers a query: written here, or a reference to a secret.
 
     The engines are SQLite (``sqlite:///FILE``), DuckDB (``duckdb:///FILE``, or ``duckdb:`` for
     files that the query names), PostgreSQL (``postgresql://…``), Flight SQL (``grpc+tls://…``).
@@ -81,7 +81,7 @@ class Connection(Settings):
 
     url: PathText | None = None  # without a password
     env: str | None = None  # a variable of the daemon that holds the address
-    file: PathText | None = None  # a file that holds nothing else
+    file: PathText | None = None  # a file that holds only the address
 
     @model_validator(mode="after")
     def _one_and_open(self) -> Self:
@@ -100,14 +100,14 @@ class Connection(Settings):
         return self.url or str(self._secret)
 
     def read(self) -> str:
-        """Return the address with its secret; a ConfigError where it cannot be read, or is none."""
+        """Return the address with its secret; a ConfigError if it is unreadable or invalid."""
         if self.url is not None:
             return self.url
         address = self._secret.read("connection")
         if scheme_of(address) not in ENGINES:
             raise ConfigError(
                 f"connection: {self} holds no address of a database",
-                todo=f"write one that begins with: {', '.join(ENGINES)}",
+                todo=f"write an address that begins with: {', '.join(ENGINES)}",
             )
         if has_raw_login(address):
             raise ConfigError(
@@ -118,9 +118,9 @@ class Connection(Settings):
 
 
 class SourceSpec(Settings):
-    """A data set as a party's file declares it: a `path` or `sql`, and what jobs may use of it.
+    """A data set as a party's file declares it: a `path` or `sql`, and the parts that jobs may use.
 
-    A job chooses among what is declared; whatever else it names is refused before it is signed.
+    A job chooses among the declared parts; it is refused before it is signed if it names others.
     """
 
     path: PathText | None = None  # a file, a folder of files, or s3://, gs://, hdfs://
@@ -129,11 +129,11 @@ class SourceSpec(Settings):
     version: int | None = Field(None, ge=0)  # of a Delta table; absent: the newest
     keys: StorageKeys | None = None  # of s3://; absent: those of the daemon's machine
     sql: str | None = Field(None, min_length=1, repr=False)  # one SELECT
-    connection: Connection | None = None  # to whom the query is sent
-    silence_s: float = Field(60.0, gt=0.0)  # without a row, after which a source counts as gone
+    connection: Connection | None = None  # the database that answers the query
+    silence_s: float = Field(60.0, gt=0.0)  # longest wait for rows before a source counts as gone
     id: list[str] = Field(default_factory=lambda: ["id"], min_length=1)  # they name a row, together
     id_format: IdFormat = IdFormat()  # how their cells are read
-    decimal: Literal[".", ","] = "."  # what text cells have before the decimals of a number
+    decimal: Literal[".", ","] = "."  # sign before the decimals of numbers in text cells
     dates: list[str] = Field(default_factory=list)  # columns read as days, month and weekday
     missing: MissingValue = None  # of features, beside empty cells and NaN
     columns: list[str] | None = None  # features; absent: all but those of id, labels and weights
@@ -141,7 +141,7 @@ class SourceSpec(Settings):
     label_values: LabelValues | None = None  # classes of the one label, unless a job lists them
     weights: list[str] = Field(default_factory=list)  # columns that may say how much a row counts
     roles: list[Part] = Field(default_factory=lambda: list(get_args(Part)), min_length=1)  # of ours
-    peers: list[str] | None = None  # who may take part in a job on it; absent: as in the policy
+    peers: list[str] | None = None  # parties allowed in jobs on it; absent: as in the policy
     # Groups of values that jobs may tell apart in each column, fixed by the first job; null: all.
     bins_max: int | None = Field(32, ge=2, le=GROUPS_MAX)
     column_bins_max: dict[str, Groups] = Field(default_factory=dict)  # of single columns
@@ -182,24 +182,24 @@ class SourceSpec(Settings):
 
     @property
     def kept_back(self) -> tuple[str, ...]:
-        """The columns that are no features unless `columns` names them."""
+        """Columns that are no features unless `columns` names them."""
         return (*self.id, *self.labels, *self.weights)
 
     def groups_of(self, column: str) -> int | None:
-        """Return how many groups of a column's values jobs may tell apart; None: every value."""
+        """Return how many groups of a column's values jobs may tell apart; None: all values."""
         return self.column_bins_max.get(column, self.bins_max)
 
     @property
     def groups_at_most(self) -> int | None:
-        """Return how many groups jobs may tell apart in the column with the most; None: any."""
+        """Largest number of groups that jobs may tell apart in a column; None: any number."""
         limits = [self.bins_max, *self.column_bins_max.values()]
         return None if None in limits else max(limit for limit in limits if limit is not None)
 
     @property
     def kind(self) -> SourceKind:
-        """Return what the table is read by: its format, its path's ending, or as a query's answer.
+        """Kind of the table: by its format or its path's ending, or the answer to a query.
 
-        A path without an ending is a folder, and so is one in a storage whose ending says nothing.
+        A path without an ending is a folder, and so is a path in a storage with an unknown ending.
         """
         if self.path is None:
             return kinds.QUERY
@@ -211,22 +211,22 @@ class SourceSpec(Settings):
 
     @property
     def storage(self) -> Storage | None:
-        """Return the storage that the path leads to; None where it leads to this machine's disk."""
+        """Storage that the path leads to; None if it leads to this machine's disk."""
         return None if self.path is None else STORAGES.get(scheme_of(self.path) or "")
 
     @property
     def is_remote(self) -> bool:
-        """Return True if the path leads to another machine's storage."""
+        """Whether the path leads to another machine's storage."""
         return self.storage is not None
 
     @property
     def file(self) -> Path | None:
-        """Return the path on this machine's disk; None where the table lies elsewhere."""
+        """Path on this machine's disk; None if the table is elsewhere."""
         return None if self.path is None or self.is_remote else Path(self.path)
 
     @property
     def name(self) -> str:
-        """The file's name without its folders: what an error may tell the other parties."""
+        """File name without its folders, which errors may show to the other parties."""
         place = self.path if self.connection is None else self.connection.url
         if place is None:
             return "a query's answer"
@@ -235,8 +235,9 @@ class SourceSpec(Settings):
 
     @property
     def identity(self) -> str:
-        """Return the location as 32 hex digits: equal for the same file, object or connection as it
-        is declared, whatever secrets and options are written beside it. See `marks`.
+        """Location as 32 hex digits: equal for the same file, object or connection as declared.
+
+        Secrets and options beside it do not count. See `marks`.
         """
         if self.path is not None:
             place = location_of(self.path) if self.is_remote else _real(Path(self.path))
@@ -246,13 +247,15 @@ class SourceSpec(Settings):
         return digest(place)
 
     def marks(self) -> frozenset[str]:
-        """Return what else the table is known by: the files that are read, now, and other spellings
-        of its address; as `identity`. Tables that share a mark are one table.
+        """Return other identities of the table, in the form of `identity`.
+
+        They are the files that are read now and other spellings of its address. Tables that share a
+        mark are one table.
         """
         if self.path is not None and not self.is_remote:
-            # The declared path stays where it is a link that leads to another file every day.
+            # Keep the declared path: it may be a link that leads to another file every day.
             return frozenset({digest(str(Path(self.path).absolute())), *_files(Path(self.path))})
-        marks = {digest(str(self.path or self.connection))}  # what earlier versions knew it by
+        marks = {digest(str(self.path or self.connection))}  # the mark in earlier versions
         if self.connection is not None:
             with suppress(ConfigError):
                 address = self.connection.read()
@@ -261,7 +264,7 @@ class SourceSpec(Settings):
         return frozenset(marks)
 
     def folders(self) -> frozenset[str]:
-        """Return the identities of tables in whose folders this one would lie."""
+        """Return the identities of tables that are folders around this one."""
         if self.path is None:
             return frozenset()
         place = location_of(self.path) if self.is_remote else _real(Path(self.path))
@@ -279,7 +282,7 @@ def _real(path: Path) -> str:
 
 
 def _located(address: str) -> str:
-    """An address of a database in one spelling; a reference to one stays as it is."""
+    """Return an address of a database in one spelling; a reference to one unchanged."""
     if scheme_of(address) not in ENGINES:
         return address
     file = file_of(address)
@@ -289,8 +292,9 @@ def _located(address: str) -> str:
 
 
 def _files(path: Path) -> Iterator[str]:
-    """Yield by what the files of a local table are known: each one's path, and what it is on its
-    disk, which hard links share. The file that has replaced one is another on the disk.
+    """Yield the marks of the files of a local table: path, and identity on the disk.
+
+    Hard links share the identity on the disk; a file that replaces another has a new one.
     """
     try:
         real = path.resolve()
@@ -300,27 +304,27 @@ def _files(path: Path) -> Iterator[str]:
             if stat.S_ISREG(about.st_mode):
                 yield digest(_real(file) if file.is_symlink() else str(file))
                 yield digest(f"file {about.st_dev} {about.st_ino} {about.st_mtime_ns}")
-    except OSError:  # it is not there, or not to be read: so the job ends
+    except OSError:  # absent or unreadable: the job ends for that reason
         return
 
 
 def check_open(address: str, schemes: Collection[str]) -> None:
-    """Nothing; a ValueError for an address of another scheme, or in which a password stands."""
+    """Raise a ValueError for an address of another scheme, or with a password."""
     if scheme_of(address) not in schemes:
         raise ValueError(f"an address begins with one of: {', '.join(schemes)}")
     _, _, query = address.partition("?")
     names = {name.lower() for name in parse_qs(query, keep_blank_values=True)}
     if password_of(address) is not None or names & SECRET_PARAMETERS:
         raise ValueError(
-            "a password would stand in the file: name where it lies, as in "
+            "the file would hold a password: name its location instead, as in "
             "connection: {env: NAME} or keys: {secret_key: {env: NAME}, …}"
         )
 
 
 def source_at(path: str) -> SourceSpec:
-    """Return the data set in a file: a table, or a declaration of one where the file is YAML.
+    """Return the data set in a file: a table, or the declaration of one if the file is YAML.
 
-    A ConfigError where the declaration is not valid.
+    A ConfigError if the declaration is not valid.
     """
     if Path(path).suffix.lower() in (".yaml", ".yml"):
         return load(SourceSpec, Path(path))

@@ -1,9 +1,9 @@
-"""One pooled table dealt out to parties, as experiments need it: vertical, horizontal, hybrid.
+"""Split of one pooled table into parties' tables for experiments: vertical, horizontal, hybrid.
 
 Hybrid follows HybridTree's experiments (section 5 and appendix C of the paper, which calls our
-guest *host*): the guest has the label and its columns for all rows, the other rows' columns are
-dealt to the hosts. Where the paper draws the amount of overlap and of dropped columns at random
-per party, here the share is given, so that it can be varied.
+guest *host*): the guest has the label and its columns for all rows, the other columns go to the
+hosts, some rows to each. The paper draws the amounts of overlap and of dropped columns at random
+per party; here the plan sets them, so that they can be varied.
 """
 
 from __future__ import annotations
@@ -31,20 +31,20 @@ from fedboost.ground.settings import Settings
 
 ID = "id"  # the id column of every party's table
 PARTY_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,62}")  # also the name of the party's file
-SKEW_CLASSES_MAX = 1000  # more label values than this are no classes
+SKEW_CLASSES_MAX = 1000  # a label with more values has no classes
 
 Rows = NDArray[np.int64]
 
 
 class PartyColumns(Settings):
-    """A party to deal to, and the columns it asks for; None: whatever the layout gives it."""
+    """A party of the split, and its columns; None: the columns that the layout gives it."""
 
     name: str = Field(pattern=f"^{PARTY_NAME.pattern}$")
     columns: list[str] | None = None
 
 
 class SplitPlan(Settings):
-    """Rules for dealing a pooled table; the first party is the guest, except in `horizontal`."""
+    """Rules to split a pooled table; the first party is the guest, except in `horizontal`."""
 
     layout: Literal["vertical", "horizontal", "hybrid"]
     parties: list[PartyColumns] = Field(min_length=2)
@@ -62,7 +62,7 @@ class SplitPlan(Settings):
         if twice:
             raise ValueError(f"party {twice[0]!r} is named twice")
         if self.skew is not None and self.layout == "vertical":
-            raise ValueError("'skew' deals rows; in a vertical layout every party has all rows")
+            raise ValueError("'skew' splits rows; in a vertical layout every party has all rows")
         if self.layout != "hybrid" and (self.overlap or self.drop_columns):
             raise ValueError("'overlap' and 'drop_columns' belong to the hybrid layout")
         if self.overlap and len(self.parties) < 3:
@@ -74,7 +74,7 @@ class SplitPlan(Settings):
 
 @dataclass(frozen=True, eq=False)
 class PartyShare:
-    """One party's part: rows (int64 (k,), ascending), its columns, and whether it has the label."""
+    """One party's part: rows (int64 (k,), ascending), its columns, and whether it has labels."""
 
     party: str
     rows: Rows
@@ -83,11 +83,11 @@ class PartyShare:
 
 
 def split_table(table: pa.Table, plan: SplitPlan) -> dict[str, pa.Table]:
-    """Per party its table: `id`, the label if it gets it, then its columns; rows in pooled order.
+    """Return each party's table: `id`, the label if it gets it, its columns; rows in pooled order.
 
-    Text columns become numbers where all cells are. The same plan deals the same rows (with the
-    same release of numpy). DataError where the pooled table lacks a column or its ids are not
-    unique; ConfigError where a party would get no rows or a host no columns.
+    Text columns become numbers if all their cells are numbers. The same plan splits the same way
+    (with the same release of numpy). DataError if the pooled table lacks a column or its ids are
+    not unique; ConfigError if a party would get no rows or a host no columns.
     """
     ids = _id_column(table, plan.id)
     if plan.label not in table.column_names:
@@ -109,10 +109,10 @@ def split_table(table: pa.Table, plan: SplitPlan) -> dict[str, pa.Table]:
 
 
 def write_tables(tables: dict[str, pa.Table], out: Path, pooled: Path) -> dict[str, Path]:
-    """Write every table to ``out/PARTY.parquet``, no file half-written; returns the paths.
+    """Write every table to ``out/PARTY.parquet``, no file half-written; return the paths.
 
-    Files of an earlier split are replaced once all are written; a ConfigError where one of them
-    is `pooled` itself or the folder cannot be written.
+    Files of an earlier split are replaced once all are written; a ConfigError if one of them is
+    `pooled` itself or the folder cannot be written.
     """
     paths = {party: out / f"{party}.parquet" for party in tables}
     if pooled.resolve() in {path.resolve() for path in paths.values()}:
@@ -137,7 +137,7 @@ def write_tables(tables: dict[str, pa.Table], out: Path, pooled: Path) -> dict[s
 
 
 def _id_column(table: pa.Table, name: str | None) -> pa.ChunkedArray:
-    """The pooled ids, checked, text as int64 where all are whole numbers; or row numbers."""
+    """Return the checked pooled ids, whole numbers in text as int64; or row numbers."""
     if name is None and ID not in table.column_names:
         return pa.chunked_array([np.arange(1, table.num_rows + 1)])
     name = name or ID
@@ -160,7 +160,7 @@ def _check_columns(names: Sequence[str], plan: SplitPlan) -> None:
         for name in party.columns or ():
             if name in (plan.label, plan.id or ID):
                 raise ConfigError(
-                    f"column {name!r} is the label or the id, which the layout deals out",
+                    f"column {name!r} is the label or the id, which the layout assigns",
                     party=party.name,
                     todo="leave it out of the party's columns",
                 )
@@ -168,7 +168,7 @@ def _check_columns(names: Sequence[str], plan: SplitPlan) -> None:
                 raise absent_column("feature", name, names).at(party=party.name)
             if name in owner and (plan.layout == "vertical" or owner[name] == party.name):
                 raise ConfigError(
-                    f"column {name!r} is given to {owner[name]} already",
+                    f"column {name!r} belongs to {owner[name]} already",
                     party=party.name,
                     todo="give each column to one party, once",
                 )
@@ -176,7 +176,7 @@ def _check_columns(names: Sequence[str], plan: SplitPlan) -> None:
 
 
 def _vertical(names: Sequence[str], label: pa.ChunkedArray, plan: SplitPlan) -> list[PartyShare]:
-    """Deal all rows to everybody; one party may be named without columns and gets the rest."""
+    """Give all rows to every party; one party without named columns gets the other columns."""
     taken = {name for party in plan.parties for name in party.columns or ()}
     unnamed = [party.name for party in plan.parties if party.columns is None]
     if len(unnamed) > 1:
@@ -196,7 +196,7 @@ def _vertical(names: Sequence[str], label: pa.ChunkedArray, plan: SplitPlan) -> 
 
 
 def _horizontal(names: Sequence[str], label: pa.ChunkedArray, plan: SplitPlan) -> list[PartyShare]:
-    """Deal each row to one party, with all columns and the label."""
+    """Give each row to one party, with all columns and the label."""
     rng = np.random.default_rng(plan.seed)
     dealt = _deal_rows(label, len(plan.parties), plan.skew, rng)
     return [
@@ -206,7 +206,7 @@ def _horizontal(names: Sequence[str], label: pa.ChunkedArray, plan: SplitPlan) -
 
 
 def _hybrid(names: Sequence[str], label: pa.ChunkedArray, plan: SplitPlan) -> list[PartyShare]:
-    """The guest's columns for all rows; the hosts' columns for the rows dealt to each."""
+    """Give the guest its columns of all rows, and each host its columns of some rows."""
     rng = np.random.default_rng(plan.seed)
     guest, *hosts = plan.parties
     guest_columns = _guest_columns(names, plan, rng)
@@ -225,11 +225,10 @@ def _hybrid(names: Sequence[str], label: pa.ChunkedArray, plan: SplitPlan) -> li
 
 
 def _guest_columns(names: Sequence[str], plan: SplitPlan, rng: np.random.Generator) -> list[str]:
-    """Return the guest's columns: those that the plan names, else those that no host names, or a
-    random part (at least 1) of them.
+    """Return the guest's columns: the plan's, else the columns that no host names, or some of them.
 
-    Appendix C.1 draws their number between none and all; hosts without named columns share the
-    others, of which at least one stays.
+    Appendix C.1 draws their number between none and all; here at least 1 column is drawn, and at
+    least 1 is left for the hosts without named columns.
     """
     guest, *hosts = plan.parties
     if guest.columns is not None:
@@ -248,7 +247,7 @@ def _guest_columns(names: Sequence[str], plan: SplitPlan, rng: np.random.Generat
 def _deal_rows(
     label: pa.ChunkedArray, n_parties: int, skew: float | None, rng: np.random.Generator
 ) -> list[Rows]:
-    """Every row to one party: evenly, or each class by Dirichlet(skew) shares (appendix C.3)."""
+    """Give each row to one party: evenly, or by Dirichlet(skew) shares per class (C.3)."""
     if skew is None:
         return [np.sort(part) for part in np.array_split(rng.permutation(len(label)), n_parties)]
     codes = pc.dictionary_encode(label.combine_chunks(), null_encoding="encode").indices.to_numpy()
@@ -269,7 +268,7 @@ def _deal_rows(
 
 
 def _share_rows(dealt: list[Rows], overlap: float, rng: np.random.Generator) -> list[Rows]:
-    """The share `overlap` of all rows goes to one more host each, drawn evenly from the others."""
+    """Give the share `overlap` of all rows to one more host each, drawn evenly."""
     n_hosts = len(dealt)
     rows = np.concatenate(dealt)
     holders = np.repeat(np.arange(n_hosts), [len(part) for part in dealt])
@@ -282,7 +281,7 @@ def _share_rows(dealt: list[Rows], overlap: float, rng: np.random.Generator) -> 
 
 
 def _drop(columns: Sequence[str], share: float, rng: np.random.Generator) -> list[str]:
-    """The columns without a random share of them; at least one stays."""
+    """Return the columns without a random share of them; at least one stays."""
     count = min(round(share * len(columns)), len(columns) - 1)
     dropped = set(rng.choice(len(columns), size=count, replace=False).tolist())
     return [name for place, name in enumerate(columns) if place not in dropped]

@@ -1,4 +1,4 @@
-"""An open table: what is known of it at once, and its rows, which come when asked for."""
+"""An open table: its names and size at once, and its rows on demand."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from fedboost.ground.errors import DataError, UnreachableError
 if TYPE_CHECKING:
     from fedboost.data.svmlight import Extent
 
-AHEAD = 4  # batches that are read before the first of them is wanted
-LOOK_S = 0.2  # between looks at whether they are wanted at all
-STEP = 1 << 24  # bytes of a file that are looked at together
+AHEAD = 4  # batches that are read in advance
+LOOK_S = 0.2  # between checks that the batches are still wanted
+STEP = 1 << 24  # bytes of a file that are searched at once
 Item = TypeVar("Item")
-# Of the names of a table's columns, those whose cells are needed.
+# Choice of the needed columns among the names of a table's columns.
 Needs: TypeAlias = Callable[[Sequence[str]], Collection[str]]
 
 
@@ -30,20 +30,20 @@ Needs: TypeAlias = Callable[[Sequence[str]], Collection[str]]
 class Stored:
     """An open table.
 
-    `names` gives the columns' names, from as little of it as can be: none of a sparse table;
+    `names` gives the columns' names, reading as little as possible: none of a sparse table;
     `sheets` the rows of the needed columns in batches, in the order that the table always has;
-    `count` at least the number of rows, without reading cells: of a table with a `schema`, exactly.
+    `count` at least the number of rows, without reading cells; exactly that number with a `schema`.
     """
 
     names: Callable[[], Sequence[str]]
     sheets: Callable[[Needs, Extent | None], Iterator[Sheet]]
     count: Callable[[], int]
-    whole: Callable[[Needs], Sheet] | None = None  # all rows at once, where batches take longer
-    schema: pa.Schema | None = None  # None: only cells say of which types they are
+    whole: Callable[[Needs], Sheet] | None = None  # all rows at once, if that is faster
+    schema: pa.Schema | None = None  # None: only the cells say their types
     extent: Callable[[], Extent] | None = None  # of a sparse table, whose `sheets` need it
 
     def known_extent(self) -> Extent:
-        """Return what a sparse table has in all."""
+        """Return the extent of a sparse table."""
         assert self.extent is not None
         return self.extent()
 
@@ -60,7 +60,7 @@ def in_batches(
     batches: Callable[[list[str]], Iterator[pa.RecordBatch]],
     count: Callable[[], int],
 ) -> Stored:
-    """Return a table whose columns are known; `batches` gives the rows of those that it names."""
+    """Return a table with known columns; `batches` gives the rows of the columns it names."""
     names = schema.names
 
     def sheets(needs: Needs, _: Extent | None) -> Iterator[Sheet]:
@@ -74,8 +74,9 @@ def in_batches(
 
 
 def needed(names: Sequence[str], needs: Needs) -> list[str]:
-    """Return the names of the needed columns, in the table's order; a DataError where several
-    columns have one name, or one has none.
+    """Return the names of the needed columns, in the table's order.
+
+    A DataError if several columns have one name, or one has none.
     """
     check_names(names)
     wanted = {*needs(names)}
@@ -89,7 +90,7 @@ def unread(names: Sequence[str], read: Sequence[str]) -> tuple[str, ...]:
 
 
 def check_names(names: Sequence[str]) -> None:
-    """Refuse, by a DataError, columns without a name of their own."""
+    """Refuse, by a DataError, columns without a name and columns with the same name."""
     nameless = [place for place, name in enumerate(names, 1) if not name.strip()]
     if nameless:
         raise DataError(
@@ -101,13 +102,13 @@ def check_names(names: Sequence[str]) -> None:
         raise DataError(
             f"several columns have one name: {', '.join(twice[:5])}",
             column=twice[0],
-            todo="give every column a name of its own",
+            todo="give every column a different name",
             kind="several columns of the table have one name",
         )
 
 
 def line_count(path: Path) -> int:
-    """Return how many lines a file has at most: its last one may have no end."""
+    """Return the largest possible number of lines of a file: its last line may have no end."""
     counts = {b"\n": 1, b"\r": 1}
     with path.open("rb") as file:
         for part in iter(lambda: file.read(STEP), b""):
@@ -116,9 +117,9 @@ def line_count(path: Path) -> int:
 
 
 def patiently(items: Iterator[Item], silence_s: float) -> Generator[Item, None, None]:
-    """The items, made by a thread of their own; an UnreachableError once none comes for so long.
+    """Yield the items, made in another thread; an UnreachableError after `silence_s` without one.
 
-    The thread cannot be ended where it hangs: it ends by itself when its source answers or breaks.
+    A thread that hangs cannot be ended: it ends by itself when its source answers or breaks.
     """
     supply = _Supply(items)
     threading.Thread(target=supply.make, name="table source", daemon=True).start()
@@ -138,21 +139,21 @@ def patiently(items: Iterator[Item], silence_s: float) -> Generator[Item, None, 
 
 
 class _Supply(Generic[Item]):
-    """Items that one thread makes and another takes, each with the error that ended them."""
+    """Items that one thread makes and another takes, or the error that ended them."""
 
     def __init__(self, items: Iterator[Item]) -> None:
         self.items = items
         self.made: queue.Queue[tuple[Item | None, BaseException | None]] = queue.Queue(AHEAD)
-        self.left = threading.Event()  # nobody takes any more
+        self.left = threading.Event()  # the items are no longer wanted
 
     def make(self) -> None:
-        """Hand on items as they come, and at the end what ended them; in a thread of its own."""
+        """Hand on items as they come, then their end or an error; runs in a separate thread."""
         error: BaseException | None = None
         try:
             for item in self.items:
                 if not self._put(item, None):
                     return
-        except BaseException as ended:  # whoever takes raises it
+        except BaseException as ended:  # raised again in the thread that takes the items
             error = ended
         self._put(None, error)
 
@@ -166,33 +167,33 @@ class _Supply(Generic[Item]):
         return False
 
 
-# What is said of a source that fails, of which the job's other parties may read the first part.
+# Errors of a source that fails. The job's other parties may read their first part.
 
 
 def gone(private: str) -> UnreachableError:
-    """The error for a source that does not answer, or stops to: the job waits for it."""
+    """Return the error for a source that does not answer or stops to; the job waits for it."""
     return UnreachableError(
-        "the place where the table lies does not answer",
-        todo="see the log of its party: is that database or storage up, and within reach?",
+        "the database or storage of the table does not answer",
+        todo="see the log of its party: is it up, and within reach?",
         private=private,
     )
 
 
 def absent(private: str) -> DataError:
-    """The error for a table that is not where its owner says."""
+    """Return the error for a table that is absent from its declared location."""
     return DataError(
         "the table is not there",
-        todo="put it back or correct the data set's place; then: fedboost job resume JOB",
+        todo="put it back or correct the data set's location; then: fedboost job resume JOB",
         kind="the table is not there",
         private=private,
     )
 
 
 def refused(private: str) -> DataError:
-    """The error for a key or a password that is wrong, or was valid once."""
+    """Return the error for a wrong or expired key or password."""
     return DataError(
-        "the place where the table lies refuses its key or password, or what that may read",
-        todo="renew what the data set's reference leads to; then: fedboost job resume JOB",
-        kind="the place where the table lies lets its owner not in",
+        "the database or storage of the table refuses its key or password, or access to the table",
+        todo="renew the secret that the data set refers to; then: fedboost job resume JOB",
+        kind="the database or storage of the table refuses its owner's login",
         private=private,
     )

@@ -1,4 +1,4 @@
-"""What a table holds, column by column, and what a job would refuse about it."""
+"""Description of a table, column by column, and the problems that a job would refuse."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ from fedboost.ground.errors import ConfigError, DataError
 
 @dataclass(frozen=True)
 class ColumnSurvey:
-    """A column's description: `role` is id, label, feature, categorical, or empty where it can be
-    none of them.
+    """A column's description.
 
-    Categorical is a column that is a feature if the job says so; others may be that as well.
+    `role` is id, label, feature, categorical, or empty if the column can be none of them. A
+    categorical column is a feature if the job says so; features can be categorical as well.
     `type` is the kind of its cells; `missing` a share of rows; `least` and `greatest` are None
-    where no cell is a finite number; `distinct` is None for nested cells.
+    if no cell is a finite number; `distinct` is None for nested cells.
     """
 
     name: str
@@ -77,9 +77,9 @@ def survey(source: SourceSpec) -> TableSurvey:
 
 
 def survey_sheet(file: str, sheet: Sheet) -> TableSurvey:
-    """Describe `sheet`; its problems are what a job would refuse unless it ignores the column."""
+    """Describe `sheet`; jobs would refuse its problems unless they ignore the column."""
     table = sheet.columns
-    # What is written as 0.1 in a csv file is shown as a number, as a job would read it.
+    # A cell 0.1 in a csv file is shown as a number, as a job would read it.
     columns = {name: narrow(table.column(name)) for name in table.column_names}
     distinct = {name: _distinct(column) for name, column in columns.items()}
     features = {name: _read(name, columns[name], distinct[name]) for name in columns}
@@ -114,7 +114,7 @@ def survey_sheet(file: str, sheet: Sheet) -> TableSurvey:
 
 
 def _read(name: str, column: pa.ChunkedArray, distinct: int | None) -> Feature:
-    """The column as a feature; text is at fault for good only with too many different values."""
+    """Return the column as a feature; text is a fault only with too many distinct values."""
     feature = read_feature(name, column)
     if feature.fault is None or feature.fault.kind != "text" or (distinct or 0) <= CATEGORIES_MAX:
         return feature
@@ -122,7 +122,7 @@ def _read(name: str, column: pa.ChunkedArray, distinct: int | None) -> Feature:
 
 
 def _sparse_features(sparse: SparseColumns) -> list[Feature]:
-    """The sparse columns; their `numbers` are the entries, without the zeros."""
+    """Return the sparse columns; their `numbers` are the entries, without the zeros."""
     features = []
     for place, name in enumerate(sparse.names):
         numbers = sparse_numbers(sparse.stored(place))
@@ -134,7 +134,7 @@ def _sparse_features(sparse: SparseColumns) -> list[Feature]:
 def _notes(
     used: Sequence[Feature], distinct: dict[str, int | None], sheet: Sheet, label: str | None
 ) -> list[str]:
-    """Return notes on what a job would read other than literally, or only if told to."""
+    """Return notes on cells that a job would change, or read only if its settings say so."""
     notes = []
     if sheet.sparse is not None:
         cells = sheet.n_rows * sheet.sparse.width
@@ -234,9 +234,9 @@ def _distinct(column: pa.ChunkedArray) -> int | None:
 
 
 def _guess_id(table: pa.Table, distinct: dict[str, int | None]) -> tuple[str | None, str]:
-    """The column that names rows: `id`, else a unique one named …id, else the first unique one.
+    """Return the column that names rows, and a problem if it cannot name rows, or no column can.
 
-    The second value is the problem, if that column cannot name rows, or none can.
+    The column is `id`, else a unique one named …id, else the first unique one.
     """
     if "id" in distinct:
         return "id", _id_problem(table, "id") or ""
@@ -248,7 +248,7 @@ def _guess_id(table: pa.Table, distinct: dict[str, int | None]) -> tuple[str | N
     candidates.sort(key=lambda name: not name.casefold().endswith("id"))
     id_column = next((name for name in candidates if _id_problem(table, name) is None), None)
     if id_column is None:
-        return None, "no column has an id of its own for every row; add one"
+        return None, "no column has a different id for every row; add one"
     return id_column, ""
 
 
@@ -267,7 +267,7 @@ def _id_problem(table: pa.Table, name: str) -> str | None:
 
 
 def _label_problems(feature: Feature, classes: Sequence[str]) -> Sequence[str]:
-    """Return what a job would refuse about a label; text that looks like `classes` has a note."""
+    """Return the problems of a label that jobs would refuse; a note covers text `classes`."""
     numbers = feature.numbers
     if numbers is None or numbers.text_cells:
         if classes:

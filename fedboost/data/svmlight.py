@@ -23,8 +23,8 @@ from fedboost.data.sheet import INDEX_MAX, Sheet, SparseColumns
 from fedboost.ground.errors import DataError
 
 ENTRIES_MAX = 2**28  # 3 GiB while read: an 8-byte value and a 4-byte index each
-BLOCK_BYTES = 2**24  # so much text is parsed at once
-ENTRIES_PER_COLUMN = 4  # of a sheet of some rows, at least
+BLOCK_BYTES = 2**24  # of text that are parsed at once
+ENTRIES_PER_COLUMN = 4  # least number in a sheet, for its size to be worth it
 
 _COMMENT = re.compile(rb"#[^\n]*")
 _SPACES = np.isin(np.arange(256), np.frombuffer(b" \t\n\r\x0b\x0c", dtype=np.uint8))
@@ -47,21 +47,21 @@ _NOTHING = _Rows(np.empty(0), np.empty(0, np.int64), np.empty(0, np.int64), np.e
 
 @dataclass(frozen=True)
 class Extent:
-    """What only a whole file says: how many rows it has, and which columns."""
+    """Size of a whole file: how many rows it has, and which columns."""
 
     rows: int
     first: int  # index of the first column
-    width: int  # columns up to the last that has an entry
+    width: int  # columns up to the last with an entry
 
     def is_within(self, other: Extent) -> bool:
-        """Return whether a file of the other extent can have these rows."""
+        """Return whether these rows fit into a file of the other extent."""
         return self.first >= other.first and self.first + self.width <= other.first + other.width
 
 
 def read_sheet(path: Path) -> Sheet:
-    """Columns `id` (int64), `y` (float64) and, sparse, per index up to the last, `f<index>`.
+    """Return columns `id` (int64), `y` (float64) and sparse ones `f<index>` up to the last index.
 
-    Indices start at 1, or at 0 where the file uses 0. DataError, naming the line, for anything
+    Indices start at 1, or at 0 if the file uses 0. DataError, naming the line, for anything other
     than `label index:value …` with rising indices, and for more than ENTRIES_MAX entries or an
     index beyond INDEX_MAX.
     """
@@ -70,12 +70,12 @@ def read_sheet(path: Path) -> Sheet:
 
 
 def extent(path: Path) -> Extent:
-    """Read a file for what it has in all; errors are those of `read_sheet`."""
+    """Read a whole file and return its extent; errors are those of `read_sheet`."""
     return _extent(_parts(path))
 
 
 def read_ids(known: Extent, rows: int) -> Iterator[Sheet]:
-    """Yield the ids alone of a file of that extent, so many at a time; nothing is read for them."""
+    """Yield only the ids of a file of a known extent, `rows` at a time, without reading it."""
     from scipy.sparse import csc_array
 
     for begin in range(0, known.rows, rows):
@@ -85,14 +85,15 @@ def read_ids(known: Extent, rows: int) -> Iterator[Sheet]:
 
 
 def read_parts(path: Path, known: Extent) -> Iterator[Sheet]:
-    """Yield `read_sheet` of a file of that extent in some rows at a time; a DataError where it has
-    another by now.
+    """Yield the sheet of `read_sheet` in parts of some rows, for a file of a known extent.
+
+    A DataError if the file has another extent by now.
     """
     begin, held = 0, [_NOTHING]
     for part in chain(_parts(path), [None]):
         if part is not None:
             held.append(part)
-        # A sheet knows its columns by name, so that few entries of many are not worth one.
+        # Each sheet names all columns, so a sheet of few entries is not worth it.
         if part is None or sum(len(one.values) for one in held) >= ENTRIES_PER_COLUMN * known.width:
             if not _extent(held).is_within(known):
                 raise DataError(
@@ -139,7 +140,7 @@ def _check_size(n_entries: int, last: int) -> None:
 
 
 def _blocks(path: Path) -> Iterator[tuple[bytes, int]]:
-    """The file in whole lines, and the number of each block's first line."""
+    """Yield the file in blocks of whole lines, with the number of each block's first line."""
     line = 1
     with path.open("rb") as file:
         while block := file.read(BLOCK_BYTES):
@@ -149,8 +150,9 @@ def _blocks(path: Path) -> Iterator[tuple[bytes, int]]:
 
 
 def _sheet(parts: list[_Rows], begin: int, known: Extent) -> Sheet:
-    """The rows of some parts, the first of which is row `begin` of a file of that extent; zeros
-    that the file spells out are left out. The list is empty from here on.
+    """Return the rows of some parts as a sheet, without zeros; empty the list of parts.
+
+    The first row is row `begin` of a file of extent `known`.
     """
     from scipy.sparse import csr_array
 
@@ -167,7 +169,7 @@ def _sheet(parts: list[_Rows], begin: int, known: Extent) -> Sheet:
 
 
 def _plain_rows(block: bytes) -> _Rows | None:
-    """The rows of a block at once; None where that fails, and `_read_rows` has to say why."""
+    """Return a block's rows parsed at once; None if `_read_rows` has to find the fault."""
     signs = np.frombuffer(_COMMENT.sub(b"", block), dtype=np.uint8)
     if not _PLAIN[signs].all():
         return None
@@ -177,7 +179,7 @@ def _plain_rows(block: bytes) -> _Rows | None:
     opens = np.diff(lines, prepend=-1) > 0  # a row's first token is its label
     colons = np.flatnonzero(signs == ord(":"))
     pairs = ~opens
-    # One colon in every other token, with a digit before and something behind it.
+    # One colon in every other token, with a digit before it and text behind it.
     if len(colons) != pairs.sum() or not np.all((starts[pairs] < colons) & (colons < ends[pairs])):
         return None
     if not np.all((signs[starts[pairs]] >= ord("0")) & (signs[starts[pairs]] <= ord("9"))):
@@ -198,10 +200,10 @@ def _plain_rows(block: bytes) -> _Rows | None:
 def _numbers(
     text: pa.Buffer, starts: NDArray[np.int64], ends: NDArray[np.int64], kind: pa.DataType
 ) -> NDArray[Any]:
-    """The pieces of `text` from `starts` to `ends` as numbers; ArrowInvalid where one is none."""
+    """Return the pieces of `text` from `starts` to `ends` as numbers, or raise ArrowInvalid."""
     if not len(starts):
         return np.empty(0, kind.to_pandas_dtype())
-    # The pieces and what lies between them, as Arrow wants it; then every other one.
+    # The pieces and the gaps between them, as Arrow wants it; then every other one.
     offsets = np.stack([starts, ends], axis=1).astype(np.int32).ravel()
     pieces = pa.StringArray.from_buffers(len(offsets) - 1, pa.py_buffer(offsets), text)
     chosen = pieces.take(pa.array(np.arange(0, len(pieces), 2, dtype=np.int32)))
@@ -209,7 +211,7 @@ def _numbers(
 
 
 def _read_rows(block: bytes, line: int) -> _Rows:
-    """The rows of a block one by one; `line` is the number of its first line."""
+    """Return the rows of a block, read one by one from line number `line` on."""
     labels, values = array("d"), array("d")
     sizes, indices = array("q"), array("q")
     for number, text in enumerate(block.split(b"\n"), line):

@@ -1,6 +1,6 @@
 """One folder per protocol; they do not import one another.
 
-Whatever folder lies here is a protocol: jobs name it with `-` for `_`.
+Every folder here is a protocol: jobs name it with `-` for `_`.
 
 Modules:
     align                  rows that all parties share
@@ -32,7 +32,7 @@ from fedboost.job import JobSpec
 
 _loaded: dict[str, Protocol[Settings]] = {}
 
-OTHER = "other"  # what figures and spans call every name that our files do not hold
+OTHER = "other"  # in figures and spans: any name that is not in our files
 
 
 @cache
@@ -41,26 +41,26 @@ def _folders() -> tuple[str, ...]:
 
 
 def names() -> tuple[str, ...]:
-    """The protocols' names in jobs; none is loaded for that."""
+    """Return the names of the protocols in jobs, without loading any."""
     return tuple(dict.fromkeys((*_folders(), *_loaded)))
 
 
 def known() -> dict[str, Protocol[Settings]]:
-    """Every protocol by its name in jobs."""
+    """Return every protocol by its name in jobs."""
     for name in names():
         named(name)
     return _loaded
 
 
 def known_step(stage: str, step: str = "") -> tuple[str, str]:
-    """A stage's and a step's names as daemons show them; others say OTHER."""
+    """Return the names of a stage and a step as daemons show them; unknown ones are OTHER."""
     if stage not in names():
         return OTHER, OTHER
     return stage, OTHER if step and named(stage).step(step) is None else step
 
 
 def stages(spec: JobSpec, params: Any) -> tuple[str, ...]:
-    """The protocols of a job, in order; none that aligns where an earlier job's rows are used."""
+    """Return the stages of a job, in order; no alignment if it uses an earlier job's rows."""
     names = named(spec.protocol).stages(params)
     if spec.aligned_by is None:
         return names
@@ -68,13 +68,13 @@ def stages(spec: JobSpec, params: Any) -> tuple[str, ...]:
 
 
 def aligns(spec: JobSpec, params: Any) -> str | None:
-    """The stage of a job that finds the rows in common, or would but for `alignment`."""
+    """Return the stage of a job that finds the common rows, or would but for `alignment`."""
     names = named(spec.protocol).stages(params)
     return next((name for name in names if named(name).leaves == "rows"), None)
 
 
 def named(name: str) -> Protocol[Settings]:
-    """The protocol of that name; a ConfigError names the nearest one."""
+    """Return the protocol of that name; a ConfigError names the nearest one."""
     if name in _loaded:
         return _loaded[name]
     if name not in names():

@@ -136,7 +136,7 @@ def sorted_rows():
         ("selct", ConfigError, "the query cannot be run"),
         ("select 1; select 2", ConfigError, "the query cannot be run"),
         ("delete from people returning *", ConfigError, "the query cannot be run"),
-        ("select * from secret", DataError, "refuses its key or password, or what that may read"),
+        ("select * from secret", DataError, "refuses its key or password, or access"),
         ("select 1 as id, 2 as id", DataError, "several columns have one name: id"),
         ("select * from people where age < 0", DataError, "the table has no rows"),
     ],

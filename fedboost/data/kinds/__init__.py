@@ -1,7 +1,7 @@
-"""Kinds of tables, storages and engines: a record for each, in a file of its own.
+"""Kinds of tables, storages and engines, with one record and one file for each.
 
-A new one is a module beside these and an entry in `FORMATS`, `STORAGES` or `ENGINES`. Nothing
-outside this package asks for a name.
+A new one is a module beside these and an entry in `FORMATS`, `STORAGES` or `ENGINES`. No module
+outside this package compares their names.
 
 Modules:
     arrow       Arrow's own files and Feather: a file or a folder
@@ -18,7 +18,7 @@ Modules:
     s3          S3 and storages that speak it
     sqlite      a file of SQLite
     svmlight    sparse tables as text
-    unknown     files whose format nothing tells
+    unknown     files of unknown format
 """
 
 from __future__ import annotations
@@ -60,19 +60,19 @@ UNKNOWN = unknown.KIND
 
 
 def of_suffix(suffix: str) -> SourceKind:
-    """Return the kind of files with an ending, in any case; `UNKNOWN` for one of no kind."""
+    """Return the kind of files with a suffix, in any case; `UNKNOWN` if no kind has it."""
     ending = suffix.lower()
     return next((kind for kind in FORMATS.values() if ending in kind.suffixes), UNKNOWN)
 
 
 def place_of(scheme: str | None) -> Place:
-    """Return what is known of addresses of a scheme, or of an alias; nothing of another one's."""
+    """Return the record of addresses with a scheme or alias; an empty one for an unknown scheme."""
     every = (*STORAGES.values(), *ENGINES.values())
     known = (place for place in every if scheme in (place.scheme, *place.aliases))
     return next(known, Place(scheme=scheme or ""))
 
 
 def titles_with(setting: str) -> str:
-    """Return the formats that take a setting, in words."""
+    """Return the titles of the formats that take a setting, joined as in a sentence."""
     *some, last = [kind.title for kind in FORMATS.values() if setting in kind.settings]
     return f"{', '.join(some)} and {last}" if some else last

@@ -50,7 +50,7 @@ def _reader() -> FileReader:
 
 
 def _streamed(file: pa.NativeFile, names: list[str]) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a file; one of its batches is in memory at a time."""
+    """Yield the rows of a file in batches; one batch of the file is in memory at a time."""
     import pyarrow as pa
 
     from fedboost.data.frame import BATCH_ROWS

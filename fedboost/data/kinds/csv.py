@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from fedboost.data.sources import SourceSpec
     from fedboost.data.stored import Needs, Stored
 
-PART_BYTES = 1 << 24  # of a file that are looked at together
+PART_BYTES = 1 << 24  # of a file, searched at a time
 
 
 @contextmanager
@@ -74,11 +74,11 @@ def _batches(path: Path, needs: Needs) -> Iterator[Sheet]:
     except pa.ArrowException as error:
         raise _not_utf8(str(error)) from None
     if ragged:
-        _whole(path, lambda names: names[:1])  # which says where they are
+        _whole(path, lambda names: names[:1])  # raises an error with the first such row
 
 
 def _header(path: Path) -> list[str]:
-    """The column names of a csv file; refuses other separators and unbalanced quotes."""
+    """Return the column names of a csv file; refuse other separators and unbalanced quotes."""
     import csv
 
     with path.open("rb") as file:
@@ -104,7 +104,7 @@ def _header(path: Path) -> list[str]:
 def _cells(
     path: Path, names: list[str], wanted: list[str], *, use_threads: bool
 ) -> tuple[pa.Table, list[tuple[int, int]]]:
-    """The wanted cells as text; of rows of another length the number (from 1) and cell count."""
+    """Return the wanted cells as text, and row (from 1) and cell count of each ragged row."""
     import pyarrow as pa
     import pyarrow.csv
 
@@ -119,7 +119,7 @@ def _cells(
 def _options(
     names: list[str], wanted: list[str], ragged: list[tuple[int, int]], *, use_threads: bool
 ) -> dict[str, Any]:
-    """Return how Arrow reads a csv file; rows of another length are noted in `ragged`."""
+    """Return Arrow's options to read a csv file; rows of another length go into `ragged`."""
     import pyarrow as pa
     import pyarrow.csv
 
@@ -137,7 +137,7 @@ def _options(
             include_columns=wanted,
             null_values=list(MISSING_WORDS),
             strings_can_be_null=True,
-            # R writes a missing cell as NA and the word as "NA"; numbers do not care.
+            # R writes a missing cell as NA, the word as "NA"; as numbers both are missing.
             quoted_strings_can_be_null=False,
         ),
     }

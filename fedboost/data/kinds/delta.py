@@ -39,7 +39,7 @@ KIND = SourceKind(
 
 
 def _dataset(source: SourceSpec) -> ds.Dataset:
-    """The files that a Delta table's log names; the log is read by `deltalake`."""
+    """Return the files that a Delta table's log names; `deltalake` reads the log."""
     import deltalake
     import pyarrow.fs as pafs
     from deltalake.exceptions import DeltaError
@@ -58,7 +58,7 @@ def _dataset(source: SourceSpec) -> ds.Dataset:
         return table.to_pyarrow_dataset(filesystem=inside)
     except (DeltaError, OSError) as error:
         if source.is_remote and isinstance(error, OSError):
-            raise  # of the storage
+            raise  # an error of the storage, which `folders` translates
         if type(error).__name__ == "TableNotFoundError" or source.version is not None:
             raise absent(str(error)) from None
         raise DataError(

@@ -22,7 +22,7 @@ def _opened(address: str, source: SourceSpec) -> Iterator[Stored]:
     from fedboost.data.frame import BATCH_ROWS
 
     file = address.removeprefix(f"{ENGINE.scheme}:").removeprefix("///")
-    # No extension is fetched on the way: the owner installs what a query needs.
+    # Fetch no extension during a query: the owner installs the needed ones.
     options: dict[str, str | bool | int | float | list[str]] = {
         "autoinstall_known_extensions": "false"
     }

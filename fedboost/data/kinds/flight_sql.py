@@ -27,8 +27,9 @@ def _opened(address: str, source: SourceSpec) -> Iterator[Stored]:
 
 
 def _driver_options(address: str) -> tuple[str, dict[str, str]]:
-    """An address without user and password, and these as the driver's options; a ``?token=`` is
-    sent as a bearer's.
+    """Return an address without its login, and the login as options of the driver.
+
+    A ``?token=`` is sent as a bearer token.
     """
     parts = urlsplit(address)
     options = {}

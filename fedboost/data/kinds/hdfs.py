@@ -1,4 +1,4 @@
-"""Hadoop's storage, which needs a library of its own on the machine."""
+"""Hadoop's storage; it needs Hadoop's library and Java on the machine."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""The records of what a table is read from: kinds of tables, storages of files, engines of queries.
+"""Records of the sources of tables: kinds of tables, storages of files, engines of queries.
 
-Names and settings are known without a library; what opens a table loads its libraries then.
+Their names and settings are known without any library; opening a table loads its library.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ class Library:
 
     module: str
     extra: str
-    what: str  # needs it
+    what: str  # feature that needs the library
 
     def load(self) -> None:
-        """Import it; a DataError that names the extra where it is not installed."""
+        """Import the library; raise a DataError that names the extra if it is not installed."""
         try:
             importlib.import_module(self.module)
         except ImportError:
@@ -42,27 +42,27 @@ class Library:
 
 @dataclass(frozen=True)
 class SourceKind:
-    """A kind of tables: how it is declared, and how a table of it is opened.
+    """A kind of tables: its declaration, and a function that opens such a table.
 
-    `opened` gives a `Stored` table, whose errors it translates: DataError where it is absent, no
-    table or may not be read, ConfigError where its declaration is wrong, UnreachableError where
-    nothing answers. An OSError may pass: it is one about a file on this machine.
+    `opened` gives a `Stored` table and translates its errors: DataError if the table is absent,
+    unreadable or of another format, ConfigError if its declaration is wrong, UnreachableError if
+    its storage or database does not answer. OSErrors about files on this machine may pass.
     """
 
-    name: str  # as `format` has it
-    title: str  # as errors have it
+    name: str  # value of `format`
+    title: str  # its name in errors
     opened: Callable[[SourceSpec], Opened]
     suffixes: tuple[str, ...] = ()  # of files whose declarations need no `format`
     settings: frozenset[str] = frozenset()  # keys of a declaration that not every kind takes
-    log: str = ""  # a folder inside the folder of every table of this kind alone
+    log: str = ""  # a folder inside the folder of each table of this kind and of no other
     is_sparse: bool = False  # whether features stay sparse: a table has an `extent`
     in_folders: bool = False  # whether all files of a folder can be one table
-    in_storages: bool = False  # whether it is read from storages, too
+    in_storages: bool = False  # whether it can be read from storages
     library: Library | None = None
 
     @contextmanager
     def open(self, source: SourceSpec) -> Iterator[Stored]:
-        """The open table; errors are those of `opened`, and a DataError for a missing library."""
+        """Open a table; errors are those of `opened`, and a DataError for a missing library."""
         if self.library is not None:
             self.library.load()
         with self.opened(source) as stored:
@@ -71,24 +71,24 @@ class SourceKind:
 
 @dataclass(frozen=True, kw_only=True)
 class Place:
-    """What addresses of one scheme say of where they lead."""
+    """Facts about the addresses of one scheme."""
 
     scheme: str
     aliases: tuple[str, ...] = ()  # other spellings of the scheme
     port: str = ""  # of addresses without one
     is_bucket: bool = False  # whether it has no port at all
     is_file: bool = False  # whether addresses lead to files on this machine, without a login
-    in_options: bool = False  # whether host=, port= and dbname= of an address count more
+    in_options: bool = False  # whether the options host=, port=, dbname= come first
 
 
 @dataclass(frozen=True, kw_only=True)
 class Storage(Place):
-    """A file system elsewhere, which a `path` leads to."""
+    """A remote file system that a `path` can lead to."""
 
     opened: Callable[[SourceSpec, str, dict[str, str]], tuple[Any, str]]  # place, options
     options: tuple[str, ...] | None = None  # that addresses may have; None: any
     settings: frozenset[str] = frozenset()  # keys of a declaration that it takes
-    # What the library of Delta tables calls options and keys.
+    # Options and keys under the names of the library of Delta tables.
     delta_options: Callable[[SourceSpec], dict[str, str]] = lambda _: {}
 
 
@@ -101,11 +101,11 @@ class Engine(Place):
 
     opened: Callable[[str, SourceSpec], Opened]
     library: Library | None = None
-    speaks: str = ""  # the module of errors that are the database's words; empty: none are
+    speaks: str = ""  # module of errors with the database's own texts, or ""
 
     @contextmanager
     def open(self, address: str, source: SourceSpec) -> Iterator[Stored]:
-        """The answer; a DataError for a missing library, else the errors of `opened`."""
+        """Open the answer; errors are those of `opened`, and a DataError for a missing library."""
         if self.library is not None:
             self.library.load()
         with self.opened(address, source) as stored:

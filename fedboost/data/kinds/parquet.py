@@ -39,7 +39,7 @@ KIND = SourceKind(
 
 
 def reader(source: SourceSpec) -> FileReader:
-    """Return how Arrow reads files of parquet."""
+    """Return the reader of parquet files."""
     import pyarrow.dataset as ds
     import pyarrow.parquet as pq
 
@@ -49,13 +49,13 @@ def reader(source: SourceSpec) -> FileReader:
         "parquet",
         lambda path, files: pq.read_schema(path, filesystem=files),
         _streamed,
-        # Fetched ahead, a whole file would be in memory; only from afar it is.
+        # Reading ahead would hold whole files in memory, so only remote files are read ahead.
         ds.ParquetFragmentScanOptions(pre_buffer=source.is_remote),
     )
 
 
 def _streamed(file: pa.NativeFile, names: list[str]) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a file; a scanner would hold whole row groups, and several ahead."""
+    """Yield the rows of a file in batches; a scanner would hold several row groups."""
     import pyarrow.parquet as pq
 
     from fedboost.data.frame import BATCH_ROWS

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from fedboost.data.stored import Stored
 
 CONNECT_S = 10
-# Reads one state of the tables, however long it takes, and writes nothing.
+# A snapshot: even a long query sees one state of the tables, and writes nothing.
 SNAPSHOT = "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY"
 
 
@@ -30,7 +30,7 @@ def _opened(address: str, source: SourceSpec) -> Iterator[Stored]:
 
 
 def _with_limits(address: str) -> str:
-    """An address whose attempts to connect end, unless it says when."""
+    """Return an address with a time limit for connecting, unless it sets one itself."""
     parts = urlsplit(address)
     if "connect_timeout" in parse_qs(parts.query):
         return address

@@ -1,4 +1,4 @@
-"""Answers to queries; `queries` asks the engine that a connection leads to."""
+"""Answers to queries; `queries` sends a query to the engine of its connection."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ def _keys(source: SourceSpec) -> dict[str, str]:
 
 
 def delta_options(source: SourceSpec) -> dict[str, str]:
-    """Return what `deltalake` calls the options and keys of an S3 path."""
+    """Return the options and keys of an S3 path under the names that `deltalake` uses."""
     options = dict(parse_qsl(urlsplit(source.path or "").query))
     named = {"aws_region": options.get("region")}
     if "endpoint_override" in options:

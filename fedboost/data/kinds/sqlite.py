@@ -1,4 +1,4 @@
-"""A file of SQLite, whose answers are read at once."""
+"""SQLite files; the answer to a query is read as a whole."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ ENGINE = Engine(scheme="sqlite", is_file=True, opened=_opened)
 
 
 def _answer(url: str, query: str) -> pa.Table:
-    """The rows that `query` selects of an SQLite file, one Arrow column per selected expression.
+    """Return the rows that `query` selects from an SQLite file, one Arrow column per expression.
 
-    A column of whole numbers is int64, of numbers float64, of anything with text string.
-    ConfigError where the query is no SELECT that SQLite accepts; OSError where the file is absent.
+    A column of whole numbers is int64, of numbers float64, of cells with any text string.
+    ConfigError if the query is no SELECT that SQLite accepts; OSError if the file is absent.
     """
     import pyarrow as pa
 
@@ -74,7 +74,7 @@ def _authorize(action: int, *_: Any) -> int:
 
 
 def _column(cells: Sequence[Any]) -> pa.Array:
-    """SQLite types cells, not columns: the widest type that some cell of the column has."""
+    """Return the cells as the widest type among them: SQLite types cells, not columns."""
     import pyarrow as pa
 
     kinds = {type(cell) for cell in cells} - {type(None)}

@@ -1,4 +1,4 @@
-"""Sparse tables as text, which have an order of rows and no ids; `svmlight` of `data` reads it."""
+"""Sparse tables as text, with ordered rows and no ids; `fedboost.data.svmlight` reads them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from fedboost.data.stored import Needs, Stored
     from fedboost.data.svmlight import Extent
 
-IDS_ROWS = 1 << 16  # that are ids without cells together
+IDS_ROWS = 1 << 16  # in a batch of ids without cells
 
 
 @contextmanager
@@ -25,10 +25,10 @@ def _opened(source: SourceSpec) -> Iterator[Stored]:
 
     path = Path(source.path or "")
     yield Stored(
-        names=list,  # only the whole file says which
+        names=list,  # unknown until the whole file is read
         sheets=lambda needs, extent: _parts(path, needs, extent),
         count=lambda: line_count(path),
-        whole=lambda _: svmlight.read_sheet(path),  # which looks at the file once
+        whole=lambda _: svmlight.read_sheet(path),  # reads the file only once
         extent=lambda: svmlight.extent(path),
     )
 

@@ -1,4 +1,4 @@
-"""A file whose format neither its ending nor its declaration tells."""
+"""Files of unknown format: neither the suffix nor the declaration names it."""
 
 from __future__ import annotations
 

@@ -11,14 +11,14 @@ oblivious function (`fedboost.oblivious`), as the guest's size and the job's `al
     guest ── Part ──► host ── Tags, of several Hint ──► guest ── Named ──► host    part after part
     hosts ── RowsDigest ──► guest
 
-In the ring every party shuffles what it passes on, so the guest sees how many ids the sets share,
-never which: only the intersection of all sets is opened. Everybody learns the ids in common and the
-set sizes.
+In the ring every party shuffles the sets that it passes on. So the guest sees how many ids the sets
+share, but not which: only the intersection of all sets is opened. All parties learn the ids in
+common and the sizes of the sets.
 
 Modules:
     guest   the guest's steps: compares the sets, names common rows
-    host    a host's steps: returns what is common, finds its rows
-    ring    what guest and host share
+    host    a host's steps: returns common points, finds its rows
+    ring    steps that guest and host share
     walk    order of the steps
 """
 

@@ -36,7 +36,7 @@ __all__ = (
 
 
 def intersect(guest: Member, got: Mapping[str, FullSet]) -> Out:
-    """The points in every set, to the last host, which begins to unblind them; not too few."""
+    """Send the points in every set to the last host, the first to unblind them; refuse too few."""
     refuse_sampled(guest.side)
     common = _common(guest, got)
     guest.shared = len(common)
@@ -47,7 +47,7 @@ def intersect(guest: Member, got: Mapping[str, FullSet]) -> Out:
 
 
 def name_rows(guest: Member, got: CommonSet) -> Out:
-    """Finds the own rows among the opened points and tells the hosts keyed digests of their ids."""
+    """Find our rows among the opened points, and send the hosts keyed digests of their ids."""
     points = read_points(got.points, got.data, "the opened set")
     if len(points) != guest.shared:
         raise PeerError(
@@ -65,12 +65,12 @@ def name_rows(guest: Member, got: CommonSet) -> Out:
 
 
 def start_transfers(guest: Member, got: Mapping[str, Greeting]) -> Out:
-    """Draw the key of the ids' digests from all nonces; to each host the own half of transfers."""
+    """Draw the key of the ids' digests from all nonces; send each host our half of transfers."""
     return guest_side(guest).start(guest, got, joint=True)
 
 
 def count_common(guest: Member, got: Mapping[str, FullSet]) -> Out:
-    """Count the points of a sample that are in every set; of too few, a larger one follows."""
+    """Count the points of a sample that are in every set; too few lead to a larger sample."""
     side, count = guest_side(guest), len(_common(guest, got))
     for party, points in guest.brought.items():
         side.check_sampled(party, points)
@@ -80,22 +80,22 @@ def count_common(guest: Member, got: Mapping[str, FullSet]) -> Out:
 
 
 def open_transfers(guest: Member, got: Mapping[str, Choice]) -> Out:
-    """Take the hosts' halves of the transfers."""
+    """Read the hosts' halves of the transfers."""
     return guest_side(guest).open(got, hints=len(got) > 1)
 
 
 def match_tags(guest: Member, got: Iterator[Mapping[str, Tags]]) -> Iterator[Out]:
-    """Find the ids in common with the one host among its tags, and name them; not none."""
+    """Find and name the ids in common with the only host, by its tags; refuse none at all."""
     yield from _found(guest, got)
 
 
 def match_hints(guest: Member, got: Iterator[Mapping[str, Hint]]) -> Iterator[Out]:
-    """Find the ids that all have by the hosts' hints, and name them; not none."""
+    """Find and name the ids that all parties have, by the hosts' hints; refuse none at all."""
     yield from _found(guest, got)
 
 
 def compare_rows(guest: Member, got: Mapping[str, RowsDigest]) -> Out:
-    """Refuses a host that kept other rows, or the same in another order."""
+    """Refuse a host with other rows, or the same rows in another order."""
     if guest.side is not None:
         side = guest_side(guest)
         common = side.rows(guest.context.table.hosts[0])
@@ -122,7 +122,7 @@ def _found(guest: Member, got: Iterator[Mapping[str, Tags | Hint]]) -> Iterator[
 
 
 def _common(guest: Member, got: Mapping[str, FullSet]) -> set[bytes]:
-    """Return the points in every set, and note how many each has."""
+    """Return the points in every set, and note the sizes of the sets."""
     common = set(as_keys(guest.kept))
     table = guest.context.table
     guest.brought = {behind(table, table.guest, 1): len(guest.kept)}
@@ -134,7 +134,7 @@ def _common(guest: Member, got: Mapping[str, FullSet]) -> set[bytes]:
 
 
 def _some(guest: Member, count: int) -> int:
-    """Return how many ids all parties have; a DataError where that is none."""
+    """Return the number of ids that all parties have; a DataError if there are none."""
     if not count:
         raise DataError(
             "no id is held by all parties",

@@ -1,4 +1,4 @@
-"""A host of an alignment: gives back what is common as it came, and finds its rows."""
+"""A host of an alignment: returns the common points as they came, and finds its rows."""
 
 from collections.abc import Iterator, Mapping
 
@@ -35,8 +35,9 @@ PAIR_KEY = b"fedboost align pair key 1"
 
 
 def unblind(host: Member, got: CommonSet) -> Out:
-    """The common points as they were before our exponent, to the host before, at last to the
-    guest; not if they are fewer than our policy opens, nor any that is not of the guest's set.
+    """Unblind the common points for the party before us, the guest at last.
+
+    Refuses fewer points than our policy opens, and points outside the guest's set.
     """
     refuse_sampled(host.side)
     host.shared = got.points
@@ -50,9 +51,10 @@ def unblind(host: Member, got: CommonSet) -> Out:
 
 
 def given_back(host: Member, points: Points) -> Points:
-    """For points that we made of the guest's set what we made them of; a PeerError for any other.
+    """Return points of the guest's set as they came, for points that we made of them.
 
-    Whoever asks has sent us these before, so that opening tells which they are and nothing else.
+    A PeerError for any other points. The sender has sent us these points before, so opening them
+    reveals which points they are and no more.
     """
     if host.passed_on is None:
         raise ProtocolError("no set of the guest has passed this party")
@@ -66,7 +68,7 @@ def given_back(host: Member, points: Points) -> Points:
 
 
 def keep_rows(host: Member, got: CommonDigests) -> Out:
-    """Find the own rows by their digests, as many as we opened, and answer one digest over them."""
+    """Find our rows by their digests, as many as we opened, and send one digest over them."""
     if got.ids != host.shared:
         raise PeerError(f"the guest named {got.ids} common ids, {host.shared} were opened")
     common = id_digests.named_rows(host.ids, got.key, got.ids, got.data)
@@ -78,14 +80,14 @@ def keep_rows(host: Member, got: CommonDigests) -> Out:
 
 
 def offer_pair_key(host: Member) -> Out:
-    """The public half of our key, signed, to every other host."""
+    """Send the signed public half of our key to every other host."""
     public = _mask_key(host).public
     signature = host.context.services.signer.sign(_signed(host, host.context.party, public))
     return Out(send=PairKey(key=public, signature=signature))
 
 
 def hear_pair_keys(host: Member, got: Mapping[str, PairKey]) -> Out:
-    """The other hosts' keys: a secret with each of them; a PeerError for a forged one."""
+    """Derive a secret with each other host from its key; a PeerError for a forged key."""
     mask_key, salt = _mask_key(host), host.context.attempt.digest
     signer = host.context.services.signer
     for party, offered in got.items():
@@ -95,12 +97,12 @@ def hear_pair_keys(host: Member, got: Mapping[str, PairKey]) -> Out:
 
 
 def hear_count(host: Member, got: SampleCount) -> Out:
-    """Refuse to go on where fewer ids are in common than our policy opens."""
+    """Refuse to go on if fewer ids are in common than our policy opens."""
     return host_side(host).hear_count(got, may_be_none=False)
 
 
 def choose_seeds(host: Member) -> Out:
-    """Our half of the transfers; with several hosts they give nothing away without the others."""
+    """Send our half of the transfers; that of several hosts reveals nothing without the others."""
     others = [party for party in host.context.table.hosts if party != host.context.party]
     if set(others) != set(host.pair_keys):
         raise ProtocolError("the other hosts' keys have not come")
@@ -108,12 +110,12 @@ def choose_seeds(host: Member) -> Out:
 
 
 def answer_with_hints(host: Member, got: Iterator[Part]) -> Iterator[Out]:
-    """Yield the values under shares that cancel where all hosts have an id."""
+    """Yield the values under shares that cancel if all hosts have an id."""
     yield from host_side(host).answer(got, Hint)
 
 
 def tell_rows(host: Member) -> Out:
-    """One digest over all our rows in common; refuses where they are fewer than we open."""
+    """Send one digest over all our common rows; refuse fewer than our policy opens."""
     side = host_side(host)
     rows = side.rows(host.context.table.guest)
     check_common(len(rows), side.least)

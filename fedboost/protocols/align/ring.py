@@ -1,4 +1,4 @@
-"""What guest and host do alike: blind the own set, pass on the others'."""
+"""Steps that guest and host share: blind our set, and pass on the sets of others."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ DOMAIN = b"fedboost align v2 "  # ids hash to other points in any other use of t
 
 @dataclass
 class Member(Aligning):
-    """What a party remembers while the sets go round."""
+    """State of a party while the sets go round."""
 
     exponent: Exponent
     own: Points = field(default_factory=lambda: np.empty((0, POINT_BYTES), np.uint8))
@@ -40,35 +40,36 @@ class Member(Aligning):
 
     @property
     def next(self) -> str:
-        """Return who comes after this party in the ring."""
+        """Name of the party after us in the ring."""
         return behind(self.context.table, self.context.party, 1)
 
 
 def behind(table: Table, party: str, steps: int) -> str:
-    """Return who stands so many steps behind a party in the ring; before it, if negative."""
+    """Return the party `steps` behind another one in the ring; before it if `steps` is negative."""
     ring = (table.guest, *table.hosts)
     return ring[(ring.index(party) + steps) % len(ring)]
 
 
 def domain_of(context: StageContext[Alignment]) -> bytes:
-    """Return which points ids hash to: others in every job, stage and attempt."""
+    """Return the domain that ids are hashed in; it differs in every job, stage and attempt."""
     return DOMAIN + context.attempt.digest
 
 
 def check_origin(origin: str, expected: str, sender: str) -> None:
-    """A PeerError unless a set is said to be of the party whose turn it is."""
+    """Raise a PeerError unless the set belongs to the party whose turn it is."""
     if origin != expected:
         raise PeerError(f"{sender} sent a set that is not said to be of {expected}", party=sender)
 
 
 def begin(context: StageContext[Alignment]) -> Member:
-    """A party with its ids and a fresh exponent."""
+    """Return a party with its ids and a fresh exponent."""
     return Member(context, context.data.ids, Exponent.random())
 
 
 def blind_ids(party: Member) -> Out:
-    """The own ids, or a sample of them, as points under the own exponent, in secret order, to the
-    next in the ring; padded where our policy says to what size.
+    """Send our ids, or a sample of them, as points under our exponent to the next in the ring.
+
+    The points are in secret order, and padded if our policy sets a size.
     """
     ids, domain, workers = party.ids, domain_of(party.context), party.context.services.workers
     size = party.context.limits.ids_padded_to
@@ -85,14 +86,14 @@ def blind_ids(party: Member) -> Out:
 
 
 def pass_on(party: Member, got: BlindedSet) -> Out:
-    """Another party's set, blinded once more and shuffled, to the next in the ring."""
+    """Blind another party's set once more, shuffle it, and send it to the next in the ring."""
     data = _blind_again(party, got)
     message = BlindedSet(origin=got.origin, points=len(data), data=data.tobytes())
     return Out(send={party.next: message}, about=party.charged())
 
 
 def close_ring(party: Member, got: BlindedSet) -> Out:
-    """The last blinding of a set: the guest keeps it, a host sends it to the guest."""
+    """Blind a set for the last time: the guest keeps it, a host sends it to the guest."""
     data = _blind_again(party, got)
     if party.context.party == party.context.table.guest:
         party.kept = data
@@ -102,19 +103,20 @@ def close_ring(party: Member, got: BlindedSet) -> Out:
 
 
 def settle(party: Member, common: NDArray[np.int64], key: bytes) -> bytes:
-    """Keeps the common rows in canonical order; gives the keyed digest that all parties compare."""
+    """Keep the common rows in canonical order; return the keyed digest that all compare."""
     party.rows = canonical_rows(party.ids, common)
     return id_digests.digest_of_all(party.ids, key, party.rows)
 
 
 def finish(party: Member) -> Artefact:
-    """The rows of the party's table that all share, in the order that all share."""
+    """Return the rows of our table that all parties share, in the order that all share."""
     return Artefact(arrays={"rows": party.rows})
 
 
 def bytes_max(party: Member, step: str) -> int:
-    """Sets of others may be as large as our policy lets them; what is common is no larger than the
-    own.
+    """Return the largest size of a message: sets of others up to the policy's limit, else our size.
+
+    Common ids are never more than our own.
     """
     if step in OF_POINTS:
         return min(CURVE_IDS_MAX, party.context.limits.peer_ids_max) * POINT_BYTES + 1024

@@ -1,4 +1,4 @@
-"""The method; on the curve the ring, the opening; or a sample and the parts; the check."""
+"""Order of an alignment: the method; the ring and the opening, or samples and parts; the check."""
 
 from fedboost.flow import EVERYBODY, GUEST, HOST, UNBOUNDED, CheckpointPolicy, Run, Step
 from fedboost.messages.protocol.align_pb2 import (
@@ -118,7 +118,7 @@ FLOW = (
 
 
 async def walk(run: Run) -> None:
-    """Align by the method that size and job say: the guest ends the other's loop."""
+    """Align by the method that size and job determine; the guest ends the loop of the other."""
     await run(choose_method)
     for _ in run.rounds(ECDH, 1, keeps=CheckpointPolicy.NOTHING):
         await open_on_curve(run)
@@ -128,7 +128,7 @@ async def walk(run: Run) -> None:
 
 
 async def go_round(run: Run) -> None:
-    """Every set passes every party."""
+    """Pass every set round all parties."""
     await run(blind_ids)
     for _ in run.table.hosts[1:]:
         await run(pass_on)
@@ -136,7 +136,7 @@ async def go_round(run: Run) -> None:
 
 
 async def open_on_curve(run: Run) -> None:
-    """Open what all share, host by host."""
+    """Open the common points, host by host."""
     await go_round(run)
     await run(intersect)
     for host in reversed(run.table.hosts):
@@ -146,7 +146,7 @@ async def open_on_curve(run: Run) -> None:
 
 
 async def match_parts(run: Run) -> None:
-    """Samples, until enough ids are in common or too few; then the parts, some at once."""
+    """Take samples until enough ids are in common or too few; then match parts, some at once."""
     several = len(run.table.hosts) > 1
     keys = (offer_pair_key, hear_pair_keys) if several else ()
     await run(*keys[:1], greet, *keys[1:], start_transfers, hear_start)

@@ -3,7 +3,7 @@ of many by an oblivious function (`fedboost.oblivious`), as for `align`.
 
     guest ── GuestSet ──────► each host     under an exponent and in an order for this host alone
     guest ◄─ HostSet ──────── each host
-    guest ◄─ ReturnedSet ──── each host     the guest's set, which now both have blinded
+    guest ◄─ ReturnedSet ──── each host     the guest's set, now blinded by both
     guest ── CommonDigests ─► each host
     guest ◄─ RowsDigest ───── each host     both keep the same rows
 
@@ -12,16 +12,16 @@ of many by an oblivious function (`fedboost.oblivious`), as for `align`.
     guest ◄─ Choice ─ host; guest ─ Part ─► host ─ Tags ─► guest ─ Named ─► host     part after part
     guest ◄─ RowsDigest ───── each host
 
-All rows of the guest stay in the job, also those that no host has; a host keeps those that it
-shares with the guest, which may be none. The guest learns which of its ids each host has, a host
-which of its own the guest has, and either how many rows the other has; where a host has many more
-than the guest, all hosts learn the next power of two. Nobody learns what two hosts share, but for
-the guest among its own rows: the points and exponents of one pair fit no other's.
+All rows of the guest stay in the job, also rows that no host has; a host keeps the rows that it
+shares with the guest, perhaps none. The guest learns which of its ids each host has, a host learns
+which of its ids the guest has, and both learn the size of the other's set; if a host has many more
+rows than the guest, all hosts learn the next power of two. The ids that two hosts share stay
+hidden, except from the guest for its own rows: points and exponents of one pair fit no other pair.
 
 Modules:
     guest   the guest's steps
     host    a host's steps
-    pair    what guest and host share
+    pair    functions that guest and host share
     walk    order of the steps
 """
 

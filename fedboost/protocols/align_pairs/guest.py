@@ -42,25 +42,25 @@ __all__ = (
 
 @dataclass
 class Meeting:
-    """What the guest remembers of one host."""
+    """State of the guest about one host."""
 
     exponent: Exponent
-    order: Indices = field(default_factory=lambda: np.empty(0, np.int64))  # in which the ids left
+    order: Indices = field(default_factory=lambda: np.empty(0, np.int64))  # order of the sent ids
     theirs = Slot[Points]("a set of the host")  # blinded by both
-    common = Slot[Indices]("ids that the host has")  # their places, ascending
+    common = Slot[Indices]("ids that the host has")  # indices of our ids, ascending
     digest: bytes = b""  # over these ids
 
 
 @dataclass
 class Guest(Aligning):
-    """What the guest remembers between steps; its `ids` are those of `rows`, in their order."""
+    """State of the guest between steps; its `ids` are those of `rows`, in their order."""
 
     rows: Indices  # all of the table, in canonical order
     meetings: dict[str, Meeting]  # by host
 
 
 def begin(context: StageContext[Alignment]) -> Guest:
-    """A guest with its ids in canonical order and a fresh exponent for each host."""
+    """Return a guest with its ids in canonical order and a fresh exponent for each host."""
     rows = canonical_order(context.data.ids)
     ids = context.data.ids.take(rows)
     meetings = {host: Meeting(Exponent.random()) for host in context.table.hosts}
@@ -68,8 +68,9 @@ def begin(context: StageContext[Alignment]) -> Guest:
 
 
 def blind_ids(guest: Guest) -> Out:
-    """To each host the own ids as points, under the exponent and in the secret order for it;
-    padded as our policy says. With an oblivious function a sample of them.
+    """Send each host our ids as points, under an exponent and in a secret order for this host.
+
+    They are padded as our policy says. With an oblivious function they are a sample.
     """
     sets = {}
     for host, meeting in guest.meetings.items():
@@ -86,7 +87,7 @@ def blind_ids(guest: Guest) -> Out:
 
 
 def blind_theirs(guest: Guest, got: Mapping[str, HostSet]) -> Out:
-    """Every host's set once more, to be compared with the own."""
+    """Blind every host's set once more, to compare it with ours."""
     for host, offered in got.items():
         meeting = guest.meetings[host]
         if guest.side is not None:
@@ -99,7 +100,7 @@ def blind_theirs(guest: Guest, got: Mapping[str, HostSet]) -> Out:
 
 
 def meet(guest: Guest, got: Mapping[str, ReturnedSet]) -> Out:
-    """Finds what is in both sets of each pair, and tells the host keyed digests of these ids."""
+    """Find the ids of both in each pair, and send the host keyed digests of them."""
     refuse_sampled(guest.side)
     named = {}
     for host, returned in got.items():
@@ -119,13 +120,14 @@ def meet(guest: Guest, got: Mapping[str, ReturnedSet]) -> Out:
 
 
 def start_transfers(guest: Guest, got: Mapping[str, Greeting]) -> Out:
-    """Draw the key of the ids' digests from all nonces; to each host the own half of transfers."""
+    """Draw the key of the ids' digests from all nonces; send each host our half of transfers."""
     return guest_side(guest).start(guest, got, joint=False)
 
 
 def count_common(guest: Guest, got: Mapping[str, ReturnedSet]) -> Out:
-    """Count the points of a sample that are in both sets of each pair, whose order nobody knows; of
-    too few, a larger one follows. None at all are not one too few.
+    """Count the points of a sample in both sets of each pair, in an order unknown to both.
+
+    Too few lead to a larger sample; none at all are not too few.
     """
     side = guest_side(guest)
     counts = {
@@ -137,17 +139,17 @@ def count_common(guest: Guest, got: Mapping[str, ReturnedSet]) -> Out:
 
 
 def open_transfers(guest: Guest, got: Mapping[str, Choice]) -> Out:
-    """Take the hosts' halves of the transfers."""
+    """Read the hosts' halves of the transfers."""
     return guest_side(guest).open(got, hints=False)
 
 
 def match_tags(guest: Guest, got: Iterator[Mapping[str, Tags]]) -> Iterator[Out]:
-    """Find the ids in common with each host among its tags, and name them."""
+    """Find the ids in common with each host by its tags, and name them."""
     yield from guest_side(guest).find(got)
 
 
 def compare_rows(guest: Guest, got: Mapping[str, RowsDigest]) -> Out:
-    """Refuses a host that kept other rows; tells how many rows any host has, and none."""
+    """Refuse a host with other rows; report how many rows hosts have, and how many no host has."""
     if guest.side is not None:
         _settle(guest, guest.side)
     for host, rows in got.items():
@@ -167,7 +169,7 @@ def compare_rows(guest: Guest, got: Mapping[str, RowsDigest]) -> Out:
 
 
 def finish(guest: Guest) -> Artefact:
-    """Return all rows of the table in canonical order, and for each host which of them it has.
+    """Return all rows of the table in canonical order, and the rows of each host among them.
 
     `rows` int64 (n,); `with_HOST` int64 (m,), ascending, in the order of the table's hosts: the
     host's row j is the guest's row `with_HOST[j]`.
@@ -177,7 +179,7 @@ def finish(guest: Guest) -> Artefact:
 
 
 def bytes_max(guest: Guest, step: str) -> int:
-    """A host's set may be as large as our policy lets it; what returns is as large as the own."""
+    """Return the largest size of a message: the policy's limit for a host's set, else our size."""
     limits = guest.context.limits
     size, theirs = max(len(guest.ids), limits.ids_padded_to or 0), limits.peer_ids_max
     count = {"blind_theirs": min(CURVE_IDS_MAX, theirs), "meet": size, "count_common": size}.get(
@@ -189,7 +191,7 @@ def bytes_max(guest: Guest, step: str) -> int:
 
 
 def _settle(guest: Guest, side: Side) -> None:
-    """Note what is in common with each host; refuse too few."""
+    """Keep the rows in common with each host; refuse too few."""
     for host, meeting in guest.meetings.items():
         meeting.common = side.rows(host)
         pair.check_opened(len(meeting.common), guest.context)
@@ -197,7 +199,7 @@ def _settle(guest: Guest, side: Side) -> None:
 
 
 def _is_theirs(meeting: Meeting, returned: ReturnedSet, host: str) -> NDArray[np.bool_]:
-    """Return which points of the guest's set, as a host has returned them, are in the host's."""
+    """Return which points of our set, in the order a host returned them, are in the host's set."""
     points = read_points(returned.points, returned.data, f"the guest's set from {host}")
     if len(points) != len(meeting.order):
         raise PeerError(
@@ -209,5 +211,5 @@ def _is_theirs(meeting: Meeting, returned: ReturnedSet, host: str) -> NDArray[np
 
 
 def _common(guest: Guest) -> dict[str, Indices]:
-    """Return the indices of the ids that each host has; known once all have met."""
+    """Return the indices of the ids that each host has; known after the last exchange."""
     return {host: meeting.common for host, meeting in guest.meetings.items()}

@@ -1,4 +1,4 @@
-"""A host of a pairwise alignment: blinds the guest's set, and keeps the rows that both have."""
+"""A host of a pairwise alignment: blinds the guest's set, and keeps the common rows."""
 
 from __future__ import annotations
 
@@ -31,21 +31,21 @@ __all__ = (
 
 @dataclass
 class Host(Aligning):
-    """What a host remembers between steps."""
+    """State of a host between steps."""
 
     exponent: Exponent
     rows = Slot[NDArray[np.int64]]("rows that the guest has")  # of the table
 
 
 def begin(context: StageContext[Alignment]) -> Host:
-    """A host with its ids and a fresh exponent."""
+    """Return a host with its ids and a fresh exponent."""
     return Host(context, context.data.ids, Exponent.random())
 
 
 def offer_ids(host: Host) -> Out:
-    """The own ids as points under the own exponent, in secret order; padded as our policy says.
+    """Send our ids as points under our exponent, in secret order, padded as our policy says.
 
-    With an oblivious function a sample of them.
+    With an oblivious function they are a sample.
     """
     sample = None
     if host.side is not None:
@@ -59,10 +59,10 @@ def offer_ids(host: Host) -> Out:
 
 
 def blind_again(host: Host, got: GuestSet) -> Out:
-    """The guest's set under the own exponent as well, in the order in which it came.
+    """Return the guest's set under our exponent as well, in the order it came in.
 
-    With it the guest can open all ids in common, whatever it names later: as many are charged as
-    there can be. Of a sample it can but count them, for the order is our secret.
+    The guest can then open all ids in common, even if it names fewer later: the charge is the
+    largest possible number. It can only count the ids of a sample, which we return in secret order.
     """
     guest = host.context.table.guest
     if host.side is not None:
@@ -80,23 +80,23 @@ def blind_again(host: Host, got: GuestSet) -> Out:
 
 
 def keep_rows(host: Host, got: CommonDigests) -> Out:
-    """Finds the own rows by their digests, maybe none, and answers one digest over all of them."""
+    """Find our rows by their digests, maybe none, and send one digest over all of them."""
     pair.check_opened(got.ids, host.context)
     return _settled(host, id_digests.named_rows(host.ids, got.key, got.ids, got.data), got.key)
 
 
 def hear_count(host: Host, got: SampleCount) -> Out:
-    """Refuse to go on where fewer ids are in common than our policy opens, but none."""
+    """Refuse to go on if fewer ids are in common than our policy opens, except for none."""
     return host_side(host).hear_count(got, may_be_none=True)
 
 
 def choose_seeds(host: Host) -> Out:
-    """Our half of the transfers."""
+    """Send our half of the transfers."""
     return host_side(host).choose(host)
 
 
 def tell_rows(host: Host) -> Out:
-    """One digest over all our rows in common, maybe none."""
+    """Send one digest over all our common rows, maybe none."""
     side = host_side(host)
     rows = side.rows(host.context.table.guest)
     pair.check_opened(len(rows), host.context)
@@ -104,13 +104,14 @@ def tell_rows(host: Host) -> Out:
 
 
 def finish(host: Host) -> Artefact:
-    """The rows that the guest has, in canonical order: `rows` int64 (m,)."""
+    """Return the rows that the guest has, in canonical order: `rows` int64 (m,)."""
     return Artefact(arrays={"rows": host.rows})
 
 
 def bytes_max(host: Host, step: str) -> int:
-    """The guest's set may be as large as our policy lets it; what is common is no larger than the
-    own.
+    """Return the largest size of a message: the policy's limit for the guest's set, else our size.
+
+    Common ids are never more than our own.
     """
     if step == "keep_rows":
         return len(host.ids) * id_digests.DIGEST_BYTES + 1024
@@ -120,7 +121,7 @@ def bytes_max(host: Host, step: str) -> int:
 
 
 def _settled(host: Host, common: NDArray[np.int64], key: bytes) -> Out:
-    """Keep the rows in common, and tell a digest over all of them."""
+    """Keep the common rows, and send a digest over all of them."""
     host.rows = canonical_rows(host.ids, common)
     digest = id_digests.digest_of_all(host.ids, key, host.rows)
     return Out(

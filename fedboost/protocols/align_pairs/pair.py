@@ -1,4 +1,4 @@
-"""What both of a pair do alike: blind ids, and blind the other's points once more."""
+"""Functions that both parties of a pair share: blind ids, and blind the other's points again."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ DOMAIN = b"fedboost align-pairs v2 "  # ids hash to other points in any other us
 def points_of(
     ids: EncodedIds, host: str, context: StageContext[Alignment], sample: Sampled | None = None
 ) -> Points:
-    """The ids, or a sample of them, as points for the pair with that host, uint8 (n, 32), behind
-    them nobody's up to the size that the party's policy says; they must not leave as such.
+    """Return the ids, or a sample, as points for the pair with that host, uint8 (n, 32).
 
-    An id is another point for every host. So a guest that sent one host's points to another
-    to have them blinded, and the other's to the first, could not compare what comes back. And it is
-    another in every job and attempt.
+    Points of no id follow, up to the size that the party's policy says. The points must not leave
+    without blinding. An id is another point for every host: so a guest that had one host blind
+    another host's points could not compare the results. It is also another point in every job and
+    attempt.
     """
     domain = DOMAIN + context.attempt.digest + host.encode()
     size = context.limits.ids_padded_to
@@ -31,12 +31,12 @@ def points_of(
 
 
 def named(sample: Sampled | None) -> tuple[bytes, ...]:
-    """Return what a secret order is further drawn for, where there is a sample."""
+    """Return the purpose that a sample adds to a secret order; nothing without a sample."""
     return () if sample is None else (sample.label,)
 
 
 def check_opened(common: int, context: StageContext[Alignment]) -> None:
-    """Refuses with a PolicyError to go on with a few ids in common; none is not one too few."""
+    """Refuse, by a PolicyError, to go on with few ids in common; none at all are not too few."""
     if common:
         check_common(common, context.limits.intersection_min)
 
@@ -44,7 +44,7 @@ def check_opened(common: int, context: StageContext[Alignment]) -> None:
 def blind_again(
     got: GuestSet | HostSet, exponent: Exponent, context: StageContext[Alignment], whose: str
 ) -> Points:
-    """The points of the other one's set times the own exponent, uint8 (n, 32), in its order.
+    """Return the points of the other party's set times our exponent, uint8 (n, 32), in its order.
 
     A PeerError unless all are points of the curve, none of small order, none twice.
     """

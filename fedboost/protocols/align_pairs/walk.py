@@ -1,4 +1,4 @@
-"""The method; on the curve both sets twice, the meeting; or a sample and the parts; the check."""
+"""Order of an alignment in pairs: the method; both sets twice, or samples and parts; the check."""
 
 from fedboost.flow import GUEST, HOST, UNBOUNDED, CheckpointPolicy, Run, Step
 from fedboost.messages.protocol.align_pairs_pb2 import CommonDigests, GuestSet, HostSet, ReturnedSet
@@ -67,7 +67,7 @@ FLOW = (
 
 
 async def walk(run: Run) -> None:
-    """Align by the method that size and job say: the guest ends the other's loop."""
+    """Align by the method that size and job determine; the guest ends the loop of the other."""
     await run(choose_method)
     for _ in run.rounds(ECDH, 1, keeps=CheckpointPolicy.NOTHING):
         await run(blind_ids, offer_ids)
@@ -80,7 +80,7 @@ async def walk(run: Run) -> None:
 
 
 async def match_parts(run: Run) -> None:
-    """Samples, until enough ids are in common or too few; then the parts, some at once."""
+    """Take samples until enough ids are in common or too few; then match parts, some at once."""
     await run(greet, start_transfers, hear_start)
     for _ in run.rounds(SAMPLE, SAMPLES, keeps=CheckpointPolicy.NOTHING):
         await run(blind_ids, offer_ids, blind_again, blind_theirs, count_common, hear_count)

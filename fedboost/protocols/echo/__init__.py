@@ -3,7 +3,7 @@
     guest ── Call (in parts) ──► every host
     guest ◄──── Answer ───────── every host        as many rounds as the job asks for
 
-Nobody learns anything. The runtime is tested with it, and `fedboost doctor` could be.
+No party learns anything. The runtime is tested with it, and `fedboost doctor` could be.
 
 Modules:
     guest   the guest's steps

@@ -1,4 +1,4 @@
-"""The guest of an echo: calls numbers and checks what comes back."""
+"""The guest of an echo: calls numbers and checks the answers."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from fedboost.protocols.echo.params import EchoParams
 
 @dataclass
 class Guest:
-    """What the guest remembers between steps."""
+    """State of the guest between steps."""
 
     context: StageContext[EchoParams]
     calls: int = 0
@@ -23,12 +23,12 @@ class Guest:
 
 
 def begin(context: StageContext[EchoParams]) -> Guest:
-    """A guest that has called nothing."""
+    """Return a guest that has called nothing."""
     return Guest(context)
 
 
 def call(guest: Guest) -> Iterator[Out]:
-    """Numbers from the job's secret, in parts."""
+    """Call numbers from the job's secret, in parts."""
     guest.total = 0
     params = guest.context.params
     for part in range(params.parts):
@@ -40,7 +40,7 @@ def call(guest: Guest) -> Iterator[Out]:
 
 
 def compare(guest: Guest, got: Mapping[str, Answer]) -> Out:
-    """Refuses an answer that is not the sum."""
+    """Refuse an answer that is not the sum."""
     for host, answer in got.items():
         total = int(wire.unpack(answer.total, "i8", (1,), "an echo's total")[0])
         if total != guest.total:
@@ -49,21 +49,21 @@ def compare(guest: Guest, got: Mapping[str, Answer]) -> Out:
 
 
 def snapshot(guest: Guest, _: Place) -> Artefact:
-    """Return how often it called."""
+    """Return how often the guest called."""
     return Artefact({"calls": guest.calls})
 
 
 def restore(guest: Guest, kept: Artefact) -> StatusReport:
-    """Carries on counting."""
+    """Continue counting."""
     guest.calls = kept.facts["calls"]
     return StatusReport()
 
 
 def finish(guest: Guest) -> Artefact:
-    """The same as a snapshot."""
+    """Return the same as a snapshot."""
     return snapshot(guest, START)
 
 
 def bytes_max(_: Guest, __: str) -> int:
-    """An answer is one number."""
+    """Return the size of an answer, which is one number."""
     return wire.CONTROL_BYTES_MAX

@@ -1,4 +1,4 @@
-"""A host of an echo: adds what it hears and says the sum."""
+"""A host of an echo: adds the numbers of a call and answers their sum."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -14,19 +14,19 @@ from fedboost.protocols.echo.params import EchoParams
 
 @dataclass
 class Host:
-    """What a host remembers between steps."""
+    """State of a host between steps."""
 
     context: StageContext[EchoParams]
     answers: int = 0
 
 
 def begin(context: StageContext[EchoParams]) -> Host:
-    """A host that has heard nothing."""
+    """Return a host that has heard nothing."""
     return Host(context)
 
 
 def answer(host: Host, got: Iterator[Call]) -> Out:
-    """The sum of all parts."""
+    """Answer the sum of all parts."""
     shape = (host.context.params.numbers,)
     total = sum(int(wire.unpack(c.numbers, "i8", shape, "a call's numbers").sum()) for c in got)
     host.answers += 1
@@ -34,21 +34,21 @@ def answer(host: Host, got: Iterator[Call]) -> Out:
 
 
 def snapshot(host: Host, _: Place) -> Artefact:
-    """Return how often it answered."""
+    """Return how often the host answered."""
     return Artefact({"answers": host.answers})
 
 
 def restore(host: Host, kept: Artefact) -> StatusReport:
-    """Carries on counting."""
+    """Continue counting."""
     host.answers = kept.facts["answers"]
     return StatusReport()
 
 
 def finish(host: Host) -> Artefact:
-    """The same as a snapshot."""
+    """Return the same as a snapshot."""
     return snapshot(host, START)
 
 
 def bytes_max(host: Host, _: str) -> int:
-    """One part of a call: 8 bytes a number and a few for the envelope of the array."""
+    """Return the size of one part: 8 bytes a number, and some for the envelope of the array."""
     return 8 * host.context.params.numbers + 64

@@ -1,4 +1,4 @@
-"""What a job may say about an echo."""
+"""Settings of an echo."""
 
 from pydantic import Field
 
@@ -6,7 +6,7 @@ from fedboost.ground.settings import Settings
 
 
 class EchoParams(Settings):
-    """How much to say, and how often."""
+    """How many numbers to call, and how often."""
 
     rounds: int = Field(3, ge=1, le=1000)
     parts: int = Field(4, ge=1, le=1000)  # messages a call consists of

@@ -1,4 +1,4 @@
-"""Who says what, in which order."""
+"""Order of the calls and answers."""
 
 from fedboost.flow import GUEST, HOST, Run, Step
 from fedboost.messages.protocol.echo_pb2 import Answer, Call
@@ -11,7 +11,7 @@ FLOW = (
 
 
 async def walk(run: Run) -> None:
-    """As many calls as the job asks for, each answered before the next."""
+    """Run as many calls as the job asks for, each answered before the next."""
     for _ in run.rounds("call", run.params.rounds):
         await run(call)
         await run(answer)

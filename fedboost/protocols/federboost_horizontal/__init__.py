@@ -1,4 +1,4 @@
-"""Horizontal boosting: every party has rows of its own with the same columns, and labels.
+"""Horizontal boosting: every party has other rows of the same columns, and labels.
 
     guest ─── Columns ────► hosts                  once a job
     parties ─ Masked ─► aggregator ─ Total ─► parties
@@ -8,8 +8,8 @@
         metrics                                    every round
 
 All parties compute the same from the same sums, so no split travels, and each ends with the whole
-model. Nobody sees another party's part of a sum; see `fedboost.aggregation`. FederBoost (Tian et
-al.), section 5, Protocols 3–5. A job with `reuse` trains again on the cut points of an earlier one.
+model. A party's part of a sum stays hidden; see `fedboost.aggregation`. FederBoost (Tian et al.),
+section 5, Protocols 3–5. A job with `reuse` trains again on the cut points of an earlier one.
 
 Modules:
     boosting  a party's rounds of trees

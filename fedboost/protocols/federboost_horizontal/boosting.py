@@ -1,4 +1,4 @@
-"""Rounds of trees on a party's own rows, from sums over everybody's: what to give, what they mean.
+"""Rounds of trees on a party's own rows: its part of the sums, and the trees from all sums.
 
 Every party runs this on the same sums and ends with the same trees; only margins are its own.
 """
@@ -29,7 +29,7 @@ Vector = NDArray[np.int64]
 
 @state
 class TreeBoostingState:
-    """Rounds and their metrics so far."""
+    """Finished rounds and their metrics."""
 
     rounds: Growing[tuple[Tree, ...]]
     measures: MeasuresState
@@ -38,7 +38,7 @@ class TreeBoostingState:
 
 @state
 class TreeBoostingCheckpoint:
-    """Rounds and margins so far, and what trees under way have settled."""
+    """Rounds and margins so far, and the state of trees that still grow."""
 
     boosting: TreeBoostingState
     margins: dict[str, Floats]  # by the part of the rows
@@ -57,8 +57,9 @@ class TreeBoosting(TreeBoostingState):
         watched: Mapping[str, Watched],
         party: int,
     ) -> None:
-        """`watched` are the own rows to learn from as "train", and as "validation" if anybody has
-        some; `party` is our place at the table, by which we draw samples of our own.
+        """`watched` holds our rows by part: "train", and "validation" if any party has some.
+
+        `party` is our index at the table, which seeds our samples.
         """
         self.rules, self.watched = rules, watched
         self.objective, self._summary, counts = start
@@ -70,7 +71,7 @@ class TreeBoosting(TreeBoostingState):
 
     @property
     def grows(self) -> bool:
-        """Return whether the round at hand needs another layer."""
+        """Whether the round at hand needs another layer."""
         return self._is_growing and not self._tree_batch.is_over
 
     @property
@@ -80,14 +81,15 @@ class TreeBoosting(TreeBoostingState):
     # Layers
 
     def sums(self) -> Vector:
-        """The own rows' share of the next layer's sums, int64; nothing where trees ended early."""
+        """Return our rows' share of the next layer's sums, int64; empty if trees ended early."""
         if not self._is_growing:
             self._tree_batch = self._plant()
         return np.empty(0, np.int64) if self._tree_batch.is_over else self._tree_batch.sums()
 
     def asked(self) -> dict[str, Any]:
-        """Return what the sums of the next layer are of, beside the columns, as JSON: the nodes of
-        each tree, and what 1 is worth.
+        """Return a description of the sums of the next layer, as JSON, without the columns.
+
+        It has the nodes of each tree, and the values of 1 in the sums.
         """
         trees = self._tree_batch.trees if self._is_growing else []
         fixed = self.rules.fixed
@@ -98,7 +100,7 @@ class TreeBoosting(TreeBoostingState):
         }
 
     def take(self, total: Vector | None) -> None:
-        """Grows a layer from everybody's sums; None ends the trees at their last one."""
+        """Grow a layer from the sums of all parties; None ends the trees at their last layer."""
         if total is None:
             self._tree_batch.close()
         elif len(total):
@@ -106,7 +108,7 @@ class TreeBoosting(TreeBoostingState):
         self.layer += 1
 
     def close_round(self) -> None:
-        """The round's trees, and what they add to all margins."""
+        """Finish the round's trees, and add their values to all margins."""
         grown = [tree.tree() for tree in self._tree_batch.trees]
         trees = tuple(replace(tree, value=tree.value / self._forest) for tree in grown)
         self.rounds.append(trees)
@@ -128,17 +130,17 @@ class TreeBoosting(TreeBoostingState):
 
     @property
     def is_grown(self) -> bool:
-        """Return whether the trees of the round at hand are whole, and their metrics are due."""
+        """Whether the trees of the round at hand are whole, and their metrics are due."""
         return len(self.rounds) > len(self.measures.history)
 
     def state(self) -> TreeBoostingCheckpoint:
-        """Return what a checkpoint keeps."""
+        """Return the state for a checkpoint."""
         margins = {part: seen.margin for part, seen in self.watched.items()}
         trees = self._tree_batch.trees if self._is_growing else []
         return TreeBoostingCheckpoint(boosting=self, margins=margins, trees=[*trees])
 
     def load_state(self, kept: TreeBoostingCheckpoint) -> None:
-        """Go on where an earlier attempt has left the rounds."""
+        """Continue with the rounds of an earlier attempt."""
         restore_into(self, kept.boosting)
         for part, seen in self.watched.items():
             seen.margin[:] = kept.margins[part]
@@ -150,7 +152,7 @@ class TreeBoosting(TreeBoostingState):
     # Inside
 
     def _plant(self) -> GrowingTrees:
-        """The trees of the next round at their roots."""
+        """Return the trees of the next round at their roots."""
         rules, rows, number = self.rules, self.watched["train"], len(self.rounds)
         gradients = self.objective.gradients(rows.margin, rows.y, rows.weight)
         sample = sampling.of_round(rules.params, gradients[0], number, number, self._party)

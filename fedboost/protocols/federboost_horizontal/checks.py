@@ -1,4 +1,4 @@
-"""What refuses a job before it has told anybody anything: a table, or too few rows in all."""
+"""Refusals before anything is sent: of unsuitable tables, and of too few rows in all."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from fedboost.ground.errors import ConfigError, DataError
 from fedboost.model import columns, labels
 from fedboost.protocols.federboost_horizontal.params import FederBoostHorizontalParams
 
-ROWS_PER_BIN_MIN = 80  # fewer, and a search that isolates nobody cannot tell the bins apart
+ROWS_PER_BIN_MIN = 80  # a search that isolates no row cannot tell bins of fewer rows apart
 
 
 def check(role: Role, params: FederBoostHorizontalParams, frame: Frame, held_out: bool) -> None:
-    """Refuses a table of ours that the job cannot learn from, before anything has left us."""
+    """Refuse a table of ours that the job cannot learn from, before anything has left us."""
     if role is AGGREGATOR:
         return
     labels.check_held_out(params, held_out)
@@ -51,7 +51,7 @@ def check(role: Role, params: FederBoostHorizontalParams, frame: Frame, held_out
 
 
 def _check_domains(params: FederBoostHorizontalParams, frame: Frame) -> None:
-    """Refuses values that the job does not list for their column."""
+    """Refuse values that the job does not list for their column."""
     for name, said in params.domains.items():
         column = frame.values[:, [frame.columns.index(name)]]
         cells = column.toarray() if not isinstance(column, np.ndarray) else column
@@ -70,7 +70,7 @@ def _check_domains(params: FederBoostHorizontalParams, frame: Frame) -> None:
 
 
 def check_rows(params: FederBoostHorizontalParams, rows: int) -> None:
-    """Refuses more buckets than so many rows allow without the job's own word on it."""
+    """Refuse more buckets than `rows` rows allow, unless the job sets quantile_tolerance."""
     if params.quantile_tolerance is None and rows < ROWS_PER_BIN_MIN * params.max_bin:
         raise ConfigError(
             f"max_bin is {params.max_bin} and all parties have {rows} training rows; "

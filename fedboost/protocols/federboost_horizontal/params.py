@@ -1,4 +1,4 @@
-"""What a job may say about horizontal FederBoost."""
+"""Settings of horizontal FederBoost."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from fedboost.core.quantiles import SearchParams
 from fedboost.flow import Asks
 
 JOB_ID = r"^[a-z0-9][a-z0-9-]{0,79}$"
-SETTLED = ("domains", "max_bin", "quantile_tolerance")  # by cut points that are used again
-DOMAIN_MAX = 255  # values of a discrete column, each with a bin of its own
+SETTLED = ("domains", "max_bin", "quantile_tolerance")  # fixed by reused cut points
+DOMAIN_MAX = 255  # values of a discrete column, with one bin each
 
 Domain = Annotated[
     tuple[Annotated[float, Field(strict=True)] | Annotated[str, Field(strict=True)], ...],
@@ -23,7 +23,7 @@ Domain = Annotated[
 
 
 class FederBoostHorizontalParams(TreeParams, SearchParams, Aggregation):
-    """Trees over rows that lie with many parties; `max_bin` are the buckets of every column."""
+    """Trees over rows of many parties; `max_bin` is the number of buckets of every column."""
 
     domains: dict[str, Domain] = Field(default_factory=dict)  # all values of discrete columns
     reuse: str | None = Field(None, pattern=JOB_ID)  # the job whose cut points are used again
@@ -62,8 +62,8 @@ class FederBoostHorizontalParams(TreeParams, SearchParams, Aggregation):
 
     @model_validator(mode="after")
     def _sums_do_not_repeat(self) -> Self:
-        # Hessians may be the rows' weights, in every tree: the last root's sums less
-        # those of the next one would be the rows, bin by bin, of who was lost in between.
+        # Hessians may be the rows' weights, in every tree: the difference between two roots' sums
+        # would then be the rows of the party that was lost in between, bin by bin.
         repeats = self.record.hessians_are_weights and self.goss is None
         if self.dropout == "continue" and repeats and self._row_share == 1.0:
             raise ValueError(
@@ -75,7 +75,7 @@ class FederBoostHorizontalParams(TreeParams, SearchParams, Aggregation):
 
     @property
     def _row_share(self) -> float:
-        """The largest share of the rows that a tree learns from."""
+        """Largest share of the rows that a tree learns from."""
         if self.forest is None:
             return self.subsample
         moving = self.forest.dynamic
@@ -83,16 +83,12 @@ class FederBoostHorizontalParams(TreeParams, SearchParams, Aggregation):
 
 
 def asks(params: FederBoostHorizontalParams) -> Asks:
-    """Return what the parameters ask of a party's policy: how near the search comes to
-    single rows.
-    """
+    """Return the demands on a party's policy: how near the search comes to single rows."""
     return Asks(quantile_tolerance=params.quantile_tolerance, own_cells=True)
 
 
 def _rise(values: Domain) -> bool:
-    """Return whether numbers rise and are finite as tables hold them, so that a cut fits in
-    between.
-    """
+    """Return whether numbers rise and are finite as 32-bit floats, so that cuts fit in between."""
     with np.errstate(over="ignore"):
         read = np.array(values, np.float64).astype(np.float32)
     return bool(np.isfinite(read).all() and (np.diff(read) > 0).all())

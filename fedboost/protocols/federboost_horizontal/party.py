@@ -1,4 +1,4 @@
-"""Guest and hosts of horizontal FederBoost: all do the same, but that the guest's columns count."""
+"""Guest and hosts of horizontal FederBoost: all do the same, with the columns of the guest."""
 
 from __future__ import annotations
 
@@ -55,17 +55,17 @@ from fedboost.protocols.federboost_horizontal.tables import EncodedTable
 
 Vector = NDArray[np.int64]
 
-TREES, LAYERS = "tree", "layer"  # what the loops count
+TREES, LAYERS = "tree", "layer"  # names of the loops
 
 
 @dataclass
 class HistogramParty:
-    """What a party remembers between steps."""
+    """State of a party between steps."""
 
     context: StageContext[FederBoostHorizontalParams]
     sums: Contributor
-    table: EncodedTable  # our rows, with the columns in the guest's order once we know it
-    cells: str = ""  # a hash of where all columns are cut, and of which they are
+    table: EncodedTable  # our rows; its columns get the guest's order
+    cells: str = ""  # a hash of all columns' names and cut points
     counts = Slot[Counts]("numbers of everybody's rows")
     summary = Slot[Summary]("sums of everybody's labels")
     ranked = Slot[Ranked]("columns in their order")
@@ -74,38 +74,38 @@ class HistogramParty:
 
     @property
     def params(self) -> Any:
-        """The job's."""
+        """Settings of the job."""
         return self.context.params
 
     @property
     def is_guest(self) -> bool:
-        """Return whether the coordinator hears from us what all parties know."""
+        """Whether the coordinator gets from us the results that all parties know."""
         return self.context.role is GUEST
 
     @property
     def sums_ahead(self) -> int:
-        """Roots of all trees to come."""
+        """Number of trees to come, each with a sum at its root."""
         return max(1, int(self.params.n_estimators) - len(self.training.rounds))
 
 
 @state
 class TreePartyState:
-    """What a checkpoint keeps: the rounds, and what they stand on."""
+    """Checkpoint of a party: its rounds, and the settings and sums behind them."""
 
     columns: tuple[str, ...]
     binning: Binning
     counts: Counts
     summary: Summary
     history: bytes  # of the sums
-    over: tuple[str, ...]  # whose sums a tree under way is made of
+    over: tuple[str, ...]  # parties in the sums of the tree that grows
     training: TreeBoostingCheckpoint
 
 
-CHECKPOINT = TreePartyState  # what `snapshot` keeps
+CHECKPOINT = TreePartyState  # state that `snapshot` keeps
 
 
 def begin(context: StageContext[FederBoostHorizontalParams]) -> HistogramParty:
-    """A party with its table, and keys that nobody knows yet."""
+    """Return a party with its table, and keys that it has not shared yet."""
     kept = context.artefacts.get(DISCLOSURE)
     table = tables.of(context.data, context.params, None if kept is None else kept.facts)
     return HistogramParty(context, Contributor(context), table)
@@ -115,12 +115,12 @@ def begin(context: StageContext[FederBoostHorizontalParams]) -> HistogramParty:
 
 
 def show_columns(party: HistogramParty) -> Out:
-    """Our columns, which everybody counts in our order."""
+    """Send our columns, whose order counts for all parties."""
     return Out(send=Columns(names=party.table.names, categorical=party.table.categorical))
 
 
 def match_columns(party: HistogramParty, got: Columns) -> Out:
-    """Our columns in the guest's order; a DataError names one that only one of us has."""
+    """Put our columns in the guest's order; a DataError names a column of only one party."""
     for names in (got.names, got.categorical):
         if len(set(names)) < len(names):
             raise PeerError(f"{party.context.table.guest} names a column twice")
@@ -134,7 +134,7 @@ def match_columns(party: HistogramParty, got: Columns) -> Out:
 
 
 def count_rows(party: HistogramParty) -> Iterator[Out]:
-    """Send how many rows we have, and how large labels and weights are."""
+    """Send our numbers of rows, and how large labels and weights are."""
     label, weight, scaled = labels_of(party.context)
     party.ranked = Ranked.of(party.table.values[party.context.parts["train"]])
     present, largest = party.ranked.present(), np.maximum(weight, scaled)
@@ -144,7 +144,7 @@ def count_rows(party: HistogramParty) -> Iterator[Out]:
 
 
 def read_counts(party: HistogramParty, got: Iterator[Total]) -> Out:
-    """Read how many rows all of us have."""
+    """Read the numbers of rows of all parties."""
     total = party.sums.total_before_rounds(got, (1 << 31) * len(party.sums.members))
     party.counts = counting.read(total, len(party.table.names))
     labels.check_held_out(party.params, party.counts.validation > 0)
@@ -162,12 +162,10 @@ def sum_labels(party: HistogramParty) -> Iterator[Out]:
 
 
 def read_labels(party: HistogramParty, got: Iterator[Total]) -> Out:
-    """Read the sums of all labels; then find where columns are cut, if nobody has to
-    search for it.
-    """
+    """Read the sums of all labels, then fix the cut points unless they need a search."""
     total = party.sums.total_before_rounds(got, counting.most(party.counts))
     party.summary = counting.summary(party.params, party.counts, total)
-    objectives.start(party.params, party.summary)  # refuses labels before anybody searches for cuts
+    objectives.start(party.params, party.summary)  # refuses labels before the search for cuts
     if DISCLOSURE in party.context.artefacts:
         _plant(party, party.table.cuts_again(party.context.artefacts[DISCLOSURE].facts))
         return lookup.ended()
@@ -182,7 +180,7 @@ def read_labels(party: HistogramParty, got: Iterator[Total]) -> Out:
 
 
 def narrow(party: HistogramParty, got: Iterator[Total]) -> Out:
-    """Takes the search a step on."""
+    """Take a step of the search."""
     lookup.take_counts(party, got)
     return _found(party)
 
@@ -193,19 +191,19 @@ def narrow(party: HistogramParty, got: Iterator[Total]) -> Out:
 def hold_shares(
     party: HistogramParty, got: Mapping[str, DealtShares], present: tuple[str, ...]
 ) -> Out:
-    """Keeps the others' shares, if those who are left may begin the tree at hand."""
+    """Keep the others' shares, if the remaining parties may begin the tree at hand."""
     _check_begun(party, present)
     return adding.hold_shares(party, got, present)
 
 
 def sign_survivors(party: HistogramParty, present: tuple[str, ...]) -> Out:
-    """Sign who is left, as we were told; the same rules hold."""
+    """Sign the remaining parties, as the coordinator named them; the same rules hold."""
     _check_begun(party, present)
     return adding.sign_survivors(party, present)
 
 
 def sum_histograms(party: HistogramParty) -> Iterator[Out]:
-    """Our gradients in the cells of the open nodes, behind metrics that are due."""
+    """Send our gradients in the cells of the open nodes, behind metrics that are due."""
     training = party.training
     tree, layer = len(training.rounds), training.layer
     due, measured = _measured(party) if _owes_metrics(party) else (np.empty(0, np.int64), {})
@@ -217,11 +215,11 @@ def sum_histograms(party: HistogramParty) -> Iterator[Out]:
 
 
 def split_nodes(party: HistogramParty, got: Iterator[Total]) -> Out:
-    """Divides the open nodes as everybody does, once metrics that are due have been read."""
+    """Divide the open nodes as all parties do, after reading metrics that are due."""
     training, told = party.training, StatusReport()
     total = party.sums.total(got, 1 << 62)
     if total is None and training.layer == 0:
-        raise PeerError("a tree's first sum stays closed though all who are left signed for it")
+        raise PeerError("a tree's first sum stays closed though all remaining parties signed it")
     if total is not None and _owes_metrics(party):
         due, total = np.split(total, [training.measures.words])
         told = _heard(party, due)
@@ -233,20 +231,20 @@ def split_nodes(party: HistogramParty, got: Iterator[Total]) -> Out:
 
 
 def measure(party: HistogramParty) -> Iterator[Out]:
-    """Our share of the metrics."""
+    """Send our share of the metrics."""
     share, schema = _measured(party)
     yield from given(party, share, Statistic("measure", (len(party.training.rounds),), schema))
 
 
 def read_metrics(party: HistogramParty, got: Iterator[Total]) -> Out:
-    """The metrics of the round, and whether it was the last one."""
+    """Read the metrics of the round; the tree loop ends if it was the last one."""
     told = _heard(party, party.sums.total(got, 1 << 62))
     told.ends = TREES if party.training.measures.ends else ""
     return Out(told=told)
 
 
 def close_model(party: HistogramParty) -> Out:
-    """Report the finished model, from the guest alone."""
+    """Report the finished model, from the guest only."""
     if not party.is_guest:
         return Out()
     trained, counts = party.training.trained, party.counts
@@ -264,7 +262,7 @@ def close_model(party: HistogramParty) -> Out:
 
 
 def snapshot(party: HistogramParty, _: Place) -> Artefact:
-    """Rounds so far, and what they stand on; of a tree under way also whose sums it is made of."""
+    """Keep the finished rounds and their basis, and the parties in a growing tree's sums."""
     kept = TreePartyState(
         columns=party.table.names,
         binning=party.training.rules.binning,
@@ -278,7 +276,7 @@ def snapshot(party: HistogramParty, _: Place) -> Artefact:
 
 
 def restore(party: HistogramParty, checkpoint: Artefact) -> StatusReport:
-    """Carries on behind the last round, or layer, that everybody has kept."""
+    """Continue behind the last round, or layer, that all parties have kept."""
     kept, tables = checkpoint.state(TreePartyState), party.table.names
     party.table = party.table.ordered(
         kept.columns, party.table.categorical, party.context.table.guest
@@ -297,7 +295,7 @@ def restore(party: HistogramParty, checkpoint: Artefact) -> StatusReport:
 
 
 def finish(party: HistogramParty) -> Artefact:
-    """The whole model, the same for everybody, and the cut points for other jobs."""
+    """Return the whole model, the same at all parties, and the cut points for other jobs."""
     training = party.training
     lists = party.table.lists
     shard = whole.shard(training.trained, party.table.names, lists)
@@ -312,34 +310,35 @@ def finish(party: HistogramParty) -> Artefact:
 
 
 def _check_begun(party: HistogramParty, present: tuple[str, ...]) -> None:
-    """Refuses a tree that was begun with others, as long as nothing of it has been kept."""
+    """Refuse a tree that began with other parties, until a part of it has been kept."""
     training = party.training
     if training.layer == 0 and not training.is_grown:
         party.sums.check_begun(len(training.rounds), present, "a tree")
 
 
 def _owes_metrics(party: HistogramParty) -> bool:
-    """Return whether the sum at hand has the metrics of the round before in front: where nobody's
-    part can be left out of it.
+    """Return whether the sum at hand begins with the metrics of the round before.
+
+    It does if no party's part can be left out of it.
     """
     training = party.training
     return training.is_grown and training.layer == 0 and party.params.dropout == "wait"
 
 
 def _measured(party: HistogramParty) -> tuple[Vector, dict[str, Any]]:
-    """Return our share of the last round's metrics, and what a sum's schema says of them."""
+    """Return our share of the last round's metrics, and their part of a sum's schema."""
     training = party.training
     return training.measures.tally(training.watched), {"metrics": party.params.metrics}
 
 
 def _heard(party: HistogramParty, total: Vector | None) -> StatusReport:
-    """Read everybody's metrics of the last round; the guest tells them."""
+    """Read all parties' metrics of the last round; the guest reports them."""
     measured = party.training.measures.hear(total)
     return StatusReport(metrics=words.as_metrics(measured) if party.is_guest else ())
 
 
 def _found(party: HistogramParty) -> Out:
-    """Ends the search where every quantile is found, and begins to train."""
+    """End the search if every quantile is found, and begin to train."""
     if not party.search.is_over:
         return Out()
     _plant(party, party.table.cut_at(party.search.cuts()))
@@ -347,7 +346,7 @@ def _found(party: HistogramParty) -> Out:
 
 
 def _plant(party: HistogramParty, binning: Binning) -> None:
-    """Everything that the rounds stand on; every party comes to the same."""
+    """Set up the training that the rounds need, alike at every party."""
     params, counts, summary = party.params, party.counts, party.summary
     label, weight, _ = labels_of(party.context)
     objective = objectives.start(params, summary)

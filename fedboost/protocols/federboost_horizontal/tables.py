@@ -1,4 +1,4 @@
-"""A party's table as all count it: columns in the guest's order, categories in the job's."""
+"""A party's table with common encodings: columns in the guest's order, categories in the job's."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Facts = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class EncodedTable:
-    """A party's columns; of a category its place in the job's list, NaN where it has none."""
+    """A party's columns; categories as indices into the job's list, NaN for others."""
 
     names: tuple[str, ...]
     values: Values = field(repr=False)  # float32 (n, columns), dense or sparse
@@ -29,19 +29,19 @@ class EncodedTable:
 
     @property
     def categorical(self) -> tuple[str, ...]:
-        """The columns that hold categories, in order."""
+        """Columns that hold categories, in order."""
         return tuple(name for name in self.names if name in self.lists)
 
     @property
     def searched(self) -> NDArray[np.int64]:
-        """The places of the columns whose cut points nobody knows without the others."""
+        """Indices of the columns whose cut points need a search with the other parties."""
         known = {*self.lists, *self.steps}
         return np.array([i for i, name in enumerate(self.names) if name not in known], np.int64)
 
     def ordered(
         self, names: tuple[str, ...], categorical: tuple[str, ...], whose: str
     ) -> EncodedTable:
-        """The same columns in the order of the guest; a DataError names one that is not in both."""
+        """Return the same columns in the guest's order; a DataError names a missing column."""
         lacking = [name for name in names if name not in self.names]
         if lacking:
             raise DataError(
@@ -73,7 +73,7 @@ class EncodedTable:
         return EncodedTable(names, values, self.lists, self.steps, self.max_bin)
 
     def cut_at(self, searched: Sequence[Cuts]) -> Binning:
-        """The bins of all columns, once those of the `searched` ones are found."""
+        """Return the bins of all columns, with the cut points found for the `searched` ones."""
         cuts, codes = [np.empty(0, np.float32)] * len(self.names), {}
         for place, column_cuts in zip(self.searched.tolist(), searched, strict=True):
             cuts[place] = column_cuts
@@ -85,14 +85,14 @@ class EncodedTable:
         return Binning(self.max_bin, tuple(cuts), codes)
 
     def cuts_again(self, facts: Facts) -> Binning:
-        """The bins of a job that `cuts_facts` kept."""
+        """Return the bins of an earlier job, from its `cuts_facts`."""
         cuts = tuple(np.array(listed, np.float32) for listed in facts["cuts"])
         codes = {int(c): np.arange(count, dtype=np.int32) for c, count in facts["codes"].items()}
         return Binning(facts["max_bin"], cuts, codes)
 
 
 def of(frame: Frame, params: FederBoostHorizontalParams, earlier: Facts | None) -> EncodedTable:
-    """A party's table in its own order; or in that of what another job has kept, to use again."""
+    """Return a party's table, in its own order or in that of an earlier job's cut points."""
     if earlier is None:
         said = params.domains
         lists = {name: tuple(map(str, said[name])) for name in frame.categories}
@@ -101,12 +101,12 @@ def of(frame: Frame, params: FederBoostHorizontalParams, earlier: Facts | None) 
     _needs_same(frame, earlier)
     lists = {name: tuple(listed) for name, listed in earlier["lists"].items()}
     table = _recoded(frame, lists, {}, earlier["max_bin"])
-    # The cut points stand in the order of then, whatever that of our table is now.
+    # The earlier cut points keep their order, in any order of our table.
     return table.ordered(tuple(earlier["columns"]), table.categorical, "the earlier job")
 
 
 def cuts_facts(binning: Binning) -> dict[str, Any]:
-    """Bins as JSON."""
+    """Return bins as JSON."""
     return {
         "max_bin": binning.max_bin,
         "cuts": [column_cuts.tolist() for column_cuts in binning.cuts],
@@ -118,7 +118,7 @@ def _needs_same(frame: Frame, earlier: Facts) -> None:
     if set(frame.columns) != set(earlier["columns"]):
         other = sorted(set(frame.columns) ^ set(earlier["columns"]))
         raise ConfigError(
-            "the columns are not those whose cut points are used again",
+            "the columns differ from the columns of the reused cut points",
             column=other[0],
             todo="give the columns of that job, or train without reuse",
         )

@@ -1,4 +1,4 @@
-"""What the rows come to, where they are cut, tree after tree; a step gives or reads a sum."""
+"""Order of the steps: sums of rows and labels, cut points, tree after tree."""
 
 from fedboost.aggregation import lookup, sums
 from fedboost.aggregation.sums import add_up
@@ -54,7 +54,7 @@ FLOW = (
     ),
     read_metrics := Step("read_metrics", EVERYBODY, takes=Total, after=("measure",)),
     close_model := Step("close_model", EVERYBODY, after=("compare_standings",)),
-    # What opens a sum.
+    # Steps that open a sum.
     reveal_whole := sums.reveal_whole("sum_histograms"),
     sign_survivors := sums.sign_survivors("sum_histograms"),
     sums.reveal_shares,
@@ -66,13 +66,14 @@ METRICS = sums.WholeSum(measure, read_metrics)
 
 
 async def walk(run: Run) -> None:
-    """A tree costs a message there and back for each of its layers, and one for its metrics where
-    these do not travel with the next tree's root.
+    """Run a job: each layer of a tree costs a message there and back, and so do its metrics.
+
+    Metrics that travel with the next tree's root cost nothing more.
     """
     waits = run.params.dropout == "wait"
     await run(show_columns, match_columns)
     await sums.compare(run, tell_standing)
-    if waits or not run.is_resumed:  # later sums of others have keys of their own
+    if waits or not run.is_resumed:  # sums over other parties get other keys
         await run(offer_keys, hear_keys)
     if not run.is_resumed:
         await run(count_rows, add_up, read_counts)
@@ -85,10 +86,10 @@ async def walk(run: Run) -> None:
 
 
 async def grow_trees(run: Run) -> None:
-    """Several trees at once where they are quick; the job waits for a lost party.
+    """Grow several trees at once if they are quick; the job waits for a lost party.
 
-    Where metrics end nothing, each tree's are a part of the next one's first sum, but for the last
-    one's of a call.
+    Unless metrics may end the job, those of a tree are a part of the next one's first sum, except
+    for the last tree of a call.
     """
     depth = run.params.max_depth
 
@@ -105,12 +106,12 @@ async def grow_trees(run: Run) -> None:
 
 
 async def grow_trees_without_the_lost(run: Run) -> None:
-    """The same, but that a tree goes on with fewer parties, or ends, where one is lost."""
+    """Grow trees that go on with fewer parties, or end, when one is lost."""
     depth = run.params.max_depth
     keyed = await sums.exchange_keys(run, offer_fresh_keys)
 
     async def slowly(run: Run) -> None:
-        """One tree, step by step, from where it was broken off."""
+        """Grow one tree step by step, from the step that was interrupted."""
         nonlocal keyed
         reads = sum(step in (split_nodes, read_metrics) for step in run.broken_off)
         done = depth + 1 - reads if run.broken_off else 0

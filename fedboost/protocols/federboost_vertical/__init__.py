@@ -1,13 +1,13 @@
-"""Vertical boosting without cryptography: hosts tell in which bucket each value lies, with noise.
+"""Vertical boosting without cryptography: hosts send the noisy bucket of each value.
 
     guest ◄─ BucketIds ── hosts      once a job
     guest: trains alone
     guest ── OwnSplits ─► hosts      once a job
 
-The order of values is all that trees need, and buckets are a coarse order. The guest learns a noisy
+Trees need only the order of values, and buckets are a coarse order. The guest learns a noisy
 bucket of every row and column; a host learns which of its own buckets divide the trees. FederBoost
-(Tian et al.), section 4, Protocol 2. A job with `reuse` trains again on what an earlier one
-disclosed, and hosts send nothing more.
+(Tian et al.), section 4, Protocol 2. A job with `reuse` trains again on an earlier disclosure, and
+hosts send nothing more.
 
 Modules:
     buckets        bucket numbers in few bits

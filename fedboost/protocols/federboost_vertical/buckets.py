@@ -1,4 +1,4 @@
-"""Bucket ids as they travel: a column's in as few bits a row as its buckets need."""
+"""Bucket ids in messages: a column takes as few bits a row as its buckets need."""
 
 from __future__ import annotations
 
@@ -18,31 +18,31 @@ Ids = NDArray[np.uint8]
 
 CELL_COPIES = 4  # bytes of a cell: its id, its bin of two bytes in the joined table, one to spare
 COLUMNS_MAX = 1 << 20  # of one host, as wide as a table may be
-BY_SET = -1  # stands in a split for its last bucket, where a set of categories divides
+BY_SET = -1  # in place of a split's last bucket if a set of categories divides
 
 
 @dataclass(frozen=True)
 class Buckets:
-    """What a host tells of its columns."""
+    """Buckets that a host discloses of its columns."""
 
-    count: NDArray[np.int32]  # (columns,) buckets, that of missing values among them
-    missing: Bits  # (columns,) whether the last one is that of missing values
+    count: NDArray[np.int32]  # (columns,) buckets, with the one of missing values
+    missing: Bits  # (columns,) whether the last one is for missing values
     categorical: Bits  # (columns,) whether the others are categories
     ids: Ids  # (rows, columns), Fortran order
 
     @property
     def present(self) -> NDArray[np.int32]:
-        """Buckets of each column without that of missing values, int32 (columns,)."""
+        """Buckets of each column without the one of missing values, int32 (columns,)."""
         return self.count - self.missing
 
 
 def width(buckets: int) -> int:
-    """Bits that a bucket's number takes."""
+    """Return the number of bits that a bucket's number takes."""
     return (buckets - 1).bit_length()
 
 
 def write(disclosed: Buckets) -> BucketIds:
-    """Return the message."""
+    """Return the message of these buckets."""
     columns = [_bits(disclosed.ids[:, c], width(n)) for c, n in enumerate(disclosed.count.tolist())]
     return BucketIds(
         buckets=wire.pack(disclosed.count),
@@ -53,8 +53,10 @@ def write(disclosed: Buckets) -> BucketIds:
 
 
 def read(got: BucketIds, rows: int, host: str, bytes_max: int = sys.maxsize) -> Buckets:
-    """Return what a host has told of so many rows; a PeerError where it cannot be, or would take
-    more memory than `bytes_max`: columns of one bucket take no byte on the wire.
+    """Return the buckets that a host has disclosed of `rows` rows.
+
+    A PeerError if they are impossible, or would take more memory than `bytes_max`: columns of one
+    bucket take no byte in the message.
     """
     what = f"the buckets of {host}'s columns"
     count = wire.unpack(got.buckets, "i4", (None,), what).astype(np.int32)
@@ -82,7 +84,7 @@ def read(got: BucketIds, rows: int, host: str, bytes_max: int = sys.maxsize) -> 
 
 
 def _bits(ids: Ids, bits_each: int) -> Bits:
-    """The last `bits_each` bits of each id, bool (rows · bits_each,)."""
+    """Return the last `bits_each` bits of each id, bool (rows · bits_each,)."""
     data = np.unpackbits(ids[:, None], axis=1)
     return data[:, 8 - bits_each :].ravel().view(np.bool_)
 

@@ -1,4 +1,4 @@
-"""The guest of vertical FederBoost: collects buckets, trains alone, gives everybody its splits."""
+"""The guest of vertical FederBoost: collects buckets, trains alone, sends each host its splits."""
 
 from __future__ import annotations
 
@@ -42,20 +42,20 @@ STEP_CELLS = 1 << 27  # rows × columns × layers × trees that one step adds up
 
 @state
 class BucketTreesState:
-    """What a checkpoint keeps: the rounds, and all rows' margins."""
+    """Checkpoint of the guest: its rounds, and all rows' margins."""
 
     training: TrainingState
     margins: dict[str, Floats]  # by the part of the rows
 
 
-CHECKPOINT = BucketTreesState  # what `snapshot` keeps
+CHECKPOINT = BucketTreesState  # state that `snapshot` keeps
 
 
 @dataclass
 class Guest:
-    """What the guest remembers between steps."""
+    """State of the guest between steps."""
 
-    context: StageContext[FederBoostVerticalParams]  # its rows are those of the disclosure
+    context: StageContext[FederBoostVerticalParams]  # its rows match the disclosure
     own: Binning
     objective: Objective
     fixed: FixedPoint
@@ -67,12 +67,12 @@ class Guest:
 
     @property
     def params(self) -> Any:
-        """The job's settings."""
+        """Settings of the job."""
         return self.context.params
 
 
 def begin(context: StageContext[FederBoostVerticalParams]) -> Guest:
-    """Bins the own columns and fixes the objective; takes up an earlier disclosure if there is."""
+    """Bin our columns and fix the objective; reuse an earlier disclosure if there is one."""
     frame, params = context.data, context.params
     labels.check_held_out(params, bool(context.validation.any()))
     strangers = sorted(set(params.public_cuts) - set(context.table.hosts))
@@ -95,7 +95,7 @@ def begin(context: StageContext[FederBoostVerticalParams]) -> Guest:
 
 
 def receive_buckets(guest: Guest, got: Mapping[str, BucketIds]) -> Out:
-    """The hosts' buckets beside the own bins: one table, as if it were pooled."""
+    """Join the hosts' buckets to our bins: one table, as if it were pooled."""
     if DISCLOSURE in guest.context.artefacts:
         raise ProtocolError("the job uses earlier buckets again and takes no new ones")
     rows, most = len(guest.weight), guest.context.services.peer_bytes_max
@@ -158,14 +158,14 @@ def close_model(guest: Guest) -> Out:
 
 
 def snapshot(guest: Guest, _: Place) -> Artefact:
-    """Rounds so far; the buckets come again, the same ones."""
+    """Keep the finished rounds; hosts send the same buckets again."""
     training = guest.training
     margins = {part: seen.margin for part, seen in training.watched.items()}
     return Artefact.of_state(BucketTreesState(training=training, margins=margins))
 
 
 def restore(guest: Guest, checkpoint: Artefact) -> StatusReport:
-    """Carries on behind the last batch, once the buckets are there."""
+    """Continue behind the last batch, once the buckets are there."""
     guest.kept = kept = checkpoint.state(BucketTreesState)
     if guest.told:
         _resume(guest, kept)
@@ -175,7 +175,7 @@ def restore(guest: Guest, checkpoint: Artefact) -> StatusReport:
 
 
 def finish(guest: Guest) -> Artefact:
-    """The guest's shard, and the buckets for other jobs to use again."""
+    """Return the guest's shard, and the buckets for other jobs to use again."""
     training, params, frame = guest.training, guest.params, guest.context.data
     nodes = _nodes(guest)
     sizes = [len(t) // params.trees_per_round for t in training.rounds[: training.best_round + 1]]
@@ -196,7 +196,7 @@ def finish(guest: Guest) -> Artefact:
 
 
 def bytes_max(_: Guest, __: str) -> int:
-    """Rows and columns of a host are its own affair."""
+    """Return the limit of any message: rows and columns of a host are up to the host."""
     return wire.MESSAGE_BYTES_MAX
 
 
@@ -215,7 +215,7 @@ def _plant(guest: Guest) -> None:
     others = sum(joined.groups[1:])
     moves = columns.directions(params.monotone_constraints, frame.columns, frame.categories, others)
     threads = guest.context.services.workers.threads
-    by_xgboost = params.trainer == "xgboost"  # which has all rows itself
+    by_xgboost = params.trainer == "xgboost"  # XGBoost has all rows itself
     elsewhere = None
     if not by_xgboost:
         elsewhere = SharedTable.of(
@@ -237,7 +237,7 @@ def _plant(guest: Guest) -> None:
 
 
 def _resume(guest: Guest, kept: BucketTreesState) -> None:
-    """Puts the rounds of a checkpoint into the training."""
+    """Put the rounds of a checkpoint into the training."""
     restore_into(guest.training, kept.training)
     for part, seen in guest.training.watched.items():
         seen.margin[:] = kept.margins[part]
@@ -249,13 +249,13 @@ def _kept_trees(guest: Guest) -> list[Tree]:
 
 
 def _nodes(guest: Guest) -> list[GuestNode]:
-    """The trees that the model keeps, hosts' splits without their content."""
+    """Return the trees that the model keeps, hosts' splits without their content."""
     owner_of, trees = guest.joined.owner, enumerate(_kept_trees(guest))
     return list(chain.from_iterable(vertical.tree_nodes(*tree, owner_of) for tree in trees))
 
 
 def _splits_of_hosts(guest: Guest) -> dict[str, OwnSplits]:
-    """To each host its own splits, by the numbers of its columns and buckets."""
+    """Return each host's splits, by the numbers of its columns and buckets."""
     rows: list[list[tuple[int, int, int, int, bool]]] = [[] for _ in guest.told]
     sets: list[list[NDArray[np.uint8]]] = [[] for _ in guest.told]
     for number, tree in enumerate(_kept_trees(guest)):
@@ -287,7 +287,7 @@ def _own_splits(
 
 
 def _tell_privacy(guest: Guest, host: str, report: StatusReport) -> None:
-    """Report what a host's disclosure is worth, by the settings under which it was made."""
+    """Report the privacy loss of a host's disclosure, by the settings that it was made with."""
     epsilon, count = guest.params.epsilon, guest.told[host].count.tolist()
     if DISCLOSURE in guest.context.artefacts:
         epsilon = guest.context.artefacts[DISCLOSURE].facts["epsilon"]
@@ -305,7 +305,7 @@ def _tell_privacy(guest: Guest, host: str, report: StatusReport) -> None:
 
 
 def _disclosure(guest: Guest) -> Artefact:
-    """The buckets as they came."""
+    """Return the buckets as the hosts sent them."""
     arrays: dict[str, NDArray[np.generic]] = {
         f"{host}.{name}": array
         for host, of_host in guest.told.items()

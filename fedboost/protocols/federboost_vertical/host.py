@@ -1,4 +1,4 @@
-"""A host of vertical FederBoost: tells noisy buckets once, and keeps the splits of its columns."""
+"""A host of vertical FederBoost: sends noisy buckets once, and keeps the splits of its columns."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ SPLIT_BYTES = 64  # of one split in a message, its set among them
 
 @dataclass
 class Host:
-    """What a host remembers between steps."""
+    """State of a host between steps."""
 
     context: StageContext[FederBoostVerticalParams]
     telling: Telling
@@ -51,7 +51,7 @@ class Host:
 
 
 def begin(context: StageContext[FederBoostVerticalParams]) -> Host:
-    """A host with the cut points of the disclosure or attempt that told first, or fresh ones."""
+    """Return a host with fresh cut points, or those of an earlier disclosure or attempt."""
     facts = context.services.notebook.read().get(TELLING)
     if DISCLOSURE in context.artefacts:
         facts = context.artefacts[DISCLOSURE].facts
@@ -59,7 +59,7 @@ def begin(context: StageContext[FederBoostVerticalParams]) -> Host:
 
 
 def _settled(context: StageContext[FederBoostVerticalParams]) -> Telling:
-    """Return how the own columns are told: at public cut points, or at equal shares of rows."""
+    """Return the settings of our disclosure: public cut points, or equal shares of rows."""
     frame, params = context.data, context.params
     cuts = binning.fit(
         frame.values,
@@ -88,13 +88,13 @@ def _settled(context: StageContext[FederBoostVerticalParams]) -> Telling:
 
 
 def send_buckets(host: Host) -> Out:
-    """The bucket of every row in every column, with the noise that the job asks for.
+    """Send the bucket of every row in every column, with the noise that the job asks for.
 
-    Cut points are settled and noise belongs to ids and values, so an attempt that is made again
-    tells nothing more of the same table, with whatever rows.
+    Cut points are settled and noise belongs to ids and values. So a repeated attempt, with any
+    rows of the same table, reveals nothing more.
     """
     frame, terms = host.context.data, host.telling
-    # No policy was asked for new ones, and the cut points need not be this table's.
+    # The policy has not allowed new ones, and the cut points need not be this table's.
     if DISCLOSURE in host.context.artefacts:
         raise ProtocolError("the job uses earlier buckets again and tells no new ones")
     notebook = host.context.services.notebook
@@ -117,7 +117,7 @@ def send_buckets(host: Host) -> Out:
 
 
 def keep_splits(host: Host, got: OwnSplits) -> Out:
-    """The splits of the own columns, at the cut points that nobody else knows."""
+    """Keep the splits of our columns, with the cut points that only we know."""
     trees = wire.unpack(got.trees, "i4", (None,), "the trees of our splits").astype(np.int64)
     nodes, numbers, last = (
         wire.unpack(array, "i4", (len(trees),), f"the {what} of our splits").astype(np.int64)
@@ -157,12 +157,12 @@ def snapshot(_: Host, __: Place) -> Artefact:
 
 
 def restore(_: Host, __: Artefact) -> StatusReport:
-    """Carry nothing on."""
+    """Restore nothing."""
     return StatusReport()
 
 
 def finish(host: Host) -> Artefact:
-    """The host's shard, and how it told its columns, for jobs and predictions that ask again."""
+    """Return the host's shard, with the settings of its disclosure for later jobs."""
     sizes = forest.sizes(host.context.params).tolist()
     facts = {
         "columns": list(host.telling.columns),
@@ -178,14 +178,15 @@ def finish(host: Host) -> Artefact:
 
 
 def bytes_max(host: Host, _: str) -> int:
-    """Every node of every tree."""
+    """Return the size of a message with every node of every tree."""
     nodes = int(forest.starts(host.context.params)[-1]) << host.context.params.max_depth
     return min(wire.MESSAGE_BYTES_MAX, SPLIT_BYTES * nodes + wire.CONTROL_BYTES_MAX)
 
 
 def _placed(host: Host, ids: NDArray[np.integer[Any]], epsilon: float) -> Iterator[Charge]:
-    """Yield the share of rows that noisy buckets could place: a value of ε tells ε·log2(e) bits at
-    most of the log2 that its bucket takes.
+    """Yield a charge for the share of rows that the noisy buckets of each column could place.
+
+    A value of ε reveals at most ε·log2(e) bits of the log2 of its bucket.
     """
     n_bins, learnt = host.telling.binning.n_bins.astype(np.int64), ~host.context.validation
     bins = host.telling.binning.transform(host.context.data.values)
@@ -197,7 +198,7 @@ def _placed(host: Host, ids: NDArray[np.integer[Any]], epsilon: float) -> Iterat
 
 
 def _public(named: Mapping[str, tuple[float, ...]], frame: Frame) -> dict[int, NDArray[np.float32]]:
-    """The job's cut points by column number."""
+    """Return the job's cut points by column number."""
     by_column = {}
     for name, cuts in named.items():
         if name not in frame.columns or name in frame.categories:
@@ -213,7 +214,7 @@ def _public(named: Mapping[str, tuple[float, ...]], frame: Frame) -> dict[int, N
 def _rule(
     cuts: Binning, column: int, last: int, missing_left: bool, held: NDArray[np.generic] | None
 ) -> tuple[np.float32, bool, bytes]:
-    """A split's threshold, where missing values go, and its set; refuses what cannot be."""
+    """Return a split's threshold, missing direction and set; refuse an impossible split."""
     count = int(cuts.n_bins[column])
     if held is None:
         if not 0 <= last < count:

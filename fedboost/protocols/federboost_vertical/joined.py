@@ -1,4 +1,4 @@
-"""The guest's own columns and its hosts' buckets side by side, as if they were one table."""
+"""The guest's columns and its hosts' buckets side by side, as if they were one table."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ class Joined:
 
     @property
     def groups(self) -> tuple[int, ...]:
-        """Return how many columns each party has."""
+        """Number of columns of each party."""
         return (self.own.n_columns, *(len(buckets.count) for buckets in self.told))
 
     @cached_property
     def cuts(self) -> Binning:
-        """Own columns with their cut points, hosts' with as many as they have buckets."""
+        """Our columns with their cut points, hosts' columns with one for each bucket."""
         cuts, codes = list(self.own.cuts), dict(self.own.categories)
         for buckets in self.told:
             for present, by_category in zip(buckets.present, buckets.categorical, strict=True):
@@ -40,7 +40,7 @@ class Joined:
         return Binning(most, tuple(cuts), codes)
 
     def bins(self, values: Values) -> Dense:
-        """Everybody's bins, (n, columns), row after row; `values` are the guest's own."""
+        """Return all parties' bins, (n, columns), row after row; `values` are the guest's own."""
         guest_bins = self.own.transform(values)
         guest_bins = guest_bins.dense() if isinstance(guest_bins, SparseBins) else guest_bins
         number = cell_type(self.cuts.n_cells)
@@ -55,11 +55,11 @@ class Joined:
         return bins
 
     def owner(self, column: int) -> tuple[int, int]:
-        """Return whose a column is (0 the guest, k the k-th host), and its number there."""
+        """Return the owner of a column (0 the guest, k the k-th host), and its number there."""
         owner = bisect_right(self._ends, column)
         return owner, column - (self._ends[owner - 1] if owner else 0)
 
     @cached_property
     def _ends(self) -> list[int]:
-        """The first column behind each party's own."""
+        """Index of the first column behind each party's columns."""
         return list(accumulate(self.groups))

@@ -1,4 +1,4 @@
-"""What a job may say about vertical FederBoost."""
+"""Settings of vertical FederBoost."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from fedboost.model import columns, labels
 from fedboost.model.xgboost_json import library
 
 JOB_ID = r"^[a-z0-9][a-z0-9-]{0,79}$"
-SETTLED = ("buckets", "epsilon", "public_cuts")  # by a disclosure, for jobs that use it again
-BUCKETS_MAX = 254  # with that of missing values a bucket fits into one byte
+SETTLED = ("buckets", "epsilon", "public_cuts")  # fixed by a reused disclosure
+BUCKETS_MAX = 254  # so a bucket, missing values included, fits into one byte
 
 Cuts = Annotated[tuple[float, ...], Field(min_length=1, max_length=BUCKETS_MAX - 1, strict=False)]
 
 
 class FederBoostVerticalParams(TreeParams):
-    """Trees, and what hosts disclose of their columns; `max_bin` is of the guest's own."""
+    """Trees, and the disclosure of hosts' columns; `max_bin` is for the guest's own columns."""
 
     buckets: int = Field(16, ge=2, le=BUCKETS_MAX)  # of a host's column, missing values aside
     epsilon: float | None = Field(4.0, gt=0.0)  # of a value, given the cut points; None: no noise
     public_cuts: dict[str, dict[str, Cuts]] = Field(default_factory=dict)  # by host and column
     reuse: str | None = Field(None, pattern=JOB_ID)  # the job whose disclosure is used again
-    trainer: Literal["own", "xgboost"] = "own"  # who grows the guest's trees
+    trainer: Literal["own", "xgboost"] = "own"  # software that grows the guest's trees
 
     @model_validator(mode="after")
     def _cuts_rise(self) -> Self:
@@ -56,7 +56,7 @@ class FederBoostVerticalParams(TreeParams):
 
 
 def asks(params: FederBoostVerticalParams) -> Asks:
-    """Return what the parameters ask of a host's policy; nothing where all is disclosed before."""
+    """Return the demands on a host's policy; none if the job reuses a disclosure."""
     if params.reuse is not None:
         return Asks()
     return Asks(epsilon=math.inf if params.epsilon is None else params.epsilon)

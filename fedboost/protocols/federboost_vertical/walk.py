@@ -1,4 +1,4 @@
-"""Buckets once, then the guest alone, then everybody's own splits."""
+"""Order of the steps: buckets once, then the guest alone, then each host's splits."""
 
 from fedboost.flow import GUEST, HOST, UNBOUNDED, Run, Step
 from fedboost.messages.protocol.federboost_vertical_pb2 import BucketIds, OwnSplits
@@ -15,7 +15,7 @@ FLOW = (
 
 
 async def walk(run: Run) -> None:
-    """Several rounds a step, so that a small job does not wait for its coordinator."""
+    """Grow several rounds in a step, so that a small job does not wait for its coordinator."""
     if run.params.reuse is None:
         await run(send_buckets)
         await run(receive_buckets)

@@ -1,4 +1,4 @@
-"""Trees that XGBoost grows: it is handed the bins and our gradients, and its trees are read back.
+"""Trees that XGBoost grows from our bins and gradients, read back as ours.
 
 Objectives, samples, metrics and medians of leaves stay ours, so all of them work. XGBoost adds up
 32-bit gradients in an order that depends on its threads: trees are of equal quality, not the same.
@@ -27,24 +27,24 @@ class XgboostTrees:
     """XGBoost with the rows to learn from."""
 
     def __init__(self, rules: Rules, bins: Dense) -> None:
-        """bins (n, columns) as of `rules`."""
+        """Give XGBoost the bins of the rows, (n, columns), as in `rules`."""
         self._rules, xgboost = rules, library("xgboost")
         values = bins.astype(np.float32)
         values[bins == rules.binning.missing] = np.nan
         threads = {"nthread": 1 if rules.threads is None else rules.threads.count}
         types = ["c" if by_category else "q" for by_category in rules.binning.is_categorical]
         how = {"max_bin": BINS_MOST, "feature_types": types, "enable_categorical": True, **threads}
-        # Cut points of a row for each bin: XGBoost need not look for any among the rows.
+        # Cut points of a row for each bin, so that XGBoost need not search the rows for any.
         n_bins = rules.binning.n_bins
         each = np.arange(n_bins.max())[:, None] % n_bins
         cuts = xgboost.QuantileDMatrix(each.astype(np.float32), **how)
         self._rows = xgboost.QuantileDMatrix(values, ref=cuts, **how)
-        # One for all trees: it keeps what it has made of the rows.
+        # One for all trees: it keeps its preparation of the rows.
         self._booster = xgboost.Booster({**_settings(rules), **threads}, [self._rows])
         self._trees = 0
 
     def grow(self, growing: GrowingTree) -> Tree:
-        """Return the tree that XGBoost grows of a planted one's gradients."""
+        """Return the tree that XGBoost grows from the gradients of a planted tree."""
         fixed, gh = self._rules.fixed, growing.gh
         if len(growing.rows) < len(gh):  # rows without a gradient add nothing
             gh = np.zeros_like(gh)
@@ -76,7 +76,7 @@ def _settings(rules: Rules) -> dict[str, Any]:
 
 
 def _read(made: dict[str, Any], rules: Rules) -> Tree:
-    """A tree of XGBoost's JSON as ours."""
+    """Return a tree of XGBoost's JSON as ours."""
     sets = {
         node: made["categories"][start : start + size]
         for node, start, size in zip(
@@ -106,7 +106,7 @@ def _read(made: dict[str, Any], rules: Rules) -> Tree:
 def _split(
     made: dict[str, Any], i: int, sets: dict[int, list[int]], rules: Rules
 ) -> tuple[Split, bool]:
-    """A node's split, and whether its sides are exchanged: present rows never all go right."""
+    """Return a node's split, and whether its sides change: present rows never all go right."""
     column, gain = made["split_indices"][i], made["loss_changes"][i]
     on_left, n_bins = bool(made["default_left"][i]), int(rules.binning.n_bins[column])
     if i in sets:

@@ -1,4 +1,4 @@
-"""Gradient boosting of untrained networks over rows that lie with many parties.
+"""Gradient boosting of untrained networks over rows of many parties.
 
     guest ─── Inputs ─────► hosts                  once a job
     parties ─ Masked ─► aggregator ─ Total ─► parties
@@ -8,8 +8,8 @@
         PᵀHP, PᵀG                                  every round: outputs² / 2 for each class
         metrics                                    every round
 
-Only what stands in front of the rounds may grow with the columns. A round's network comes from the
-job's seed, so it never travels, and what does depends on the number of outputs and classes alone.
+Only the sums before the rounds may grow with the columns. A round's network comes from the job's
+seed and never travels; the messages of a round depend only on the numbers of outputs and classes.
 All parties solve the same equations and end with the whole model. GBUN (Zhang et al.), "Distributed
 learning"; see `core.gbun` and `fedboost.aggregation`.
 

@@ -1,4 +1,4 @@
-"""Rounds of networks on a party's own rows, from sums over everybody's."""
+"""Rounds of networks on a party's rows, from sums over all parties."""
 
 from __future__ import annotations
 
@@ -23,46 +23,48 @@ from fedboost.ground.state import Growing, restore_into, state
 
 Vector = NDArray[np.int64]
 
-PARTIES_BITS = 7  # what roundings of so many parties may add to a sum
+PARTIES_BITS = 7  # room in a sum for the roundings of all parties
 
 
 @dataclass(frozen=True)
 class Scaling:
-    """Sums of floats as integers: each party's own is rounded once, to a unit of what the sum of
-    all may come to."""
+    """Sums of floats as integers, in a unit that the largest possible total allows.
+
+    Each party rounds its own sums once.
+    """
 
     most: float  # no sum of absolute values over all rows is larger
 
     @property
     def unit(self) -> float:
-        """Return what 1 is worth."""
+        """Value of 1 in the integers."""
         return math.ldexp(power_of_two_above(max(self.most, 1e-300)), PARTIES_BITS - SUM_BITS)
 
     def of_row(self, rows: int) -> int:
-        """The most that one of so many rows adds, in units."""
+        """Return the most that one of `rows` rows adds, in units."""
         return math.ceil(self.most / max(1, rows) / self.unit)
 
     def encode(self, values: Floats) -> Vector:
-        """A party's own sums as int64, of any shape as (n,)."""
+        """Return a party's own sums, of any shape, as int64 (n,)."""
         return np.rint(values.ravel() / self.unit).astype(np.int64)
 
     def decode(self, total: Vector) -> Floats:
-        """The sums over all parties, float64 (n,)."""
+        """Return the sums over all parties, float64 (n,)."""
         return total.astype(np.float64) * self.unit
 
 
 @state
 class NetworkBoostingState:
-    """Rounds and their metrics so far."""
+    """Finished rounds and their metrics."""
 
     rounds: Growing[Round]
     measures: MeasuresState
-    number: int  # of the network at hand: more than rounds where one was given up
+    number: int  # of the network at hand: more than rounds if some were given up
 
 
 @state
 class NetworkBoostingCheckpoint:
-    """Rounds and margins so far."""
+    """Finished rounds and margins."""
 
     boosting: NetworkBoostingState
     margins: dict[str, Floats]  # by the part of the rows
@@ -78,7 +80,7 @@ class NetworkBoosting(NetworkBoostingState):
     counts: Counts
     reach: float  # no row's output of a network is larger
     reading: ColumnReading
-    inputs: Mapping[str, Inputs]  # of the own rows: "train", and "validation" if anybody has some
+    inputs: Mapping[str, Inputs]  # our rows: "train", and "validation" if any party has some
     watched: Mapping[str, Watched]  # the same rows' labels and margins
     rounds: list[Round] = field(default_factory=list)
     measures: Measures = field(init=False)
@@ -90,35 +92,35 @@ class NetworkBoosting(NetworkBoostingState):
 
     @property
     def network(self) -> Network:
-        """The network at hand."""
+        """Network at hand."""
         return Network(self.number, self.params.seed, self.params.outputs)
 
     # Σz, Σz², n
 
     def outputs(self) -> Vector:
-        """The own rows' sums of z and z², and how many they are, int64 (2·outputs + 1,)."""
+        """Return our rows' sums of z and z², and their number, int64 (2·outputs + 1,)."""
         rows = self.inputs["train"]
         total, squares = gbun.output_sums(rows, self.network)
         first, second = self._output_scalings
         return np.concatenate([first.encode(total), second.encode(squares), [rows.n_rows]])
 
     def units_of_outputs(self) -> Vector:
-        """The most that one row adds to each of `outputs`; of how many rows there are, no noise."""
+        """Return the most that one row adds to each of `outputs`; the count needs no noise."""
         rows, size = self.counts.train, self.network.outputs
         first, second = (scaling.of_row(rows) for scaling in self._output_scalings)
         return np.repeat(np.array([first, second, 0]), [size, size, 1])
 
     def normalise(self, total: Vector | None) -> None:
-        """Normalise the network by everybody's sums.
+        """Normalise the network by the sums of all parties.
 
-        None where they stayed closed, as an earlier attempt has opened them over others: the round
-        is given up.
+        None gives up the round: the sums stayed closed, as an earlier attempt has opened them over
+        other parties.
         """
         if total is None:
             return
         first, second = self._output_scalings
         z, squares, (rows,) = np.split(total, [self.network.outputs, 2 * self.network.outputs])
-        if not 0 < rows <= self.counts.train:  # fewer than at the start where a party is gone
+        if not 0 < rows <= self.counts.train:  # fewer than at the start if a party is lost
             raise JobError(
                 f"{rows} rows are said to be left to train on, of {self.counts.train}",
                 todo="run the job again; if it recurs, a party masks otherwise",
@@ -134,9 +136,9 @@ class NetworkBoosting(NetworkBoostingState):
     # PᵀHP, PᵀG
 
     def system(self) -> Vector:
-        """The own rows' equations, int64 (classes · (outputs · (outputs + 1) / 2 + outputs),).
+        """Return our rows' equations, int64 (classes · (outputs · (outputs + 1) / 2 + outputs),).
 
-        Nothing where the round is given up.
+        Empty if the round is given up.
         """
         if self.normal is None:
             return np.empty(0, np.int64)
@@ -148,7 +150,7 @@ class NetworkBoosting(NetworkBoostingState):
         return np.concatenate([second.encode(lower), first.encode(pull)])
 
     def units_of_system(self) -> Vector:
-        """The most that one row adds to each of `system`."""
+        """Return the most that one row adds to each of `system`."""
         rows, size, classes = self.counts.train, self.network.outputs, self.objective.n_outputs
         second, first = (scaling.of_row(rows) for scaling in self._system_scalings)
         return np.repeat(
@@ -156,9 +158,9 @@ class NetworkBoosting(NetworkBoostingState):
         )
 
     def solve(self, total: Vector | None) -> bool:
-        """A round from everybody's equations; gives whether there is one.
+        """Make a round from the equations of all parties; return whether there is one.
 
-        None where they stayed closed: the round is given up, and the next network's sums are new.
+        None gives up the round: the sums stayed closed, and the next network's sums are new.
         """
         network, normal, self.normal = self.network, self.normal, None
         self.number += 1
@@ -192,12 +194,12 @@ class NetworkBoosting(NetworkBoostingState):
         )
 
     def state(self) -> NetworkBoostingCheckpoint:
-        """Return what a checkpoint keeps."""
+        """Return the state for a checkpoint."""
         margins = {part: seen.margin for part, seen in self.watched.items()}
         return NetworkBoostingCheckpoint(boosting=self, margins=margins)
 
     def load_state(self, kept: NetworkBoostingCheckpoint) -> None:
-        """Go on where an earlier attempt has left the rounds."""
+        """Continue with the rounds of an earlier attempt."""
         restore_into(self, kept.boosting)
         for part, seen in self.watched.items():
             seen.margin[:] = kept.margins[part]

@@ -1,4 +1,4 @@
-"""Dense columns of all parties together: which they are, how large, their means and deviations."""
+"""Dense columns of all parties together: their names, bounds, means and deviations."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from fedboost.messages.protocol.gbun_pb2 import Inputs
 Vector = NDArray[np.int64]
 Values = NDArray[np.float32]
 
-# Of the powers of two that bound a column: coarse, as one a column; from the least number on.
+# Powers of two that bound a column: coarse, as one is shown a column; from the least number on.
 EXPONENTS = range(-152, 136, 8)
 
 
 def matched(ours: tuple[str, ...], is_sparse: bool, guests: Inputs, guest: str) -> tuple[str, ...]:
-    """The guest's columns; a DataError where ours are others, or rows are sparse in one place."""
+    """Return the guest's columns; a DataError if ours differ, or only one table is sparse."""
     if is_sparse != guests.sparse:
         kinds = ("sparse", "dense") if is_sparse else ("dense", "sparse")
         raise DataError(
@@ -42,7 +42,7 @@ def matched(ours: tuple[str, ...], is_sparse: bool, guests: Inputs, guest: str) 
 
 
 def exceeded(values: Values) -> Vector:
-    """1 for each power of two that a column's greatest |value| exceeds, int64 (columns · k,)."""
+    """Return 1 for each power of two below a column's greatest |value|, int64 (columns · k,)."""
     with np.errstate(invalid="ignore"):
         largest = np.fmax.reduce(np.abs(values), axis=0, initial=0.0).astype(np.float64)
     powers = np.array([math.ldexp(1.0, e) for e in EXPONENTS])
@@ -50,8 +50,9 @@ def exceeded(values: Values) -> Vector:
 
 
 def bounds(exceeds: Vector, names: tuple[str, ...]) -> Floats:
-    """Return what no party's values of a column exceed, float64 (columns,); from int64 (columns,
-    k).
+    """Return a bound on all parties' values of each column, float64 (columns,).
+
+    `exceeds` is int64 (columns, k).
     """
     free = exceeds == 0
     if len(free) and not free[:, -1].all():
@@ -63,8 +64,10 @@ def bounds(exceeds: Vector, names: tuple[str, ...]) -> Floats:
 
 
 def sums(values: Values, bound: Floats, rows: int) -> Vector:
-    """Return each column's count, sum and sum of squares over own rows, exact in units of 2^-bits
-    of its bound: int64 (4 · columns,), squares in two words. `rows` are those of all parties.
+    """Return each column's count, sum and sum of squares over our rows, int64 (4 · columns,).
+
+    Sums are exact in units of 2^-bits of the column's bound, squares in two words. `rows` is the
+    number of rows of all parties.
     """
     bits = bits_for(rows)
     count = np.count_nonzero(~np.isnan(values), axis=0)
@@ -73,7 +76,7 @@ def sums(values: Values, bound: Floats, rows: int) -> Vector:
 
 
 def _squared(column: Values, unit: float, bits: int) -> tuple[int, int, int]:
-    """Σq, and Σq² in words above and below 2^bits, of q = column / unit, at most 2^bits."""
+    """Return Σq, and Σq² in words above and below 2^bits, of q = column / unit ≤ 2^bits."""
     whole = np.nan_to_num(np.rint(column.astype(np.float64) / unit)).astype(np.int64)
     half = (bits + 1) // 2  # a product of two halves, summed up over all rows, stays within int64
     high, low = whole >> half, whole & ((1 << half) - 1)
@@ -82,7 +85,7 @@ def _squared(column: Values, unit: float, bits: int) -> tuple[int, int, int]:
 
 
 def scale(total: Vector, bound: Floats, rows: int) -> Scale:
-    """Return how columns are standardised, from everybody's sums: `Scale.of_values` of all rows."""
+    """Return the columns' scale from the sums of all parties, as `Scale.of_values` of all rows."""
     bits, units = bits_for(rows), _units(bound, rows)
     columns = [
         _moments(count, first, (above << bits) + below)
@@ -93,11 +96,11 @@ def scale(total: Vector, bound: Floats, rows: int) -> Scale:
 
 
 def _moments(count: int, total: int, squares: int) -> tuple[float, float]:
-    """Mean and deviation, 0 where nothing varies (or whoever adds up lies); rounded once each."""
+    """Return mean and deviation, 0 if nothing varies or the sums are false; rounded once each."""
     spread = max(count * squares - total**2, 0)
     return total / max(count, 1), math.sqrt(spread / max(count * (count - 1), 1))
 
 
 def _units(bound: Floats, rows: int) -> Floats:
-    """Return what 1 is worth in a sum of values, float64 (columns,)."""
+    """Return the value of 1 in a sum of each column, float64 (columns,)."""
     return bound * 2.0 ** -bits_for(rows)

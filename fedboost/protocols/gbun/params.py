@@ -1,4 +1,4 @@
-"""What a job may say about boosted networks."""
+"""Settings of boosted networks."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from fedboost.model.networks import feature_ids
 
 
 class GbunJobParams(GbunParams, Aggregation):
-    """Boosted networks, and what a lost party does to the job."""
+    """Boosted networks, and the effect of a lost party on the job."""
 
 
 def check(role: Role, params: GbunJobParams, frame: Frame, held_out: bool) -> None:
-    """Refuses a table of ours that the job cannot learn from, before anything has left us."""
+    """Refuse a table of ours that the job cannot learn from, before anything has left us."""
     if role is AGGREGATOR:
         return
     labels.check_held_out(params, held_out)
@@ -37,9 +37,9 @@ def check(role: Role, params: GbunJobParams, frame: Frame, held_out: bool) -> No
 
 
 def asks(params: GbunJobParams) -> Asks:
-    """Return what the parameters ask of a party's policy: how near a search comes to single rows.
+    """Return the demands on a party's policy: how near a search comes to single rows.
 
-    Where columns are standardised nobody searches.
+    Standardised columns need no search.
     """
     searches = params.columns != "standard"
     return Asks(quantile_tolerance=params.quantile_tolerance if searches else None)

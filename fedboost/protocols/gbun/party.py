@@ -1,4 +1,4 @@
-"""Guest and hosts of boosted networks: all do the same, but that the guest's columns count."""
+"""Guest and hosts of boosted networks: all do the same, with the columns of the guest."""
 
 from __future__ import annotations
 
@@ -55,13 +55,13 @@ Vector = NDArray[np.int64]
 
 @dataclass
 class NetworkParty:
-    """What a party remembers between steps."""
+    """State of a party between steps."""
 
     context: StageContext[GbunJobParams]
     sums: Contributor
-    names: tuple[str, ...]  # in the guest's order once we know it; none where rows are hashed
+    names: tuple[str, ...]  # later in the guest's order; none if rows are hashed
     counts = Slot[Counts]("numbers of everybody's rows")
-    bounds = Slot[Floats]("bounds of columns")  # what no value is larger than
+    bounds = Slot[Floats]("bounds of columns")  # of absolute values
     ranked = Slot[Ranked]("columns in their order")
     search = Slot[Search]("a search for cut points")
     reading = Slot[ColumnReading]("how columns are read")
@@ -70,43 +70,43 @@ class NetworkParty:
 
     @property
     def params(self) -> Any:
-        """The job's."""
+        """Settings of the job."""
         return self.context.params
 
     @property
     def is_sparse(self) -> bool:
-        """Return whether our rows are."""
+        """Whether our rows are sparse."""
         return self.context.data.is_sparse
 
     @property
     def searches(self) -> bool:
-        """Return whether everybody's columns are cut."""
+        """Whether the columns are cut at quantiles of all parties."""
         return searches(self.params, is_sparse=self.is_sparse)
 
     @property
     def may_standardise(self) -> bool:
-        """Return whether columns may need means and deviations."""
+        """Whether columns may need means and deviations."""
         return not self.is_sparse and needs_scale(self.params.columns)
 
     @property
     def standardises(self) -> bool:
-        """Return whether columns need means and deviations."""
+        """Whether columns need means and deviations."""
         return not self.is_sparse and self.reading.standardises
 
     @property
     def is_guest(self) -> bool:
-        """Return whether the coordinator hears from us what all parties know."""
+        """Whether the coordinator gets from us the results that all parties know."""
         return self.context.role is GUEST
 
     @property
     def sums_ahead(self) -> int:
-        """Outputs and metrics of a round."""
+        """Number of sums in a round with fresh keys: outputs and metrics."""
         return 2
 
 
 @state
 class NetworkPartyState:
-    """What a checkpoint keeps: the rounds, and what they stand on."""
+    """Checkpoint of a party: its rounds, and the settings and sums behind them."""
 
     names: tuple[str, ...]
     reach: float
@@ -117,11 +117,11 @@ class NetworkPartyState:
     training: NetworkBoostingCheckpoint
 
 
-CHECKPOINT = NetworkPartyState  # what `snapshot` keeps
+CHECKPOINT = NetworkPartyState  # state that `snapshot` keeps
 
 
 def begin(context: StageContext[GbunJobParams]) -> NetworkParty:
-    """A party with its table, and keys that nobody knows yet."""
+    """Return a party with its table, and keys that it has not shared yet."""
     sparse = context.data.is_sparse
     named = not sparse or searches(context.params, is_sparse=True)
     return NetworkParty(context, Contributor(context), context.data.columns if named else ())
@@ -131,12 +131,12 @@ def begin(context: StageContext[GbunJobParams]) -> NetworkParty:
 
 
 def show_inputs(party: NetworkParty) -> Out:
-    """Send how our rows are read."""
+    """Send the form of our rows and their columns."""
     return Out(send=Inputs(sparse=party.is_sparse, names=party.names))
 
 
 def match_inputs(party: NetworkParty, got: Inputs) -> Out:
-    """Our columns in the guest's order; a DataError where ours are others."""
+    """Put our columns in the guest's order; a DataError if ours differ."""
     party.names = columns.matched(party.names, party.is_sparse, got, party.context.table.guest)
     return Out()
 
@@ -145,7 +145,7 @@ def match_inputs(party: NetworkParty, got: Inputs) -> Out:
 
 
 def count_rows(party: NetworkParty) -> Iterator[Out]:
-    """Send how many rows we have, and how large labels, weights and columns are."""
+    """Send our numbers of rows, and how large labels, weights and columns are."""
     label, weight, scaled = labels_of(party.context)
     present = [np.empty(0, np.int64)]
     if party.searches:
@@ -159,7 +159,7 @@ def count_rows(party: NetworkParty) -> Iterator[Out]:
 
 
 def read_counts(party: NetworkParty, got: Iterator[Total]) -> Out:
-    """Read how many rows all of us have, and begin the search for cut points if there is one."""
+    """Read the numbers of rows of all parties, and begin the search for cut points if needed."""
     total = party.sums.total_before_rounds(got, (1 << 31) * len(party.sums.members))
     width, each = len(party.names), len(columns.EXPONENTS)
     present = width if party.searches else 0
@@ -178,7 +178,7 @@ def read_counts(party: NetworkParty, got: Iterator[Total]) -> Out:
 
 
 def narrow(party: NetworkParty, got: Iterator[Total]) -> Out:
-    """Take the search a step on."""
+    """Take a step of the search."""
     lookup.take_counts(party, got)
     return _found(party)
 
@@ -196,12 +196,12 @@ def sum_columns(party: NetworkParty) -> Iterator[Out]:
 
 
 def read_columns(party: NetworkParty, got: Iterator[Total]) -> Out:
-    """Read the sums of all columns: where an objective starts, and how columns are standardised."""
+    """Read the sums of all columns: the objective's start, and the scale of columns."""
     counts = party.counts
     total = party.sums.total_before_rounds(got, 1 << 62)
     label_words = 2 + (party.params.num_class or 0)
     party.summary = counting.summary(party.params, counts, total[:label_words])
-    objectives.start(party.params, party.summary)  # refuses labels before anybody draws a network
+    objectives.start(party.params, party.summary)  # refuses labels before any network is drawn
     if party.standardises:
         scale = columns.scale(total[label_words:], party.bounds, counts.train)
         party.reading = replace(party.reading, scale=scale)
@@ -209,13 +209,13 @@ def read_columns(party: NetworkParty, got: Iterator[Total]) -> Out:
 
 
 def show_reach(party: NetworkParty) -> Iterator[Out]:
-    """Up to a power of two, how far an output of a network may go for our rows."""
+    """Send a power of two that no output of a network exceeds for our rows."""
     reach = counting.exceeds(_rows(party, "train").reach())
     yield from given(party, reach, Statistic("show_reach"))
 
 
 def read_reach(party: NetworkParty, got: Iterator[Total]) -> Out:
-    """Read how far an output may go for anybody's rows."""
+    """Read the bound on outputs for the rows of all parties."""
     total = party.sums.total_before_rounds(got, len(party.sums.members))
     _plant(party, counting.bound(total, "row's sum of values"))
     return Out()
@@ -233,13 +233,13 @@ def sum_outputs(party: NetworkParty) -> Iterator[Out]:
 
 
 def normalise(party: NetworkParty, got: Iterator[Total]) -> Out:
-    """Normalise the network by everybody's sums."""
+    """Normalise the network by the sums of all parties."""
     party.training.normalise(party.sums.total(got, 1 << 62))
     return Out()
 
 
 def sum_system(party: NetworkParty) -> Iterator[Out]:
-    """Our rows' part of the equations."""
+    """Send our rows' part of the equations."""
     training = party.training
     system = training.system()
     unit = training.units_of_system() if len(system) else 0
@@ -247,13 +247,13 @@ def sum_system(party: NetworkParty) -> Iterator[Out]:
 
 
 def solve(party: NetworkParty, got: Iterator[Total]) -> Out:
-    """The weights of the network's outputs, as everybody finds them."""
+    """Solve for the weights of the network's outputs, as all parties do."""
     party.training.solve(party.sums.total(got, 1 << 62))
     return Out()
 
 
 def measure(party: NetworkParty) -> Iterator[Out]:
-    """Our share of the metrics; nothing where the round was given up."""
+    """Send our share of the metrics; nothing if the round was given up."""
     training = party.training
     share = np.empty(0, np.int64)
     if len(training.rounds) > len(training.measures.history):
@@ -264,13 +264,13 @@ def measure(party: NetworkParty) -> Iterator[Out]:
 
 
 def read_metrics(party: NetworkParty, got: Iterator[Total]) -> Out:
-    """The metrics of the round, and whether it was the last one."""
+    """Read the metrics of the round; the loop ends if it was the last one."""
     measures, before = party.training.measures, len(party.training.measures.history)
     total = party.sums.total(got, 1 << 62)
     told, measured = StatusReport(), None
     if len(party.training.rounds) > before:
         measured = words.as_metrics(measures.hear(total))
-    if party.is_guest:  # of a round that is given up without metrics; it begins anew
+    if party.is_guest:  # no metrics if the round is given up; it begins again
         of = party.params.n_estimators
         told.rounds.append(RoundTold(round="round", done=before + 1, of=of, metrics=measured))
     told.ends = "round" if measures.ends else ""
@@ -278,7 +278,7 @@ def read_metrics(party: NetworkParty, got: Iterator[Total]) -> Out:
 
 
 def close_model(party: NetworkParty) -> Out:
-    """Report the finished model, from the guest alone."""
+    """Report the finished model, from the guest only."""
     if not party.is_guest:
         return Out()
     trained, counts = party.training.trained, party.counts
@@ -293,7 +293,7 @@ def close_model(party: NetworkParty) -> Out:
 
 
 def snapshot(party: NetworkParty, _: Place) -> Artefact:
-    """Rounds so far, and what they stand on."""
+    """Keep the finished rounds, and the settings and sums behind them."""
     kept = NetworkPartyState(
         names=party.names,
         reach=party.training.reach,
@@ -307,7 +307,7 @@ def snapshot(party: NetworkParty, _: Place) -> Artefact:
 
 
 def restore(party: NetworkParty, checkpoint: Artefact) -> StatusReport:
-    """Carries on behind the last round that everybody has kept."""
+    """Continue behind the last round that all parties have kept."""
     kept = checkpoint.state(NetworkPartyState)
     party.names, party.counts = kept.names, kept.counts
     party.summary, party.reading = kept.summary, kept.reading
@@ -318,7 +318,7 @@ def restore(party: NetworkParty, checkpoint: Artefact) -> StatusReport:
 
 
 def finish(party: NetworkParty) -> Artefact:
-    """The whole model, the same for everybody."""
+    """Return the whole model, the same at all parties."""
     return networks.shard(party.training.trained, party.names, is_sparse=party.is_sparse)
 
 
@@ -326,7 +326,7 @@ def finish(party: NetworkParty) -> Artefact:
 
 
 def _found(party: NetworkParty) -> Out:
-    """End the search where every quantile is found, and settle how columns are read."""
+    """End the search if every quantile is found, and settle how columns are read."""
     if not party.search.is_over:
         return Out()
     params, counts = party.params, party.counts
@@ -337,7 +337,7 @@ def _found(party: NetworkParty) -> Out:
 
 
 def _values(party: NetworkParty, part: str) -> Values:
-    """The rows of a part, float32 (n, columns), with the columns in everybody's order."""
+    """Return the rows of a part, float32 (n, columns), with columns in the common order."""
     frame = party.context.data
     rows = frame.values[party.context.parts.get(part, np.empty(0, np.int32))]
     if not party.names:  # sparse rows, whose columns are hashed
@@ -347,14 +347,14 @@ def _values(party: NetworkParty, part: str) -> Values:
 
 
 def _dense(party: NetworkParty, part: str) -> NDArray[np.float32]:
-    """The same of rows that are not sparse."""
+    """Return the rows of a part of a dense table, float32 (n, columns)."""
     values = _values(party, part)
     assert isinstance(values, np.ndarray)
     return values
 
 
 def _rows(party: NetworkParty, part: str) -> Rows:
-    """The rows of a part as networks read them."""
+    """Return the rows of a part as networks read them."""
     ids = None
     if party.is_sparse:
         ids = networks.feature_ids(party.names or party.context.data.columns)
@@ -362,7 +362,7 @@ def _rows(party: NetworkParty, part: str) -> Rows:
 
 
 def _plant(party: NetworkParty, reach: float) -> None:
-    """Everything that the rounds stand on; every party comes to the same."""
+    """Set up the training that the rounds need, alike at every party."""
     params, counts, summary = party.params, party.counts, party.summary
     label, weight, _ = labels_of(party.context)
     objective = objectives.start(params, summary)

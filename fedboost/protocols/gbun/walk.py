@@ -1,5 +1,5 @@
-"""What the rows come to, where columns are cut, how far rows reach; then two sums and the metrics
-round after round."""
+"""Order of the steps: sums of rows, cut points, columns and reach; then two sums and the metrics
+each round."""
 
 from fedboost.aggregation import lookup, sums
 from fedboost.aggregation.sums import add_up
@@ -19,7 +19,7 @@ FLOW = (
     # Once a job.
     count_rows := Step("count_rows", EVERYBODY, gives=Masked, after=("hear_keys",), streams=True),
     read_counts := Step("read_counts", EVERYBODY, takes=Total, after=("count_rows",)),
-    # Until every quantile is found, where networks read columns by their cut points.
+    # Until every quantile is found, if networks read columns by their cut points.
     count_below := lookup.count_below_after("read_counts"),
     lookup.narrow,
     sum_columns := Step(
@@ -52,7 +52,7 @@ FLOW = (
         "read_metrics", EVERYBODY, takes=Total, after=("measure", "reveal_shares", "reveal_whole")
     ),
     close_model := Step("close_model", EVERYBODY, after=("compare_standings",)),
-    # What opens a sum.
+    # Steps that open a sum.
     reveal_whole := sums.reveal_whole("sum_outputs", "measure"),
     sign_survivors := sums.sign_survivors("sum_outputs", "measure"),
     sums.reveal_shares,
@@ -64,25 +64,25 @@ METRICS = sums.FreshSum(measure, reveal_whole, sign_survivors, read_metrics)
 
 
 async def walk(run: Run) -> None:
-    """A round is asked for at once, and costs three messages there and back."""
+    """Run a job; a round is requested at once, and costs three messages there and back."""
     waits = run.params.dropout == "wait"
     await run(show_inputs, match_inputs)
     await sums.compare(run, tell_standing)
-    if waits or not run.is_resumed:  # later sums of others have keys of their own
+    if waits or not run.is_resumed:  # sums over other parties get other keys
         await run(offer_keys, hear_keys)
     if not run.is_resumed:
         await run(count_rows, add_up, read_counts)
         await lookup.find_cuts(run, count_below)
         await run(sum_columns, add_up, read_columns)
         await run(show_reach, add_up, read_reach)
-        # Where a party may be lost amid the first round, which has no place of its own to keep.
+        # A party may be lost in the first round, which has no checkpoint before it.
         run.keep(CheckpointPolicy.NOW_AND_THEN if waits else CheckpointPolicy.EACH)
     if waits:
         for _ in run.rounds("round", run.params.n_estimators, keeps=CheckpointPolicy.NOW_AND_THEN):
             first, second = (sum_outputs, add_up, normalise), (sum_system, add_up, solve)
             await run(*first, *second, measure, add_up, read_metrics)
     else:
-        # A round in the middle of which a party is lost begins anew, with another network.
+        # A round that loses a party begins again, with another network.
         most = run.params.n_estimators + len(run.table.hosts)
         for _ in run.rounds("round", most):
             keyed = await sums.exchange_keys(run, offer_fresh_keys)

@@ -1,7 +1,7 @@
-"""Trees of two parts: one label holder's upper layers, and below them those of many hosts.
+"""Trees of two parts: upper layers of one label holder, and below them layers of many hosts.
 
     guest ── EncryptionKey ──────────► hosts      once a job
-    guest ── BottomRows (in parts) ──► hosts      once a tree: gradients, and where the rows stand
+    guest ── BottomRows (in parts) ──► hosts      once a tree: gradients, and bottom nodes of rows
     guest ◄─ CandidateSums ─────────── hosts  ┐
     guest ── ChosenSplits ───────────► hosts  │   once for each of the hosts' layers
     guest ◄─ RowDivisions ──────────── hosts  ┘
@@ -10,17 +10,17 @@ The guest is the party with the labels, which HybridTree's paper calls *host*; i
 hosts (Li et al., 2023, Algorithm 1). Hosts have other columns of some of the guest's rows, and may
 overlap. The guest grows the upper layers on its own columns and leaves to each host the rows that
 this one has, with gradients as its own leaf leaves them; a row's value is the guest's leaf plus the
-mean of what its hosts' leaves add. The guest learns of each host what it would with `secureboost`,
-for these layers alone; a host learns which of its rows share a bottom node.
+mean of its hosts' leaves. The guest learns the same of each host as with `secureboost`, but only
+for these layers; a host learns which of its rows share a bottom node.
 
 Modules:
     guest        the guest's steps: labels, key, upper layers
-    guest_state  what the guest remembers between steps
+    guest_state  state of the guest between steps
     host         a host's steps: lower layers
     params       its settings
     streams      gradients for several hosts at once
     unscored     lower layers that a host cuts at random
-    view         what the guest sees of one host
+    view         the guest's view of one host
     walk         order of the steps
 """
 

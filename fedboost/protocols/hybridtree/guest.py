@@ -1,4 +1,4 @@
-"""The guest of hybridtree: labels, key and the upper layers are its own; it scores the hosts'."""
+"""The guest of hybridtree: has labels and key, grows the upper layers, scores the hosts' splits."""
 
 from __future__ import annotations
 
@@ -46,15 +46,15 @@ __all__ = (
     "hear_nonces", "open_sums", "restore", "share_key", "share_rows", "snapshot", "start_round",
 )  # fmt: skip
 
-LOOP = "round"  # what the outermost loop counts
-LAYERS = "layer"  # and that over the hosts' layers of a tree
+LOOP = "round"  # name of the outermost loop
+LAYERS = "layer"  # name of the loop over the hosts' layers of a tree
 
 
-CHECKPOINT = HybridTreeGuestState  # what `snapshot` keeps
+CHECKPOINT = HybridTreeGuestState  # state that `snapshot` keeps
 
 
 def begin(context: StageContext[HybridTreeParams]) -> Guest:
-    """Bins the own columns and fixes the objective, on training rows alone."""
+    """Bin our columns and fix the objective, on training rows only."""
     frame, params = context.data, context.params
     labels, train = Labels.of(context, params), ~context.validation
     summary = Summary.of(params, labels.y[train], labels.weight[train])
@@ -78,15 +78,15 @@ def begin(context: StageContext[HybridTreeParams]) -> Guest:
 
 
 def hear_nonces(guest: Guest, got: Mapping[str, encrypted_pb2.Nonce]) -> Out:
-    """Read what the hosts give for public polynomials."""
+    """Read the hosts' nonces for public polynomials."""
     guest.nonces = keys.read_nonces(guest.context, got)
     return Out()
 
 
 def share_key(guest: Guest) -> Out:
-    """A fresh key for this attempt, and how gradients are packed.
+    """Send a fresh key for this attempt, and the packing of gradients.
 
-    With unscored splits it is the job's: the hosts keep leaf values under it.
+    With unscored splits the key is the job's: the hosts keep leaf values under it.
     """
     rows = [view.n_training for view in guest.views.values()]
     if guest.is_scored:
@@ -101,16 +101,16 @@ def share_key(guest: Guest) -> Out:
 
 
 def share_rows(guest: Guest) -> Out:
-    """To each host which of its rows the others have as well."""
+    """Send each host the rows that it shares with other hosts."""
     held = {host: view.rows for host, view in guest.views.items()}
     about = {host: DisclosureInfo(len(rows)) for host, rows in held.items()}
     return Out(send=leaf_answers.shared_rows(held, len(guest.y)), about=about)
 
 
 def start_round(guest: Guest) -> Out:
-    """Gradients at the margins so far, of the rows that this round draws, as exact integers.
+    """Compute gradients at the present margins, for this round's rows, as exact integers.
 
-    Which of a host's rows its subtrees learn from is drawn among these, as the host can check.
+    The rows that a host's subtrees learn from are drawn among them, as the host can check.
     """
     fixed = guest.own_rules.fixed
     g, h = guest.start_round(fixed)
@@ -122,14 +122,14 @@ def start_round(guest: Guest) -> Out:
 
 
 def grow_top(guest: Guest) -> Out:
-    """The upper layers on the own columns; what they leave of the gradients goes to the hosts."""
+    """Grow the upper layers on our columns; the gradients they leave go to the hosts."""
     params, number, rules = guest.params, guest.trees_closed, guest.own_rules
     gh, rows = guest.gh_of(number), guest.context.parts["train"][guest.round.sample.rows]
     usable = TreeColumns.drawn(params, number, (guest.bins.shape[1],))
     top = hybrid.top(rules, guest.bins, gh, rows, usable, params.guest_depth)
     leaves = top.leaf_of_bins(guest.bins, rules.binning.missing)
     first = model.first_number(params.guest_depth)
-    # A tree that is grown again has the same numbers, which hosts keep and unscored ones cut by.
+    # A tree that is grown again has the same numbers; hosts keep them and draw cuts by them.
     secrets = guest.context.secrets.job
     factors = None
     if not guest.is_scored:
@@ -152,7 +152,7 @@ def grow_top(guest: Guest) -> Out:
 
 
 def encrypt_gradients(guest: Guest) -> Iterator[Out]:
-    """To each host the packed gradients of its rows that take part, in parts, side by side."""
+    """Send each host the packed gradients of its rows that take part, in parts, side by side."""
     number, side = guest.trees_closed, guest.side
     encrypted = {
         host: side.rows(number, view.sent, view.n_training) for host, view in guest.views.items()
@@ -177,7 +177,7 @@ def encrypt_gradients(guest: Guest) -> Iterator[Out]:
 
 
 def choose_splits(guest: Guest, got: Iterator[Mapping[str, encrypted_pb2.CandidateSums]]) -> Out:
-    """Choose the best split of every open node; no host's nodes compete with another's."""
+    """Choose the best split of every open node; nodes of different hosts do not compete."""
     most, sent, growing = _most_sums(guest), {}, guest.growing
     room = guest.context.services.peer_bytes_max
     coming = {
@@ -203,7 +203,7 @@ def choose_splits(guest: Guest, got: Iterator[Mapping[str, encrypted_pb2.Candida
 
 
 def grow_nodes(guest: Guest, got: Mapping[str, encrypted_pb2.RowDivisions]) -> Out:
-    """Divides the rows as the hosts say; refuses a division that is not the split offered."""
+    """Divide the rows as the hosts answer; refuse a division that is not the offered split."""
     for host, tree_batch in guest.growing.tree_batches.items():
         [tree] = tree_batch.trees
         opened = tree.next_open()
@@ -217,7 +217,7 @@ def grow_nodes(guest: Guest, got: Mapping[str, encrypted_pb2.RowDivisions]) -> O
 
 
 def add_values(guest: Guest, got: Mapping[str, encrypted_pb2.LeafAnswers]) -> Out:
-    """Add what the hosts' leaves give each row, summed over its hosts before anybody could look."""
+    """Add the values of the hosts' leaves to each row; only sums over its hosts are visible."""
     held = {host: view.rows for host, view in guest.views.items()}
     packing = guest.precision.layout(guest.key.plaintext_bits)
     total = leaf_answers.read_answers(got, guest.key, packing, held, len(guest.y))
@@ -226,7 +226,7 @@ def add_values(guest: Guest, got: Mapping[str, encrypted_pb2.LeafAnswers]) -> Ou
 
 
 def close_tree(guest: Guest) -> Out:
-    """Leaf values, and the margins with them: what the hosts' leaves add is averaged."""
+    """Compute leaf values, and the margins with them: the hosts' leaves are averaged."""
     number, growing = guest.trees_closed, guest.growing
     rate = guest.params.learning_rate
     tops = tree_nodes(number, growing.top, lambda column: (OWN, column), rate)
@@ -253,12 +253,12 @@ def close_tree(guest: Guest) -> Out:
 
 
 def close_round(guest: Guest) -> Out:
-    """Metrics; says when early stopping ends the job."""
+    """Report the round's metrics, and whether early stopping ends the job."""
     return Out(told=guest.close_round(LOOP))
 
 
 def close_model(guest: Guest) -> Out:
-    """Report the finished model: metrics of the round it keeps, curves, importance."""
+    """Report the finished model: metrics of the kept round, curves, importance."""
     report, (tops, below) = guest.told(), _kept(guest)
     seen = [part.node for part in below] if guest.is_scored else []
     report.importance.extend(words.importance(guest.context, [*tops, *seen]))
@@ -267,7 +267,7 @@ def close_model(guest: Guest) -> Out:
 
 
 def snapshot(guest: Guest, place: Place) -> Artefact:
-    """Keep finished trees, margins and metrics, and the key of leaf values where there is one."""
+    """Keep finished trees, margins and metrics, and the key of leaf values if there is one."""
     inside = guest.growing.tree_batches if len(place) > 1 and Guest.growing.is_set(guest) else {}
     transcript = guest.record.handed_over(place)
     kept = HybridTreeGuestState(
@@ -284,7 +284,7 @@ def snapshot(guest: Guest, place: Place) -> Artefact:
 
 
 def restore(guest: Guest, checkpoint: Artefact) -> StatusReport:
-    """Carries on behind the last finished tree; or behind a layer, once the tree is begun."""
+    """Continue behind the last finished tree, or behind a layer of a tree that has begun."""
     kept = checkpoint.state(HybridTreeGuestState)
     restore_into(guest, kept.rounds)
     guest.trees_closed, guest.record.begun = kept.trees_closed, kept.is_recorded
@@ -296,7 +296,7 @@ def restore(guest: Guest, checkpoint: Artefact) -> StatusReport:
 
 
 def finish(guest: Guest) -> Artefact:
-    """The guest's shard: its parts of all trees up to the best round, and the values below."""
+    """Return the guest's shard: its parts of trees up to the best round, and the values below."""
     frame = guest.context.data
     facts = {
         **guest.model_facts(),
@@ -315,7 +315,7 @@ def finish(guest: Guest) -> Artefact:
 
 
 def bytes_max(guest: Guest, step: str) -> int:
-    """Answers are as large as the open nodes and the widest host make them."""
+    """Return the size of an answer, by the open nodes and the widest possible host."""
     if step == "grow_nodes":
         return len(guest.y) // 8 + (8 << guest.params.guest_depth + guest.params.host_depth) + 1024
     if step == "hear_nonces":
@@ -338,7 +338,7 @@ def bytes_max(guest: Guest, step: str) -> int:
 
 
 def _encoding(params: HybridTreeParams, objective: Objective, summary: Summary) -> FixedPoint:
-    """The job's integers, as exact as its scheme adds them up."""
+    """Return the encoding of the job's numbers, as exact as its scheme can add them."""
     return loading.tree_scheme(params).encoding(
         params, summary.rows, lambda settings: hybrid.encoding(settings, objective, summary)
     )
@@ -350,18 +350,18 @@ def _most_sums(guest: Guest) -> int:
 
 
 def _unit(guest: Guest) -> float:
-    """Return what 1 in an answer of unscored splits is worth to a margin."""
+    """Return the value of 1 in an answer of unscored splits, in units of the margin."""
     of_gradient = hybrid.counted_unit(guest.own_rules.fixed, guest.precision.value_bits)
     return -math.ldexp(of_gradient, -guest.precision.fraction_bits) * guest.params.learning_rate
 
 
 def _own_key(guest: Guest) -> bytes:
-    """The key under which the hosts keep leaf values; none where they keep no such."""
+    """Return the key of the hosts' leaf values; empty if they keep none."""
     return guest.key.to_bytes() if Guest.key.is_set(guest) else b""
 
 
 def _write_indices(guest: Guest, host: str, part: hybridtree_pb2.BottomRows) -> None:
-    """Says below which bottom node each of the host's rows stands, and which may divide."""
+    """Write the bottom nodes of the host's rows, and the nodes that it may divide."""
     view = guest.views[host]
     part.at.CopyFrom(wire.pack(view.shown if guest.is_scored else view.at))
     part.open.CopyFrom(wire.pack(np.array(view.opened if guest.is_scored else [], np.int32)))
@@ -373,6 +373,6 @@ def _is_grown(guest: Guest) -> bool:
 
 
 def _kept(guest: Guest) -> tuple[list[GuestNode], list[Below]]:
-    """The trees up to the best round."""
+    """Return the trees up to the best round."""
     tops = [node for node in guest.tops if node.tree < guest.n_kept]
     return tops, [part for part in guest.below if part.node.tree < guest.n_kept]

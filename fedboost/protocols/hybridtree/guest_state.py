@@ -1,4 +1,4 @@
-"""What the guest of hybridtree remembers: finished trees, and the tree that grows."""
+"""State of the guest of hybridtree: finished trees, and the tree that grows."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ from fedboost.protocols.hybridtree.view import HostView
 
 @state
 class HybridTreeGuestState:
-    """What a checkpoint keeps: finished trees, margins and metrics, and trees under way."""
+    """Checkpoint of the guest: finished trees, margins and metrics, and the growing tree."""
 
     rounds: RoundsState
     tops: Growing[GuestNode]
     below: Growing[Below]
-    key: bytes  # under which hosts keep leaf values; none where they keep no such
+    key: bytes  # of the hosts' leaf values; empty if they keep none
     trees_closed: int
     ends: str
     is_recorded: bool
@@ -55,18 +55,18 @@ class OpenTree:
 
 @dataclass(kw_only=True)
 class Guest(Rounds, CheckedGuest):
-    """What the guest remembers between steps."""
+    """State of the guest between steps."""
 
     params: HybridTreeParams
     rules: GuestRules
     bins: Bins
     views: dict[str, HostView]
-    record: GuestRecord  # for an audit of our own
-    nonces: tuple[bytes, ...] = ()  # of this attempt, where the scheme takes any
+    record: GuestRecord  # of this training, for audits
+    nonces: tuple[bytes, ...] = ()  # of this attempt, if the scheme uses any
     tops: list[GuestNode] = field(default_factory=list)  # of finished trees
     below: list[Below] = field(default_factory=list)
     trees_closed: int = 0
-    # What an earlier attempt has settled below the tree to grow
+    # State from an earlier attempt below the tree to grow
     under_way: dict[str, list[GuestTreeState]] = field(default_factory=dict)
     side = Slot[GuestCipher]("a key of this attempt")
     key = Slot[PrivateKey]("a key under which hosts keep leaf values")  # with unscored splits
@@ -74,37 +74,35 @@ class Guest(Rounds, CheckedGuest):
 
     @property
     def is_scored(self) -> bool:
-        """Return whether we choose the hosts' splits."""
+        """Whether we choose the hosts' splits."""
         return self.params.split == "scored"
 
     @cached_property
     def own_rules(self) -> GuestRules:
-        """Return the rules of our upper layers, whose gradients stay here: as exact as they can
-        be.
-        """
+        """Rules of our upper layers: as exact as possible, since their gradients stay here."""
         coarse = self.rules.fixed
         if not coarse.is_coarse:
             return self.rules
         return replace(self.rules, fixed=fixed_point.widest(coarse, self.n_training))
 
     def sent(self) -> Mapping[str, tuple[GuestRows, Sums]]:
-        """See `CheckedGuest`: to each host of its own rows."""
+        """Return the rows and gradients of each host; see `CheckedGuest`."""
         rows = self.growing.encrypted
         return {host: (rows[host], view.sent) for host, view in self.views.items()}
 
     @property
     def n_training(self) -> int:
-        """Return how many rows there are to learn from."""
+        """Number of rows to learn from."""
         return len(self.context.parts["train"])
 
     @property
     def precision(self) -> Precision:
-        """Return how exact unscored leaf values are."""
+        """Precision of unscored leaf values."""
         return Precision.of(self.params, len(self.views), self.n_training)
 
     @cached_property
     def holders(self) -> NDArray[np.int64]:
-        """int64 (rows,): how many hosts have each row."""
+        """Number of hosts that have each row, int64 (rows,)."""
         counts = np.zeros(len(self.y), np.int64)
         for view in self.views.values():
             counts[view.rows] += 1

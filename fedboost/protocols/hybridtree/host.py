@@ -68,60 +68,60 @@ __all__ = (
 
 @state
 class HybridTreeHostState:
-    """What a checkpoint keeps: the splits so far, and a tree under way."""
+    """Checkpoint of a host: the splits so far, and the growing tree."""
 
     splits: Growing[OwnSplit]
     number: int
     is_recorded: bool
     under_way: HostTreeState | None
     leaves: Growing[LeafValues]  # with unscored splits
-    key: bytes  # under which they are
+    key: bytes  # of these leaf values
 
 
-CHECKPOINT = HybridTreeHostState  # what `snapshot` keeps
+CHECKPOINT = HybridTreeHostState  # state that `snapshot` keeps
 
 
 @dataclass
 class Host(CheckingHost):
-    """What a host remembers between steps."""
+    """State of a host between steps."""
 
     context: StageContext[HybridTreeParams]
     binning: Binning
     bins: Bins
     meter: Meter
-    record: HostRecord  # for an audit of our own
+    record: HostRecord  # of this training, for audits
     splits: list[OwnSplit] = field(default_factory=list)
     value_bits: int = 0  # that the guest declares
     # The tree that grows, or the last one
     tree_batch: HostTreeBatch = field(default_factory=HostTreeBatch)
     # With unscored splits
     leaves: list[LeafValues] = field(default_factory=list)  # of finished trees
-    earlier_key: bytes = b""  # of an attempt that this one carries on
+    earlier_key: bytes = b""  # of the attempt before this one
     side = Slot[HostCipher]("a key of the guest")
     answering = Slot[MaskingHost]("masks of a job with unscored splits")
 
     @cached_property
     def table(self) -> BinnedTable:
-        """Return our bins as cells of trees are made of them."""
+        """Our bins in the form that makes cells of trees."""
         leave_out = self.context.params.sparse_histograms
         return BinnedTable.of(self.binning, self.bins, leave_out=leave_out)
 
     @property
     def is_scored(self) -> bool:
-        """Return whether the guest chooses our splits."""
+        """Whether the guest chooses our splits."""
         return bool(self.context.params.split == "scored")
 
     @property
     def n_rows(self) -> int:
-        """Our rows, those that are held out among them."""
+        """Number of our rows, held-out rows included."""
         return self.bins.shape[0]
 
 
 def begin(context: StageContext[HybridTreeParams]) -> Host:
-    """Bins the own columns, on training rows alone."""
+    """Bin our columns, on training rows only."""
     frame = context.data
     train = ~context.validation
-    if not train.any():  # the guest says so, too, and what to do
+    if not train.any():  # the guest refuses this with a remedy
         train = np.ones(frame.n_rows, np.bool_)
     cuts = binning.fit(
         frame.values,
@@ -141,12 +141,12 @@ def begin(context: StageContext[HybridTreeParams]) -> Host:
 
 
 def offer_nonce(host: Host) -> Out:
-    """Our share in the public polynomials of a scheme that has any."""
+    """Send our share in the public polynomials, if the scheme has any."""
     return Out(send=Nonce(nonce=keys.nonce(host.context)))
 
 
 def accept_key(host: Host, got: EncryptionKey) -> Out:
-    """Takes the guest's key, if it is sound and as strong as the job and our policy say."""
+    """Accept the guest's key if it is sound and as strong as the job and our policy say."""
     if host.is_scored:
         n_rows = int(np.count_nonzero(~host.context.validation))
         side = keys.host_side(host.context, got, n_rows, host.binning, are_all=False)
@@ -159,7 +159,7 @@ def accept_key(host: Host, got: EncryptionKey) -> Out:
 
 
 def receive_gradients(host: Host, got: Iterator[BottomRows]) -> Out:
-    """Check where own rows stand and their gradients; a tree begins, or an earlier one goes on."""
+    """Check our rows' bottom nodes and gradients; a tree begins, or an earlier one goes on."""
     gradients: Gradients | None = None
     tree_batch = host.tree_batch
     for part in got:
@@ -183,7 +183,7 @@ def receive_gradients(host: Host, got: Iterator[BottomRows]) -> Out:
 
 
 def sum_candidates(host: Host) -> Iterator[Out]:
-    """Encrypted sums of every candidate split of the open nodes, shuffled, compressed, blinded."""
+    """Send encrypted sums of all candidate splits of open nodes, shuffled, compressed, blinded."""
     if not host.is_scored:
         raise ProtocolError("the job's splits are unscored: hosts offer no sums")
     [tree] = host.tree_batch.trees
@@ -211,7 +211,7 @@ def divide_rows(host: Host, got: ChosenSplits) -> Out:
 
 
 def answer_rows(host: Host) -> Out:
-    """Cuts the lower layers at random, and answers each row with its leaf's encrypted value."""
+    """Cut the lower layers at random, and answer each row with its leaf's encrypted value."""
     if host.is_scored:
         raise ProtocolError("the job's splits are scored: hosts answer with no leaf values")
     key, held = _key(host), host.gradients
@@ -237,7 +237,7 @@ def answer_rows(host: Host) -> Out:
 
 
 def snapshot(host: Host, place: Place) -> Artefact:
-    """The splits so far, and what a tree under way has settled."""
+    """Keep the splits so far, and the state of a tree that grows."""
     under_way = None
     if len(place) > 1 and host.is_scored:
         [under_way] = host.tree_batch.trees
@@ -256,7 +256,7 @@ def snapshot(host: Host, place: Place) -> Artefact:
 
 
 def restore(host: Host, checkpoint: Artefact) -> StatusReport:
-    """Carries on behind the last finished tree, or behind a layer."""
+    """Continue behind the last finished tree, or behind a layer."""
     kept = checkpoint.state(HybridTreeHostState)
     host.splits, host.record.begun = kept.splits, kept.is_recorded
     host.leaves, host.earlier_key = kept.leaves, kept.key
@@ -269,7 +269,7 @@ def restore(host: Host, checkpoint: Artefact) -> StatusReport:
 
 
 def finish(host: Host) -> Artefact:
-    """The host's shard: its splits by column name."""
+    """Return the host's shard: its splits by column name."""
     frame, params = host.context.data, host.context.params
     facts = {
         "kind": hybrid.KIND,
@@ -302,27 +302,27 @@ def bytes_max(host: Host, step: str) -> int:
 
 
 def _leaf_side(host: Host, got: EncryptionKey) -> HostCipher:
-    """The guest's key, under which leaf values go."""
+    """Accept the guest's key for leaf values."""
     key = keys.accept(host.context, got)
     if host.leaves and got.key != host.earlier_key:
-        raise PeerError("the guest changed its key, under which our leaf values are")
+        raise PeerError("the guest changed the key of our leaf values")
     packing = _precision(host, got.value_bits).layout(key.plaintext_bits)
     return PackedHost(HostKey.of(key, packing, host.n_rows), host.context.services.part_workers)
 
 
 def _key(host: Host) -> HostKey:
-    """The key of a job with unscored splits."""
+    """Return the key of a job with unscored splits."""
     assert isinstance(host.side, PackedHost)
     return host.side.keys
 
 
 def _precision(host: Host, value_bits: int) -> Precision:
-    """Return how exact our leaf values are."""
+    """Return the precision of our leaf values."""
     return Precision.agreed(host.context.params, len(host.context.table.hosts), value_bits)
 
 
 def _begun(host: Host, first: BottomRows) -> HostTreeBatch:
-    """A tree at its bottom nodes; or ours, where an earlier attempt has left it."""
+    """Return a tree at its bottom nodes, or the tree of an earlier attempt."""
     is_left = not Host.gradients.is_set(host) and host.tree_batch.begins_with(first.gradients.tree)
     left = host.tree_batch if is_left else None
     params, number = host.context.params, host.tree_batch.first + (left is None)
@@ -334,7 +334,7 @@ def _begun(host: Host, first: BottomRows) -> HostTreeBatch:
     least = hybrid.first_number(params.guest_depth)
     at = wire.unpack(first.at, "i4", (len(sampled),), "where our rows stand").astype(np.int32)
     may_stand = (at >= least) & (at <= 2 * least)
-    if host.is_scored:  # below no node that is open
+    if host.is_scored:  # a row may be below no open node
         may_stand |= at == hybrid.NO_NODE
     if not may_stand.all():
         raise PeerError("the guest put rows below nodes that no tree of the job has")
@@ -352,7 +352,7 @@ def _begun(host: Host, first: BottomRows) -> HostTreeBatch:
 
 
 def _planted(host: Host, number: int, growth: Growth) -> HostTree:
-    """Tree `number`, whose rows stand as in `growth`."""
+    """Return tree `number` with its rows at the nodes of `growth`."""
     params = host.context.params
     return HostTree(
         Cells(host.table, _usable(host, number)),
@@ -364,7 +364,7 @@ def _planted(host: Host, number: int, growth: Growth) -> HostTree:
 
 
 def _told(host: Host, won: Mapping[int, Named]) -> tuple[Charge, ...]:
-    """Return what the cuts of the tree under way tell of the rows of our columns."""
+    """Return charges for the cuts of the growing tree, by the rows of our columns."""
     [tree] = host.tree_batch.trees
     rows = {node: tree.growth.everyone.below(node) for node in won}
     rights = {
@@ -375,7 +375,7 @@ def _told(host: Host, won: Mapping[int, Named]) -> tuple[Charge, ...]:
 
 
 def _usable(host: Host, number: int) -> TreeColumns:
-    """The columns that a tree may use."""
+    """Return the columns that a tree may use."""
     widths = (host.bins.shape[1],)
     return TreeColumns.drawn(host.context.params, number, widths, first=_number(host))
 
@@ -386,7 +386,7 @@ def _number(host: Host) -> int:
 
 
 def _arrays(host: Host) -> vertical.Arrays:
-    """The splits, and the encrypted values of leaves that no guest has seen."""
+    """Return the splits, and the encrypted values of leaves that stay hidden from the guest."""
     arrays = vertical.splits_to_arrays(host.splits)
     if not host.is_scored:
         arrays |= leaf_values.as_arrays(host.leaves)
@@ -395,7 +395,7 @@ def _arrays(host: Host) -> vertical.Arrays:
 
 
 def _opened(message: Array, may_open: list[int]) -> list[int]:
-    """The nodes that the guest opens; a PeerError unless they are among these, in their order."""
+    """Return the nodes that the guest opens; a PeerError unless these may open, in their order."""
     opened = wire.unpack(message, "i4", (None,), "the open nodes").tolist()
     if opened != [node for node in may_open if node in set(opened)]:
         raise PeerError("the guest opened nodes that are not below divided ones")

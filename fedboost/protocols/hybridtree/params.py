@@ -1,4 +1,4 @@
-"""What a job may say about hybridtree."""
+"""Settings of hybridtree."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from fedboost.encrypted.scheme.schemes import JobScheme
 from fedboost.flow import GUEST, Releases, Role, Table
 from fedboost.model import labels
 
-# What only a guest that sees sums could do, and a host that cuts without them cannot.
+# Settings that need a guest with sums; a host that cuts without sums cannot follow them.
 _SCORED_ONLY = {
     "goss": "its factor would be missing in the counts that stand in for hessians",
     "gamma": "no gain is known",
@@ -31,9 +31,9 @@ _SCORED_ONLY = {
 
 
 class HybridTreeParams(HybridParams, EncryptedTreeParams):
-    """Trees of two parts, and how gradients travel between them."""
+    """Trees of two parts, and the encryption of gradients between them."""
 
-    # Said again, for `HybridParams` comes first.
+    # Repeated because `HybridParams` comes first.
     precision_bits: int | None = Field(BITS_ENCRYPTED, ge=BITS_MIN, le=BITS_MAX)
     gradient_spare_bits: ClassVar[int] = int(VALUE_MAX).bit_length() - 1  # for h·w beside g
 
@@ -68,11 +68,11 @@ class HybridTreeParams(HybridParams, EncryptedTreeParams):
         return self
 
     def gradient_bits(self, scheme: JobScheme) -> int:
-        """See `EncryptedTreeParams`."""
+        """Return the bits of a gradient; see `EncryptedTreeParams`."""
         return super().gradient_bits(scheme) if self.split == "scored" else bits_most(self)
 
     def lacks(self, scheme: JobScheme) -> Iterator[Lack]:
-        """See `EncryptedTreeParams`."""
+        """Yield the features that the scheme lacks; see `EncryptedTreeParams`."""
         yield from super().lacks(scheme)
         if self.split == "unscored" and not scheme.multiplies:
             yield Lack(
@@ -82,13 +82,13 @@ class HybridTreeParams(HybridParams, EncryptedTreeParams):
 
 
 def check(role: Role, params: HybridTreeParams, frame: Frame, held_out: bool) -> None:
-    """Refuses what the objective cannot learn from, before anything leaves the guest."""
+    """Refuse a table that the objective cannot learn from, before anything leaves the guest."""
     if role is GUEST:
         labels.check_encrypted(params, frame, held_out)
 
 
 def releases(params: HybridTreeParams, table: Table, host: str, columns: int | None) -> Releases:
-    """Return what the sums of a host tell; of unscored splits its cuts, as many of each column."""
+    """Return the releases of a host's sums, or of its unscored cuts, as many in each column."""
     each = params.trees_per_round
     if params.split == "unscored":
         layers = params.n_estimators * each * params.host_depth

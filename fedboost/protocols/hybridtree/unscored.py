@@ -1,4 +1,4 @@
-"""Lower layers that a host cuts by itself, at random, without label information."""
+"""Lower layers that a host cuts at random, without label information."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from fedboost.ground.arrays import Indices, Rows
 
 @dataclass(frozen=True)
 class Cutter:
-    """Draws splits without labels: a host's secret columns and thresholds."""
+    """Random cuts without labels, from a host's secret choice of columns and thresholds."""
 
     binning: Binning
     bins: Bins
@@ -30,7 +30,7 @@ class Cutter:
     least: int  # rows on either side of a cut
 
     def grow(self, tree: HostTree, layers: int) -> dict[int, Named]:
-        """Divides every bottom node that has rows to learn from, layer after layer."""
+        """Divide every bottom node that has rows to learn from, layer after layer."""
         won: dict[int, Named] = {}
         opened = tree.growth.training.leaves()
         for _ in range(layers):
@@ -43,7 +43,7 @@ class Cutter:
         return won
 
     def _cut(self, node: int, rows: Rows) -> Named | None:
-        """A random cut of a node that leaves enough rows on either side; None where none does."""
+        """Return a random cut of a node with enough rows on either side; None if there is none."""
         if len(rows) < 2 * self.least:
             return None
         for place in self.secrets.permutation(len(self.usable), "columns", node).tolist():
@@ -57,7 +57,7 @@ class Cutter:
         return None
 
     def _of_column(self, node: int, column: int, counts: Indices, missing: int) -> Named | None:
-        """One of a column's cuts, all that are allowed with the same chance."""
+        """Return one of a column's allowed cuts, each with the same chance."""
         by_category = bool(self.binning.is_categorical[column])
         order = np.arange(len(counts))
         if by_category:

@@ -1,4 +1,4 @@
-"""What the guest sees of one host: its rows, and the subtrees that it grows below a tree."""
+"""The guest's view of one host: its rows, and the subtrees that it grows below a tree."""
 
 from __future__ import annotations
 
@@ -27,25 +27,25 @@ from fedboost.protocols.hybridtree.params import HybridTreeParams
 
 @dataclass
 class HostView:
-    """One host, as the guest knows it."""
+    """State of the guest about one host."""
 
     number: int  # k, the k-th host
-    rows: Indices  # (m,) ascending: which of the guest's rows it has, in the host's own order
-    training: Bits  # (m,) which of them are to learn from
+    rows: Indices  # (m,) ascending: its rows as the guest's indices, in the host's order
+    training: Bits  # (m,) whether each is a training row
     held = Slot[HeldRows]("rows that the round under way draws")  # of `training`
-    # Below the tree under way
-    at: Rows = field(default_factory=lambda: np.empty(0, np.int32))  # (m,) the bottom node of each
+    # Below the growing tree
+    at: Rows = field(default_factory=lambda: np.empty(0, np.int32))  # (m,) bottom node of each row
     learns: Bits = field(default_factory=lambda: np.empty(0, np.bool_))  # (m,)
-    opened: list[int] = field(default_factory=list)  # where this host may find splits
-    under: dict[int, int] = field(default_factory=dict)  # by the host's number: the guest's heap id
-    gh: Sums = field(default_factory=lambda: np.empty((0, 0), np.int64))  # (m, columns) as they go
+    opened: list[int] = field(default_factory=list)  # nodes that this host may split
+    under: dict[int, int] = field(default_factory=dict)  # the guest's heap id by the host's number
+    gh: Sums = field(default_factory=lambda: np.empty((0, 0), np.int64))  # (m, columns) as sent
     exact: Sums = field(default_factory=lambda: np.empty((0, 0), np.int64))  # before rounding
 
     def stand(self, tree: Tree, leaves: Rows, first: int, secrets: Secrets) -> None:
-        """Puts the rows below the bottom nodes of a tree, in an order of their own.
+        """Put the rows below the bottom nodes of a tree, with secret numbers for the nodes.
 
-        leaves int32 (all rows,) are places in the tree; `first` the least number of a bottom node;
-        `secrets` those of this host and tree.
+        `leaves` int32 (all rows,) are indices of nodes in the tree; `first` is the least number of
+        a bottom node; `secrets` are for this host and tree.
         """
         (indices,) = np.nonzero(tree.is_leaf)
         slots = secrets.permutation(len(indices), "bottom nodes")
@@ -55,8 +55,9 @@ class HostView:
         self.under = dict(zip(number[indices].tolist(), tree.node[indices].tolist(), strict=True))
 
     def learn(self, gh: Sums, exact: Sums) -> None:
-        """Take gradients of the training rows for this tree, as they go and as the guest has them,
-        int64 (training rows, columns) each.
+        """Keep gradients of the training rows for this tree, as sent and as the guest has them.
+
+        Both are int64 (training rows, columns).
         """
         self.learns = self.training.copy()
         self.learns[self.training] = self.held.learns
@@ -65,24 +66,24 @@ class HostView:
 
     @property
     def learners(self) -> Indices:
-        """Return which of the guest's rows are this host's training rows, int64, ascending."""
+        """This host's training rows as the guest's indices, int64, ascending."""
         return self.rows[self.training]
 
     @property
     def sent(self) -> Sums:
-        """Return the gradients that the host gets, int64 (n, columns)."""
+        """Gradients that the host gets, int64 (n, columns)."""
         return self.gh[self.learns]
 
     def _of_all(self, gh: Sums) -> Sums:
-        """Gradients of all of the host's rows, 0 of those that are held out."""
+        """Return gradients of all of the host's rows, 0 for held-out rows."""
         of_all = np.zeros((len(self.rows), gh.shape[1]), np.int64)
         of_all[self.training] = gh
         return of_all
 
     def planted(self, rules: GuestRules, purity: PurityLimit | None) -> GuestTreeBatch:
-        """The subtrees at their bottom nodes, in which only this host's candidates compete.
+        """Return the subtrees at their bottom nodes; only this host's candidates compete there.
 
-        Those are open where it has rows to learn from and that are not purer than they may be.
+        A bottom node is open if it has rows to learn from and is no purer than allowed.
         """
         none: Dense = np.empty((len(self.rows), 0), np.uint8, order="F")
         growth, learned = Growth.begun(self.learns, self.at), self.learned
@@ -96,19 +97,21 @@ class HostView:
 
     @property
     def is_shown(self) -> Bits:
-        """bool (m,): which rows stand at an open bottom node."""
+        """Whether each row stands at an open bottom node, bool (m,)."""
         return np.isin(self.at, self.opened)
 
     @property
     def shown(self) -> Rows:
-        """The bottom node of each row as the host is told, int32 (m,): it has no use for those
-        that are not open, so it cannot tell them apart.
+        """Bottom node of each row as the host learns it, int32 (m,); NO_NODE for closed nodes.
+
+        The host has no use for closed nodes, so it cannot tell them apart.
         """
         return np.where(self.is_shown, self.at, np.int32(hybrid.NO_NODE))
 
     def seen(self, tree_batch: GuestTreeBatch | None) -> Rows:
-        """The node of each row that the host knows, int32 (m,), −1 for none: the bottom one, or
-        where its own scored splits below that have led.
+        """Return the lowest node of each row that the host knows, int32 (m,), −1 for none.
+
+        It is the bottom node, or a node below it that the host's own scored splits led to.
         """
         if tree_batch is None:
             return self.at
@@ -118,29 +121,30 @@ class HostView:
 
     @property
     def about(self) -> DisclosureInfo:
-        """Return who is behind the bottom nodes that its rows stand at."""
+        """Disclosure of the groups of rows at the bottom nodes."""
         return DisclosureInfo.of_groups(np.unique(self.at, return_counts=True)[1].tolist())
 
     @property
     def n_training(self) -> int:
-        """Return how many rows it has to learn from."""
+        """Number of the host's rows to learn from."""
         return int(self.training.sum())
 
     @property
     def sample(self) -> Sample:
-        """Return which of this host's training rows take part, counted among these."""
+        """This host's training rows that take part, as indices among its training rows."""
         (rows,) = np.nonzero(self.learns[self.training])
         chosen = rows.astype(np.int32)
         return Sample((chosen,), chosen, np.ones(len(chosen)))
 
     @property
     def learned(self) -> set[int]:
-        """The bottom nodes where this host has rows to learn from."""
+        """Bottom nodes that have rows of this host to learn from."""
         return set(np.unique(self.at[self.learns]).tolist())
 
     def added(self, tree: GuestTree, values: Mapping[int, Floats]) -> Floats:
-        """Return what the subtrees add to each row, float64 (m, outputs), by the `values` of
-        leaves: 0 where this host had nothing to learn from.
+        """Return the values that the subtrees add to each row, float64 (m, outputs).
+
+        They are the `values` of leaves, and 0 at nodes without rows of this host to learn from.
         """
         added = np.zeros((len(self.rows), next(iter(values.values())).shape[0] if values else 1))
         for leaf, value in values.items():
@@ -148,7 +152,7 @@ class HostView:
         return added
 
     def finished(self, number: int, tree: GuestTree, values: Mapping[int, Floats]) -> list[Below]:
-        """The nodes below tree `number`, but those where this host had nothing to learn from."""
+        """Return the nodes below tree `number` that have rows of this host to learn from."""
         learned, below = self.learned, []
         for node in tree.finished(number, values):
             if self._bottom(node.node) in learned:
@@ -159,20 +163,20 @@ class HostView:
         return below
 
     def unseen(self, number: int, outputs: int) -> list[Below]:
-        """The bottom nodes of tree `number` below which this host has cut, unseen."""
+        """Return the bottom nodes of tree `number` that this host has cut without our knowledge."""
         zero, learned = np.zeros(outputs), sorted(self.learned)
         nodes = [GuestNode(number, node, self.number, zero, 0.0, 0.0) for node in learned]
         return [Below(self.number, node, self.under[node.node]) for node in nodes]
 
     def _bottom(self, node: int) -> int:
-        """The bottom node above or at a node."""
+        """Return the bottom node above or at a node."""
         while node not in self.under:
             node = (node - 1) // 2
         return node
 
 
 def views(context: StageContext[HybridTreeParams]) -> dict[str, HostView]:
-    """The hosts; a DataError names one that has none of the rows to learn from."""
+    """Return the view of each host; a DataError names one without any training rows."""
     shared = context.artefacts["align-pairs"].arrays
     by_host = {}
     for number, host in enumerate(context.table.hosts, start=1):

@@ -1,4 +1,4 @@
-"""The table of steps, and the order in which they come."""
+"""Order of the steps: each round the guest's layers, then the hosts' layers below them."""
 
 from fedboost.encrypted.checks.steps import CHECK_STEPS
 from fedboost.encrypted.scheme import keys
@@ -35,7 +35,7 @@ FLOW = (
         takes=BottomRows,
         after=("accept_key", "learn_shared", "divide_rows", "answer_rows"),
     ),
-    # Scored, where the job has gradients checked.
+    # Scored, if the job checks gradients.
     *CHECK_STEPS,
     # Scored: once for each of the hosts' layers.
     sum_candidates := Step(
@@ -57,7 +57,7 @@ FLOW = (
     # Unscored: once.
     answer_rows := Step("answer_rows", HOST, gives=LeafAnswers, after=("receive_gradients",)),
     add_values := Step("add_values", GUEST, takes=LeafAnswers, after=("encrypt_gradients",)),
-    # Right behind its beginning where an attempt takes up one that has grown all its layers.
+    # Right after its beginning if an attempt takes up a tree with all its layers.
     close_tree := Step("close_tree", GUEST, after=("grow_nodes", "add_values", "grow_top")),
     close_round := Step("close_round", GUEST, after=("close_tree", "start_round")),
     close_model := Step("close_model", GUEST, after=("share_key", "share_rows", "close_round")),
@@ -65,7 +65,7 @@ FLOW = (
 
 
 async def walk(run: Run) -> None:
-    """Tree after tree: the guest's layers alone, then the hosts' below them."""
+    """Grow tree after tree: the guest's layers alone, then the hosts' layers below them."""
     if keys.takes_nonces(run.params):
         await run(offer_nonce, hear_nonces)
     await run(share_key, accept_key)
@@ -81,7 +81,7 @@ async def walk(run: Run) -> None:
 
 
 async def grow_unscored(run: Run) -> None:
-    """The trees of a round; the hosts' layers are nobody's business but their own."""
+    """Grow the trees of a round; each host cuts its layers alone."""
     several = run.params.trees_per_round > 1
     keeps = CheckpointPolicy.NOW_AND_THEN if several else CheckpointPolicy.NOTHING
     for _ in run.rounds("class", run.params.trees_per_round, keeps=keeps):
@@ -91,7 +91,7 @@ async def grow_unscored(run: Run) -> None:
 
 
 async def grow_scored(run: Run) -> None:
-    """The trees of a round, with the hosts' layers one after the other."""
+    """Grow the trees of a round, with the hosts' layers one after the other."""
     classes = run.params.trees_per_round
     for number in run.rounds("class", classes):
         await run(grow_top)
@@ -100,6 +100,6 @@ async def grow_scored(run: Run) -> None:
             first += CHECK_STEPS
         for _ in run.rounds("layer", run.params.host_depth, keeps=CheckpointPolicy.NOW_AND_THEN):
             await run(*first, sum_candidates, choose_splits, divide_rows, grow_nodes)
-            first = ()  # every attempt has a key of its own
+            first = ()  # once per attempt, since each has another key
         closing = (close_round,) if number + 1 == classes else ()
         await run(close_tree, *closing)

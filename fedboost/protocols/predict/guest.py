@@ -1,4 +1,4 @@
-"""The guest of a prediction: has the trees' shape, asks the owners of splits where rows go."""
+"""The guest of a prediction: has the trees' shape, asks the owners of splits for directions."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ __all__ = (
 
 @dataclass
 class Guest(Batches):
-    """What the guest remembers between steps."""
+    """State of the guest between steps."""
 
     shape: TreeShape = field(init=False)
     at: Indices = field(init=False)  # (rows, trees) in nodes
-    asked: dict[str, Indices] = field(default_factory=dict)  # per host: places in `at`, flat
+    asked: dict[str, Indices] = field(default_factory=dict)  # per host: indices into `at`, flat
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -47,12 +47,12 @@ class Guest(Batches):
 
 
 def begin(context: StageContext[PredictParams]) -> Guest:
-    """Reads the guest's shard and puts the first batch of rows at the roots."""
+    """Read the guest's shard and put the first batch of rows at the roots."""
     return Guest(context)
 
 
 def ask_hosts(guest: Guest) -> Out:
-    """For each host the rows that stand at its nodes."""
+    """Ask each host about the rows that stand at its nodes."""
     owner = guest.model.arrays["owner"][guest.at]
     guest.asked = {}
     questions, about = {}, {}
@@ -75,7 +75,7 @@ def ask_hosts(guest: Guest) -> Out:
 
 
 def follow_answers(guest: Guest, got: Mapping[str, Directions]) -> Out:
-    """Moves the rows as their owners say, then down the guest's own nodes."""
+    """Move the rows in the directions of their answers, then down the guest's own nodes."""
     at = guest.at.reshape(-1)
     for host, indices in guest.asked.items():
         right = wire.unpack_bits(got[host].goes_right, len(indices), f"the directions of {host}")
@@ -87,7 +87,7 @@ def follow_answers(guest: Guest, got: Mapping[str, Directions]) -> Out:
 
 
 def close_batch(guest: Guest) -> Out:
-    """Adds up the leaves that the batch has reached."""
+    """Add up the leaves that the batch has reached."""
     value = guest.model.arrays["value"].astype(np.float64)
     # In the order of training, so that sums have the same bits.
     for tree, outputs in enumerate(rounds.outputs(guest.model.facts)):
@@ -96,5 +96,5 @@ def close_batch(guest: Guest) -> Out:
 
 
 def bytes_max(guest: Guest, _: str) -> int:
-    """One bit for each question."""
+    """Return the size of an answer: one bit for each question."""
     return guest.at.size // 8 + 1024

@@ -1,9 +1,9 @@
-"""A host of a prediction: says where rows go at its own nodes.
+"""A host of a prediction: answers with the directions of rows at its nodes.
 
-It answers where a row can be, as far as it knows: its own splits above a node, in the same tree,
-must lead there. A model of noisy buckets is answered with the noise of training, where id, value
-and table are the same: other values, and those of another table, meet other noise and are charged
-ε. The owner's policy may allow the guest exact answers (`predict.exact`).
+It answers only for rows that its own splits above a node, in the same tree, lead to the node. For a
+model of noisy buckets the answers have the noise of training if id, value and table are the same:
+other values, and values of another table, get other noise and are charged ε. The owner's policy may
+allow the guest exact answers (`predict.exact`).
 """
 
 from __future__ import annotations
@@ -38,26 +38,26 @@ from fedboost.model.answered import AnsweredRows
 from fedboost.model.telling import TELLING
 from fedboost.protocols.predict.params import PredictParams
 
-NO_SPLIT = -1  # stands for no further split of ours above a node
+NO_SPLIT = -1  # no further split of ours above a node
 
 
 @dataclass
 class Host:
-    """What a host remembers between steps."""
+    """State of a host between steps."""
 
     context: StageContext[PredictParams]
     arrays: Mapping[str, NDArray[np.generic]]  # of the shard
-    values: Values  # of the columns that `feature` counts
-    noisy: NoisyValues | None  # what they are, of noisy ones; None: they are exact
-    place: dict[tuple[int, int], int]  # (tree, node) -> place in the shard
-    above: Indices  # (places, most): our splits above each in its tree, then NO_SPLIT
-    right: NDArray[np.bool_]  # (places, most): whether the way leads right there
+    values: Values  # of the columns that `feature` indexes
+    noisy: NoisyValues | None  # the noise in `values`; None: they are exact
+    place: dict[tuple[int, int], int]  # (tree, node) -> index in the shard
+    above: Indices  # (splits, most): our splits above each in its tree, then NO_SPLIT
+    right: NDArray[np.bool_]  # (splits, most): whether the path goes right there
     answered: AnsweredRows
-    is_charged: bool = False  # whether an answer of this attempt has named the noisy values
+    is_charged: bool = False  # whether an answer of this attempt reported the noisy values
 
 
 def begin(context: StageContext[PredictParams]) -> Host:
-    """Reads the host's shard, and its columns as the guest may know them."""
+    """Read the host's shard, and its columns with the noise that the guest may see them with."""
     arrays, values, noisy, names = _known(context)
     place = vertical.positions(arrays)
     above = _above(vertical.node_keys(arrays), place)
@@ -66,7 +66,7 @@ def begin(context: StageContext[PredictParams]) -> Host:
 
 
 def direct_rows(host: Host, got: Questions) -> Out:
-    """One bit for each row asked about: right or left."""
+    """Answer one bit for each row of a question: right or left."""
     trees = wire.unpack(got.trees, "i4", (None,), "the trees asked about").tolist()
     nodes = wire.unpack(got.nodes, "i4", (len(trees),), "the nodes asked about").tolist()
     counts = wire.unpack(got.counts, "i4", (len(trees),), "the rows of each node").astype(np.int64)
@@ -89,7 +89,7 @@ def direct_rows(host: Host, got: Questions) -> Out:
     for place, first, stop in zip(shard, starts.tolist(), starts[1:].tolist(), strict=False):
         host.answered.note(place, rows[first:stop], right[first:stop])
     charges = (Charge(Spent.ROWS, host.values.shape[0]), *host.answered.charges())
-    # The first answer is charged for the values of all rows: any of them may be asked about next.
+    # The first answer is charged for the values of all rows: later questions may be about any.
     noisy, epsilon = host.noisy, None if host.noisy is None else host.noisy.epsilon
     told = None if host.is_charged else noisy
     host.is_charged = True
@@ -98,7 +98,7 @@ def direct_rows(host: Host, got: Questions) -> Out:
 
 
 def check_paths(host: Host, rows: Indices, split: Indices) -> None:
-    """A PeerError where our own splits lead a row elsewhere than to the split asked about."""
+    """Raise a PeerError if our own splits lead a row away from the split in question."""
     for depth in range(host.above.shape[1]):
         above = host.above[split, depth]
         known = above != NO_SPLIT
@@ -113,7 +113,7 @@ def snapshot(_: Host, __: Place) -> Artefact:
 
 
 def restore(_: Host, __: Artefact) -> StatusReport:
-    """Carry nothing on."""
+    """Restore nothing."""
     return StatusReport()
 
 
@@ -123,7 +123,7 @@ def finish(_: Host) -> Artefact:
 
 
 def bytes_max(host: Host, _: str) -> int:
-    """Every row of a batch at one node of every tree of the model."""
+    """Return the size of a question about every row of a batch in every tree of the model."""
     rows = min(host.context.params.batch_rows, host.values.shape[0])
     trees = host.context.artefacts[MODEL].facts["trees"]
     return int(4 * rows * trees + 12 * len(host.place) + 1024)
@@ -135,8 +135,9 @@ def bytes_max(host: Host, _: str) -> int:
 def _known(
     context: StageContext[PredictParams],
 ) -> tuple[Mapping[str, NDArray[np.generic]], Values, NoisyValues | None, Sequence[str]]:
-    """The shard's arrays, the values of its columns as told, the true ones behind noise, and the
-    columns' names.
+    """Return the shard's arrays, the values of its columns with noise, the noise, and their names.
+
+    Without noise the values are exact and the noise is None.
     """
     model, frame = context.artefacts[MODEL], context.data
     names: list[str] = model.facts["columns"]
@@ -166,7 +167,7 @@ def _known(
 def _above(
     keys: Sequence[tuple[int, int]], place: Mapping[tuple[int, int], int]
 ) -> tuple[Indices, NDArray[np.bool_]]:
-    """For each of our nodes our splits above it, nearest first, and whether its way goes right."""
+    """Return our splits above each of our nodes, nearest first, and whether its path goes right."""
     ways: list[list[tuple[int, bool]]] = []
     for tree, node in keys:
         way, below = [], node
@@ -186,6 +187,6 @@ def _above(
 
 
 def _goes_right(host: Host, rows: Indices, split: Indices) -> NDArray[np.bool_]:
-    """Return where rows go at our splits, all (n,)."""
+    """Return whether rows go right at our splits, all (n,)."""
     cells = values_at(host.values, rows, host.arrays["feature"][split].astype(np.int64))
     return vertical.goes_right(cells, host.arrays, split)

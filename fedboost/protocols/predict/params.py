@@ -1,4 +1,4 @@
-"""What a job may say about a prediction."""
+"""Settings of a prediction."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from fedboost.model.batches import ScoringParams
 
 
 class PredictParams(ScoringParams):
-    """Which model, how many rows at once, and what comes out."""
+    """Which model, how many rows at once, and the form of the result."""
 
 
 def fits(_: PredictParams, facts: Mapping[str, Any]) -> None:
-    """Refuses, by a ConfigError, a model that asks nobody for anything, or in another way."""
+    """Refuse, by a ConfigError, a model that needs no questions, or another protocol."""
     kinds.of(facts).check_scored_by("predict", facts)

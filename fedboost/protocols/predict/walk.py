@@ -1,4 +1,4 @@
-"""Batch after batch, layer after layer."""
+"""Order of a prediction: batch after batch, layer after layer."""
 
 from fedboost.flow import GUEST, HOST, UNBOUNDED, Run, Step
 from fedboost.messages.protocol.predict_pb2 import Directions, Questions
@@ -18,7 +18,7 @@ FLOW = (
 
 
 async def walk(run: Run) -> None:
-    """Rows move down one layer of host nodes at a time, all trees together."""
+    """Move rows down one layer of host nodes at a time, all trees together."""
     for _ in run.rounds("batch", UNBOUNDED):
         for _ in run.rounds("layer", LAYERS_MAX):
             await run(ask_hosts)

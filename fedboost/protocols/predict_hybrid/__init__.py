@@ -1,12 +1,13 @@
-"""Scores new rows with a model of hybridtree: two messages a batch, however deep the trees are.
+"""Scores new rows with a model of hybridtree: two messages a batch, for trees of any depth.
 
-    guest ── BottomPlaces ──► hosts     below which bottom node of each tree the rows stand
+    guest ── BottomPlaces ──► hosts     bottom nodes of each tree that the rows stand below
     guest ◄─ LeafPlaces ───── hosts     the leaves that they reach there
 
-A model with unscored splits has leaf values that only its hosts hold, encrypted: then they answer
-with each row's sum over all trees, under masks among its hosts (LeafAnswers). The guest learns what
-its training told it of new rows, a host which rows are scored and where they stand. Rows that no
-host has keep the guest's leaves. HybridTree (Li et al., 2023), section 4.2.
+In a model with unscored splits only the hosts hold leaf values, encrypted: then they answer with
+each row's sum over all trees, under masks among its hosts (LeafAnswers). The guest learns of new
+rows the same as its training told it of old ones, a host learns which rows are scored and their
+bottom nodes. Rows that no host has keep the guest's leaves. HybridTree (Li et al., 2023),
+section 4.2.
 
 Modules:
     guest    the guest's steps: its part, and the sum over hosts

@@ -32,12 +32,12 @@ __all__ = (
 
 @dataclass
 class Guest(Batches):
-    """What the guest remembers between steps."""
+    """State of the guest between steps."""
 
     tops: Tops = field(init=False)
-    numbers: Indices = field(init=False)  # (hosts, nodes of tops): how a host knows a bottom node
-    told: Indices = field(init=False)  # the same, but for those that it has not divided
-    held: dict[str, Indices] = field(init=False)  # by host: the rows that it has, in its order
+    numbers: Indices = field(init=False)  # (hosts, nodes of tops): a host's number of a bottom node
+    told: Indices = field(init=False)  # the same, without the nodes that it has not divided
+    held: dict[str, Indices] = field(init=False)  # by host: its rows, in its order
     at: Indices = field(init=False)  # (rows, trees) in tops
     # (rows, trees, values of a leaf), or (rows, outputs) unscored
     added = Slot[Floats]("values of the hosts' leaves")
@@ -57,33 +57,33 @@ class Guest(Batches):
         self.at = self.tops.bottom(self.values, self.rows)
 
     def indices(self, host: str) -> slice:
-        """Return which of a host's rows are in the batch."""
+        """Return the slice of a host's rows that are in the batch."""
         first, stop = np.searchsorted(self.held[host], [self.rows.start, self.rows.stop])
         return slice(int(first), int(stop))
 
     def inside(self, host: str) -> Indices:
-        """Return those rows' indices in the batch."""
+        """Return the indices of those rows in the batch."""
         return self.held[host][self.indices(host)] - self.rows.start
 
     def bottom(self, host: str, numbers: Indices) -> Indices:
-        """The bottom nodes of a host's rows by its `numbers`, int64 (its rows, trees)."""
+        """Return the bottom nodes of a host's rows by its `numbers`, int64 (its rows, trees)."""
         number = self.context.table.hosts.index(host)
         return numbers[number][self.at[self.inside(host)]]
 
 
 def begin(context: StageContext[PredictHybridParams]) -> Guest:
-    """Reads the guest's shard and puts the first batch of rows at the bottom nodes."""
+    """Read the guest's shard and put the first batch of rows at the bottom nodes."""
     return Guest(context)
 
 
 def share_rows(guest: Guest) -> Out:
-    """To each host which of its rows the others have as well."""
+    """Send each host the rows that it shares with other hosts."""
     about = {host: DisclosureInfo(len(rows)) for host, rows in guest.held.items()}
     return Out(send=leaf_answers.shared_rows(guest.held, guest.values.shape[0]), about=about)
 
 
 def place_rows(guest: Guest) -> Out:
-    """To each host where its rows of the batch stand, as far as it has splits there."""
+    """Send each host the bottom nodes of its rows in the batch, if it has splits there."""
     sent = {}
     for host in guest.held:
         rows, at = guest.indices(host), guest.bottom(host, guest.told)
@@ -93,7 +93,7 @@ def place_rows(guest: Guest) -> Out:
 
 
 def follow_leaves(guest: Guest, got: Mapping[str, LeafPlaces]) -> Out:
-    """Adds up what the hosts' leaves are worth, tree by tree."""
+    """Add up the values of the hosts' leaves, tree by tree."""
     width = guest.model.arrays["value"].shape[1]
     added = np.zeros((*guest.at.shape, width))
     for number, host in enumerate(guest.context.table.hosts, start=1):
@@ -113,7 +113,7 @@ def follow_leaves(guest: Guest, got: Mapping[str, LeafPlaces]) -> Out:
 
 
 def add_values(guest: Guest, got: Mapping[str, encrypted_pb2.LeafAnswers]) -> Out:
-    """Decrypts what all trees of a row's hosts add to it."""
+    """Decrypt the sum over all trees that a row's hosts add to it."""
     facts, key = guest.model.facts, _key(guest)
     packing = _packing(guest, key)
     each, count = facts["trees_per_round"], guest.at.shape[0]
@@ -126,7 +126,7 @@ def add_values(guest: Guest, got: Mapping[str, encrypted_pb2.LeafAnswers]) -> Ou
 
 
 def close_batch(guest: Guest) -> Out:
-    """The batch's margins: the own leaves, and the mean over the hosts of what theirs add."""
+    """Compute the batch's margins: our leaves plus the mean over the hosts of their leaves."""
     holders = np.zeros(guest.at.shape[0], np.int64)
     for host in guest.held:
         holders[guest.inside(host)] += 1
@@ -144,7 +144,7 @@ def close_batch(guest: Guest) -> Out:
 
 
 def bytes_max(guest: Guest, step: str) -> int:
-    """A leaf for each row and tree, or a row's answers."""
+    """Return the size of a leaf for each row and tree, or of a row's answers."""
     if step == "add_values":
         key, answers = _key(guest), guest.at.shape[0] * guest.model.facts["trees_per_round"]
         return _packing(guest, key).package_count([answers]) * key.width + 1024
@@ -152,7 +152,7 @@ def bytes_max(guest: Guest, step: str) -> int:
 
 
 def _key(guest: Guest) -> PrivateKey:
-    """The key under which the hosts keep their leaf values."""
+    """Return the key of the hosts' leaf values."""
     scheme = SCHEMES[guest.model.facts["params"]["encryption"]["scheme"]]
     return scheme.load_private(
         guest.model.arrays[hybrid.KEY].tobytes(), guest.context.services.workers
@@ -160,5 +160,5 @@ def _key(guest: Guest) -> PrivateKey:
 
 
 def _packing(guest: Guest, key: PrivateKey) -> LeafLayout:
-    """Return how the hosts' answers are packed."""
+    """Return the layout of the hosts' answers."""
     return Precision(**guest.model.facts["precision"]).layout(key.plaintext_bits)

@@ -42,7 +42,7 @@ __all__ = (
 
 @dataclass
 class Host:
-    """What a host remembers between steps."""
+    """State of a host between steps."""
 
     context: StageContext[PredictHybridParams]
     model: Artefact
@@ -56,17 +56,17 @@ class Host:
 
     @property
     def is_scored(self) -> bool:
-        """Return whether the guest has chosen our splits."""
+        """Whether the guest has chosen our splits."""
         return bool(self.model.facts["split"] == "scored")
 
     @property
     def n_rows(self) -> int:
-        """Our rows."""
+        """Number of our rows."""
         return self.values.shape[0]
 
 
 def begin(context: StageContext[PredictHybridParams]) -> Host:
-    """Reads the host's shard."""
+    """Return a host with its shard."""
     model, values = context.artefacts[MODEL], columns.of_seat(context)
     facts = model.facts
     host = Host(context, model, values, AnsweredRows.of(model.arrays, facts["columns"], values))
@@ -83,7 +83,7 @@ def begin(context: StageContext[PredictHybridParams]) -> Host:
 
 
 def find_leaves(host: Host, got: BottomPlaces) -> Out:
-    """The leaf of each row in each tree."""
+    """Send the leaf of each row in each tree."""
     if not host.is_scored:
         raise ProtocolError("the model's splits are unscored: hosts name no leaves")
     rows, at = _batch(host, got)
@@ -93,7 +93,7 @@ def find_leaves(host: Host, got: BottomPlaces) -> Out:
 
 
 def answer_rows(host: Host, got: BottomPlaces) -> Out:
-    """The encrypted sum of each row's leaf values, class by class where classes have trees."""
+    """Send the encrypted sum of each row's leaf values, by class if classes have trees."""
     if host.is_scored:
         raise ProtocolError("the model's splits are scored: hosts have no values of leaves")
     number, facts = host.batches, host.model.facts
@@ -115,12 +115,12 @@ def answer_rows(host: Host, got: BottomPlaces) -> Out:
 
 
 def snapshot(host: Host, _: Place) -> Artefact:
-    """Return how far we are."""
+    """Return the number of finished rows and batches."""
     return Artefact({"scored": host.scored, "batches": host.batches})
 
 
 def restore(host: Host, kept: Artefact) -> StatusReport:
-    """Carries on behind the last finished batch."""
+    """Continue behind the last finished batch."""
     host.scored, host.batches = kept.facts["scored"], kept.facts["batches"]
     return StatusReport()
 
@@ -131,7 +131,7 @@ def finish(_: Host) -> Artefact:
 
 
 def bytes_max(host: Host, step: str) -> int:
-    """Every row at a bottom node of every tree, and of all others what they share."""
+    """Return the size of all rows at the bottom nodes of all trees, or of all shared rows."""
     if step == "learn_shared" and not host.is_scored:
         return shared_bytes_max(host)
     rows = min(host.context.params.batch_rows, host.n_rows)
@@ -139,7 +139,7 @@ def bytes_max(host: Host, step: str) -> int:
 
 
 def _batch(host: Host, got: BottomPlaces) -> tuple[slice, Indices]:
-    """Return which of our rows come, each once and in order, and where they stand."""
+    """Return the slice of our rows in the batch, each once and in order, and their nodes."""
     rows = slice(host.scored, host.scored + got.rows)
     if got.first_row != host.scored or rows.stop > host.n_rows:
         raise PeerError(
@@ -155,13 +155,13 @@ def _batch(host: Host, got: BottomPlaces) -> tuple[slice, Indices]:
 
 
 def _about(host: Host, at: Indices) -> DisclosureInfo:
-    """Return who is behind the leaves of rows that stand at these bottom nodes."""
+    """Return the disclosure of the leaves of rows at these bottom nodes."""
     charges = (Charge(Spent.ROWS, host.n_rows), *host.answered.charges())
     return DisclosureInfo(len(at), charges=charges)
 
 
 def _leaves(host: Host, rows: slice, at: Indices) -> Indices:
-    """The leaves below the bottom nodes `at`, int64 (rows, trees)."""
+    """Return the leaves below the bottom nodes `at`, int64 (rows, trees)."""
     arrays = host.model.arrays
     by_tree = [
         hybrid.descend(arrays, tree, host.values, rows, at[:, tree], host.answered.note)

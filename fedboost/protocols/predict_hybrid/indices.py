@@ -1,4 +1,4 @@
-"""Bottom nodes and leaves as they travel: counted from the first there can be, in few bytes."""
+"""Bottom nodes and leaves in messages: numbers from the first possible one, in few bytes."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from fedboost.messages.array_pb2 import Array
 from fedboost.model import hybrid
 from fedboost.model.hybrid import NO_NODE
 
-BYTE_DEPTH_MAX = 7  # layers whose nodes, and one more, fit into a byte
+BYTE_DEPTH_MAX = 7  # layers with nodes, and one more number, that fit into a byte
 
 
 def write_slots(numbers: Indices, facts: Mapping[str, Any]) -> Array:
-    """Bottom nodes, or NO_NODE, of rows and trees, int64 (rows, trees)."""
+    """Return a message of bottom nodes, or NO_NODE, of rows and trees, int64 (rows, trees)."""
     kind = _kind(facts["guest_depth"])
     none = np.iinfo(kind).max
     slots = np.where(numbers == NO_NODE, none, numbers - hybrid.first_number(facts["guest_depth"]))
@@ -26,7 +26,7 @@ def write_slots(numbers: Indices, facts: Mapping[str, Any]) -> Array:
 
 
 def read_slots(array: Array, shape: tuple[int, int], facts: Mapping[str, Any]) -> Indices:
-    """Read them again; a PeerError where no tree of the model has such a node."""
+    """Read bottom nodes from a message; a PeerError if no tree of the model has such a node."""
     depth = facts["guest_depth"]
     kind = _kind(depth)
     what = "the bottom nodes of our rows"
@@ -38,17 +38,16 @@ def read_slots(array: Array, shape: tuple[int, int], facts: Mapping[str, Any]) -
 
 
 def write_leaves(leaves: Indices, at: Indices, facts: Mapping[str, Any]) -> Array:
-    """The leaves that rows reach from the bottom nodes `at`, both int64 (rows, trees).
+    """Return a message of the leaves that rows reach from bottom nodes `at`, int64 (rows, trees).
 
-    By their heap ids within the subtree, which below node i and d layers are i·2^d less; 0 where
-    the row stands at none.
+    They are heap ids within the subtree: d layers below node i, less i·2^d; 0 for a row at no node.
     """
     below = np.where(at == NO_NODE, 0, _depth(leaves) - facts["guest_depth"])
     return wire.pack((leaves - (at << below)).astype(_kind(facts["host_depth"])))
 
 
 def read_leaves(array: Array, at: Indices, host_depth: int, host: str) -> Indices:
-    """The numbers of the leaves again, NO_NODE where a row stands at no node."""
+    """Read leaves from a message, as node numbers; NO_NODE for a row at no node."""
     kind = _kind(host_depth)
     what = f"the leaves that {host}'s rows reach"
     within = wire.unpack(array, np.dtype(kind).str[1:], at.shape, what).astype(np.int64)

@@ -1,4 +1,4 @@
-"""What a job may say about a prediction with trees of two parts."""
+"""Settings of a prediction with trees of two parts."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from fedboost.model.batches import ScoringParams
 
 
 class PredictHybridParams(ScoringParams):
-    """Which model, how many rows at once, and what comes out."""
+    """Which model, how many rows at once, and the form of the result."""
 
     split: Literal["scored", "unscored"]  # as the model was trained
 
 
 def fits(params: PredictHybridParams, facts: Mapping[str, Any]) -> None:
-    """Refuses, by a ConfigError, a model of other trees, or trained with other splits."""
+    """Refuse, by a ConfigError, a model of other trees, or trained with other splits."""
     kinds.of(facts).check_scored_by("predict-hybrid", facts)
     if facts["split"] != params.split:
         raise ConfigError(

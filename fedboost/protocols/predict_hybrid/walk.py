@@ -1,4 +1,4 @@
-"""Batch after batch, an exchange each."""
+"""Order of a prediction: batch after batch, with one exchange each."""
 
 from fedboost.flow import GUEST, HOST, UNBOUNDED, Run, Step
 from fedboost.messages.protocol.encrypted_pb2 import AnswerKey, LeafAnswers, SharedRows
@@ -31,7 +31,7 @@ FLOW = (
 
 
 async def walk(run: Run) -> None:
-    """Ask where rows stand, and what lies below, of all trees at once."""
+    """Ask for the leaves below the bottom nodes of rows, in all trees at once."""
     is_scored = run.params.split == "scored"
     if not is_scored and len(run.table.hosts) > 1:
         await run(offer_answer_key, share_rows, hear_answer_keys, learn_shared)

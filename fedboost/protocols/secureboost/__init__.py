@@ -20,9 +20,9 @@ Modules:
     guest       the guest's steps: labels, key, choice of splits
     host        a host's steps: encrypted sums, offers of splits
     params      its settings
-    plan        which party's columns each layer uses
-    replay      what a replay of the guest covers, and what messages are about
-    visibility  what each host may see of trees under way
+    plan        the owners of the columns that each layer uses
+    replay      jobs that a replay of the guest covers, names of messages
+    visibility  the parts of growing trees that each host may see
     walk        order of the steps
 """
 

@@ -1,4 +1,4 @@
-"""The model whose rounds come first where a job has `warm_start`: what each party takes from it.
+"""The earlier model that a job with `warm_start` continues, and each party's part in it.
 
 Its margins come from the stage `predict`, its nodes and splits from the party's own shard. A table
 may have changed since, so columns are found again by their names.
@@ -28,10 +28,10 @@ KEPT = ("objective", "num_class", "multi_output")  # settings that old and new t
 
 @dataclass(frozen=True)
 class Start:
-    """Where a guest's training begins: at the base margin, or behind an earlier model."""
+    """Start of a guest's training: the base margin, or the end of an earlier model."""
 
     margin: Floats  # (rows, outputs)
-    base_margin: Floats  # (outputs,) what the trees add to
+    base_margin: Floats  # (outputs,) before any tree
     rounds: int = 0  # of the earlier model
     forest: list[int] = field(default_factory=list)  # trees of each of them, for each class
     nodes: list[GuestNode] = field(default_factory=list)
@@ -39,7 +39,7 @@ class Start:
 
 
 def fits(params: SecureBoostParams, facts: Mapping[str, Any]) -> None:
-    """Refuses, by a ConfigError, a model that a job with these params cannot continue."""
+    """Refuse, by a ConfigError, a model that a job with these params cannot continue."""
     if facts["protocol"] != "secureboost":
         raise ConfigError(
             f"warm_start names a model of {facts['protocol']}, secureboost continues its own only",
@@ -62,7 +62,7 @@ def fits(params: SecureBoostParams, facts: Mapping[str, Any]) -> None:
 
 
 def settled(context: StageContext[SecureBoostParams]) -> SecureBoostParams:
-    """The job's params; a base score comes from the model that the job continues."""
+    """Return the job's params, with the base score of the model that the job continues."""
     params = context.params
     if params.warm_start is None:
         return params
@@ -71,7 +71,7 @@ def settled(context: StageContext[SecureBoostParams]) -> SecureBoostParams:
 
 
 def start(context: StageContext[SecureBoostParams], objective: Objective) -> Start:
-    """Return what the guest begins with: the model that it continues, or the base margin."""
+    """Return the start of the guest: the model that it continues, or the base margin."""
     if context.params.warm_start is None:
         base = objective.base_margin
         return Start(np.tile(base, (context.data.n_rows, 1)), base)
@@ -93,20 +93,20 @@ def start(context: StageContext[SecureBoostParams], objective: Objective) -> Sta
 
 
 def known_codes(context: StageContext[SecureBoostParams]) -> dict[int, Codes]:
-    """Return the categories whose bins the earlier model has fixed, by categorical column."""
+    """Return the categories with bins fixed by the earlier model, by categorical column."""
     if context.params.warm_start is None:
         return {}
     return columns.known_codes(context.artefacts[MODEL].facts, context.data)
 
 
 def listed(context: StageContext[SecureBoostParams], cuts: Binning) -> dict[str, list[str]]:
-    """The categories that the party's shard has to remember, the earlier model's first."""
+    """Return the categories that the party's shard has to remember, the earlier model's first."""
     before = None if context.params.warm_start is None else context.artefacts[MODEL].facts
     return columns.categories(context.data, cuts, before)
 
 
 def check_first_tree(context: StageContext[SecureBoostParams], first_tree: int) -> None:
-    """Refuses, by a PeerError, a number of earlier trees that the named model cannot have."""
+    """Refuse, by a PeerError, a number of earlier trees that the named model cannot have."""
     model = context.artefacts.get(MODEL)
     if model is None:
         if first_tree:
@@ -131,10 +131,10 @@ def host_shard(
     last_tree: int,
     splits: list[OwnSplit],
 ) -> Artefact:
-    """A host's shard: its splits of the `first_tree` earlier trees, then those of this job.
+    """Return a host's shard: its splits of the `first_tree` earlier trees, then those of this job.
 
-    `last_tree` is the first of the last ones that the host took part in. A host does not hear of
-    trees that are not its own, so `trees` and `forest` are of all rounds that the model can have.
+    `last_tree` is the first of the last trees that the host took part in. A host does not hear of
+    trees that other parties grow, so `trees` and `forest` cover all rounds the model can have.
     """
     params = context.params
     kept = []
@@ -162,7 +162,7 @@ def _moved(split: OwnSplit, indices: list[int]) -> OwnSplit:
 
 
 def _rounds_of(context: StageContext[SecureBoostParams], first_tree: int) -> list[int]:
-    """Trees for each class in each of the earlier rounds that the guest has kept."""
+    """Return the trees for each class in each of the earlier rounds that the guest kept."""
     if MODEL not in context.artefacts:
         return []
     facts = context.artefacts[MODEL].facts

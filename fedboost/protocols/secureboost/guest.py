@@ -44,12 +44,12 @@ __all__ = (
     "open_layer", "open_sums", "restore", "share_key", "snapshot", "start_round",
 )  # fmt: skip
 
-LAYERS = "layer"  # what the loop over a tree's layers counts
+LAYERS = "layer"  # name of the loop over a tree's layers
 
 
 @state
 class SecureBoostGuestTrees:
-    """What the trees under way have settled."""
+    """State of the growing trees."""
 
     trees: list[GuestTreeState]
     shown: VisibilityState
@@ -57,7 +57,7 @@ class SecureBoostGuestTrees:
 
 @state
 class SecureBoostGuestState:
-    """What a checkpoint keeps: finished trees, margins and metrics, and trees under way."""
+    """Checkpoint of the guest: finished trees, margins and metrics, and growing trees."""
 
     rounds: RoundsState
     nodes: Growing[GuestNode]
@@ -67,12 +67,12 @@ class SecureBoostGuestState:
     under_way: SecureBoostGuestTrees | None
 
 
-CHECKPOINT = SecureBoostGuestState  # what `snapshot` keeps
+CHECKPOINT = SecureBoostGuestState  # state that `snapshot` keeps
 
 
 @dataclass(frozen=True)
 class OpenTrees:
-    """The trees that grow at once, and what the hosts are shown of them."""
+    """The trees that grow at once, and the parts of them that hosts see."""
 
     tree_batch: GuestTreeBatch
     shown: Visibility
@@ -80,13 +80,13 @@ class OpenTrees:
 
 @dataclass(kw_only=True)
 class Guest(Rounds, CheckedGuest):
-    """What the guest remembers between steps."""
+    """State of the guest between steps."""
 
     context: StageContext[SecureBoostParams]
     rules: GuestRules
     bins: Bins
-    record: GuestRecord  # for an audit of our own
-    nonces: tuple[bytes, ...] = ()  # of this attempt, where the scheme takes any
+    record: GuestRecord  # of this training, for audits
+    nonces: tuple[bytes, ...] = ()  # of this attempt, if the scheme uses any
     nodes: list[GuestNode] = field(default_factory=list)  # of finished trees, earlier ones first
     trees_closed: int = 0
     under_way: SecureBoostGuestTrees | None = None  # that an earlier attempt has left
@@ -96,23 +96,23 @@ class Guest(Rounds, CheckedGuest):
 
     @property
     def plan(self) -> Plan:
-        """Plan of the round under way; whose turn it is starts anew with every job."""
+        """Plan of the present round; the turns of parties start anew with every job."""
         this = len(self.history) - self.first_round
         return plan.of_round(self.context.params, self.context.table, this)
 
     @property
     def sampled_gh(self) -> Sums:
-        """The gradients of the rows that take part, int64 (n, 2·outputs)."""
+        """Gradients of the rows that take part, int64 (n, 2·outputs)."""
         rows, gh = self.round.sample.rows, self.growing.tree_batch.trees[0].gh
         return gh[self.context.parts["train"][rows]] if len(rows) < len(gh) else gh
 
     def sent(self) -> Mapping[str, tuple[GuestRows, Sums]]:
-        """See `CheckedGuest`: the same to all."""
+        """Return the rows and gradients of each host, the same for all; see `CheckedGuest`."""
         return dict.fromkeys(self.plan.hosts, (self.encrypted, self.sampled_gh))
 
 
 def begin(context: StageContext[SecureBoostParams]) -> Guest:
-    """Bins the own columns and fixes the objective, on training rows alone."""
+    """Bin our columns and fix the objective, on training rows only."""
     frame, params = context.data, earlier.settled(context)
     labels, train = Labels.of(context, params), ~context.validation
     summary = Summary.of(params, labels.y[train], labels.weight[train])
@@ -144,13 +144,13 @@ def begin(context: StageContext[SecureBoostParams]) -> Guest:
 
 
 def hear_nonces(guest: Guest, got: Mapping[str, pb.Nonce]) -> Out:
-    """Read what the hosts give for public polynomials."""
+    """Read the hosts' nonces for public polynomials."""
     guest.nonces = keys.read_nonces(guest.context, got)
     return Out()
 
 
 def share_key(guest: Guest) -> Out:
-    """A fresh key for this attempt, and how gradients are packed (SecureBoost+, section 4.2)."""
+    """Send a fresh key for this attempt, and the packing of gradients (SecureBoost+, 4.2)."""
     params, bits = guest.context.params, guest.rules.fixed.bits
     guest.side = keys.guest_side(guest.context, bits, [_training(guest)], guest.nonces)
     return Out(
@@ -159,14 +159,14 @@ def share_key(guest: Guest) -> Out:
 
 
 def start_round(guest: Guest) -> Out:
-    """Gradients at the margins before it, of the rows that this round draws, as exact integers."""
+    """Compute gradients at the present margins, for this round's rows, as exact integers."""
     guest.start_round(guest.rules.fixed)
     _plant(guest)
     return Out()
 
 
 def encrypt_gradients(guest: Guest) -> Iterator[Out]:
-    """The packed gradients of the rows that take part, in parts (Algorithms 3 and 7, signed)."""
+    """Send packed gradients of the rows that take part, in parts (Algorithms 3, 7, signed)."""
     train, sample = guest.context.parts["train"], guest.round.sample
     gh = guest.sampled_gh
     rows = guest.encrypted = guest.side.rows(guest.trees_closed, gh, _training(guest))
@@ -180,7 +180,7 @@ def encrypt_gradients(guest: Guest) -> Iterator[Out]:
 
 
 def open_layer(guest: Guest) -> Out:
-    """Tells each host which nodes look for a split of its own, and how those above divided."""
+    """Send each host its open nodes, and the divisions above them."""
     shown = guest.growing.shown
     guest.growing.tree_batch.open_layer()
     divisions = shown.open_layer()
@@ -191,7 +191,7 @@ def open_layer(guest: Guest) -> Out:
 
 
 def choose_splits(guest: Guest, got: Iterator[Mapping[str, pb.CandidateSums]]) -> Out:
-    """The best split of every open node among all candidates; ties as in the pooled table."""
+    """Choose the best split of every open node; ties are resolved as in the pooled table."""
     tree_batch, this = guest.growing.tree_batch, guest.plan
     offers = _read(guest, got)
     won = tree_batch.own_best(guest.trees_closed) if this.guest_competes else {}
@@ -216,7 +216,7 @@ def choose_splits(guest: Guest, got: Iterator[Mapping[str, pb.CandidateSums]]) -
 
 
 def grow_nodes(guest: Guest, got: Mapping[str, pb.RowDivisions]) -> Out:
-    """Divides the rows of the chosen nodes; refuses a division that is not the split offered."""
+    """Divide the rows of the chosen nodes; refuse a division that is not the offered split."""
     tree_batch = guest.growing.tree_batch
     divisions = tree_batch.own_divisions()
     for host, message in got.items():
@@ -228,7 +228,7 @@ def grow_nodes(guest: Guest, got: Mapping[str, pb.RowDivisions]) -> Out:
 
 
 def grow_alone(guest: Guest) -> Out:
-    """The layers that nobody but the guest has a part in: all of them in one go."""
+    """Grow the layers that only the guest has a part in, all of them in one step."""
     tree_batch = guest.growing.tree_batch
     for _ in range(guest.plan.guest_layers):
         if not tree_batch.open_layer():
@@ -239,7 +239,7 @@ def grow_alone(guest: Guest) -> Out:
 
 
 def close_trees(guest: Guest) -> Out:
-    """Leaf values, and the margins with them; the trees of a forest share a round's step."""
+    """Compute leaf values and new margins; the trees of a forest share a round's step."""
     tree_batch = guest.growing.tree_batch
     outputs = guest.outputs_of(guest.trees_closed)
     leaves = _leaves(guest, tree_batch.trees)  # before any margin moves
@@ -257,12 +257,12 @@ def close_trees(guest: Guest) -> Out:
 
 
 def close_round(guest: Guest) -> Out:
-    """Metrics; says when early stopping ends the job."""
+    """Report the round's metrics, and whether early stopping ends the job."""
     return Out(told=guest.close_round(plan.loop(guest.context.params)))
 
 
 def close_model(guest: Guest) -> Out:
-    """Report the finished model: metrics of the round it keeps, curves, importance."""
+    """Report the finished model: metrics of the kept round, curves, importance."""
     report = guest.told()
     report.importance.extend(words.importance(guest.context, _kept(guest)))
     report.answers = guest.side.answers_in_words()
@@ -270,7 +270,7 @@ def close_model(guest: Guest) -> Out:
 
 
 def snapshot(guest: Guest, place: Place) -> Artefact:
-    """Keep finished trees, margins, metrics, and what trees under way have settled; no key."""
+    """Keep finished trees, margins, metrics, and the state of growing trees; no key."""
     under_way = None
     if len(place) > 1:
         under_way = SecureBoostGuestTrees(
@@ -289,7 +289,7 @@ def snapshot(guest: Guest, place: Place) -> Artefact:
 
 
 def restore(guest: Guest, checkpoint: Artefact) -> StatusReport:
-    """Carries on behind the last finished round; or behind a layer, once the round is begun."""
+    """Continue behind the last finished round, or behind a layer of a round that has begun."""
     kept = checkpoint.state(SecureBoostGuestState)
     restore_into(guest, kept.rounds)
     guest.trees_closed, guest.record.begun = kept.trees_closed, kept.is_recorded
@@ -298,7 +298,7 @@ def restore(guest: Guest, checkpoint: Artefact) -> StatusReport:
 
 
 def finish(guest: Guest) -> Artefact:
-    """The guest's shard: every node up to the best round, its own splits by column name."""
+    """Return the guest's shard: nodes up to the best round, its own splits by column name."""
     frame = guest.context.data
     columns = list(frame.columns)
     categories = earlier.listed(guest.context, guest.rules.binning)
@@ -308,7 +308,7 @@ def finish(guest: Guest) -> Artefact:
 
 
 def bytes_max(guest: Guest, step: str) -> int:
-    """Answers are as large as the open nodes and the widest host make them."""
+    """Return the size of an answer, by the open nodes and the widest possible host."""
     tree_batch = guest.growing.tree_batch if Guest.growing.is_set(guest) else GuestTreeBatch([])
     opened = tree_batch.opened
     if step == "grow_nodes":
@@ -322,7 +322,7 @@ def bytes_max(guest: Guest, step: str) -> int:
 
 
 def _plant(guest: Guest) -> None:
-    """The next trees of the round, at their roots or where an earlier attempt has left them."""
+    """Plant the next trees of the round, at their roots or as an earlier attempt left them."""
     train, number = guest.context.parts["train"], guest.trees_closed
     rows = [train[drawn] for drawn in guest.round.sample.trees]
     tree_batch = GuestTreeBatch.planted(guest.rules, guest.bins, guest.gh_of(number), rows, number)
@@ -340,7 +340,8 @@ def _plant(guest: Guest) -> None:
 def _label_given_away(guest: Guest, trees: Sequence[GuestTree]) -> list[Warned]:
     """Return warnings that hosts' columns may hold the label, by the first splits of the job.
 
-    None with label_protection: a host that reads it would know what its own split says of labels.
+    There are none with label_protection: a host that reads them would learn how its own split
+    relates to labels.
     """
     is_protected = guest.params.label_protection is not None
     if guest.trees_closed or is_protected or len(np.unique(guest.y)) != 2:
@@ -350,7 +351,7 @@ def _label_given_away(guest: Guest, trees: Sequence[GuestTree]) -> list[Warned]:
 
 
 def _note_tree(guest: Guest, slot: int, tree: GuestTree) -> None:
-    """Notes what each host that took part has seen of a tree that has grown."""
+    """Note the part of a grown tree that each participating host has seen."""
     for host in guest.plan.hosts:
         number = guest.context.table.hosts.index(host) + 1
         nodes = (divmod(node, STRIDE) for node in guest.growing.shown.told[host])
@@ -359,12 +360,12 @@ def _note_tree(guest: Guest, slot: int, tree: GuestTree) -> None:
 
 
 def _training(guest: Guest) -> int:
-    """Return how many rows there are to learn from."""
+    """Return the number of rows to learn from."""
     return len(guest.context.parts["train"])
 
 
 def _most_sums(guest: Guest) -> int:
-    """Return the most sums of a host about one node."""
+    """Return the largest number of sums of a host about one node."""
     return HOST_COLUMNS_MAX * 2 * guest.rules.params.max_bin
 
 
@@ -380,7 +381,7 @@ def _frontier(divided: Sequence[Division], opened: Sequence[int]) -> Frontier:
 def _read(
     guest: Guest, got: Iterator[Mapping[str, pb.CandidateSums]]
 ) -> dict[str, dict[int, tuple[Sums, Shape]]]:
-    """Each host's sums of the nodes that are open to it, decrypted as they come in."""
+    """Return each host's sums of its open nodes, decrypted as they come in."""
     tree_batch, shown, most = guest.growing.tree_batch, guest.growing.shown, _most_sums(guest)
     expected = dict(zip(tree_batch.opened, tree_batch.expected(), strict=True))
     room = guest.context.services.peer_bytes_max
@@ -396,7 +397,7 @@ def _read(
 
 
 def _leaves(guest: Guest, trees: Sequence[GuestTree]) -> list[dict[int, Floats]]:
-    """The leaves' values (outputs,) of each tree, divided by the trees whose average they are."""
+    """Return the leaf values (outputs,) of each tree, divided by the number of trees averaged."""
     if guest.params.record.has_median_leaves:
         values = [tree.medians(guest.y - guest.margin[:, 0], guest.weight) for tree in trees]
     else:

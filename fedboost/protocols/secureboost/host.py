@@ -56,7 +56,7 @@ FRONTIER_NODES_MAX = 1 << 14  # one layer of the deepest tree TreeParams allows
 
 @state
 class SecureBoostHostTrees:
-    """What the trees under way have settled."""
+    """State of the growing trees."""
 
     trees: list[HostTreeState]
     divided: dict[int, NDArray[np.bool_]]  # our own, in the last layer
@@ -64,7 +64,7 @@ class SecureBoostHostTrees:
 
 @state
 class SecureBoostHostState:
-    """What a checkpoint keeps: the splits so far, and trees under way."""
+    """Checkpoint of a host: the splits so far, and growing trees."""
 
     splits: Growing[OwnSplit]
     number: int
@@ -73,36 +73,36 @@ class SecureBoostHostState:
     under_way: SecureBoostHostTrees | None
 
 
-CHECKPOINT = SecureBoostHostState  # what `snapshot` keeps
+CHECKPOINT = SecureBoostHostState  # state that `snapshot` keeps
 
 
 @dataclass
 class Host(CheckingHost):
-    """What a host remembers between steps."""
+    """State of a host between steps."""
 
     context: StageContext[SecureBoostParams]
     binning: Binning
     bins: Bins
     meter: Meter
-    record: HostRecord  # for an audit of our own
+    record: HostRecord  # of this training, for audits
     splits: list[OwnSplit] = field(default_factory=list)  # of this job
     value_bits: int = 0  # that the guest declares
     # The trees that grow, or the last ones; numbers begin with the model that the job continues
     tree_batch: HostTreeBatch = field(default_factory=HostTreeBatch)
-    layers: int = 0  # in which we offer candidates
+    layers: int = 0  # layers with our candidates
     divided: dict[int, NDArray[np.bool_]] = field(default_factory=dict)  # our own, this layer
     side = Slot[HostCipher]("a key of the guest")
     first_tree = Slot[int]("a first tree of this job, as the guest says it")
 
     @cached_property
     def table(self) -> BinnedTable:
-        """Return our bins as cells of trees are made of them."""
+        """Our bins in the form that makes cells of trees."""
         leave_out = self.context.params.sparse_histograms
         return BinnedTable.of(self.binning, self.bins, leave_out=leave_out)
 
 
 def begin(context: StageContext[SecureBoostParams]) -> Host:
-    """Bins the own columns, on training rows alone."""
+    """Bin our columns, on training rows only."""
     frame = context.data
     train = ~context.validation
     known = earlier.known_codes(context)
@@ -115,12 +115,12 @@ def begin(context: StageContext[SecureBoostParams]) -> Host:
 
 
 def offer_nonce(host: Host) -> Out:
-    """Our share in the public polynomials of a scheme that has any."""
+    """Send our share in the public polynomials, if the scheme has any."""
     return Out(send=pb.Nonce(nonce=keys.nonce(host.context)))
 
 
 def accept_key(host: Host, got: pb.EncryptionKey) -> Out:
-    """Takes the guest's key, if it is sound and as strong as the job and our policy say."""
+    """Accept the guest's key if it is sound and as strong as the job and our policy say."""
     n_rows = int(np.count_nonzero(~host.context.validation))
     side = keys.host_side(host.context, got, n_rows, host.binning, are_all=True)
     earlier.check_first_tree(host.context, got.first_tree)
@@ -157,7 +157,7 @@ def receive_gradients(host: Host, got: Iterator[pb.EncryptedGradients]) -> Out:
 
 
 def sum_candidates(host: Host, got: Frontier) -> Iterator[Out]:
-    """Encrypted sums of every candidate split of the open nodes, shuffled, compressed, blinded."""
+    """Send encrypted sums of all candidate splits of open nodes, shuffled, compressed, blinded."""
     _follow(host, got)
     is_last = host.tree_batch.trees[0].growth.layers == host.layers
     secrets = host.context.secrets.attempt
@@ -176,7 +176,7 @@ def divide_rows(host: Host, got: pb.WonSplits) -> Out:
 
 
 def snapshot(host: Host, place: Place) -> Artefact:
-    """The splits so far, and what trees under way have settled."""
+    """Keep the splits so far, and the state of growing trees."""
     under_way = None
     if len(place) > 1 and host.context.party in _plan(host, place[0]).hosts:
         under_way = SecureBoostHostTrees(trees=[*host.tree_batch.trees], divided=host.divided)
@@ -194,7 +194,7 @@ def snapshot(host: Host, place: Place) -> Artefact:
 
 
 def restore(host: Host, checkpoint: Artefact) -> StatusReport:
-    """Carries on behind the last finished tree, or behind a layer."""
+    """Continue behind the last finished tree, or behind a layer."""
     kept = checkpoint.state(SecureBoostHostState)
     host.splits, host.first_tree, host.record.begun = kept.splits, kept.first_tree, kept.is_recorded
     host.tree_batch = HostTreeBatch(first=kept.number)
@@ -209,7 +209,7 @@ def restore(host: Host, checkpoint: Artefact) -> StatusReport:
 
 
 def finish(host: Host) -> Artefact:
-    """The host's shard: its splits by column name."""
+    """Return the host's shard: its splits by column name."""
     return earlier.host_shard(
         host.context, host.binning, host.first_tree, host.tree_batch.first, host.splits
     )
@@ -229,7 +229,7 @@ def bytes_max(host: Host, step: str) -> int:
 
 
 def _begun(host: Host, first: pb.EncryptedGradients) -> HostTreeBatch:
-    """Trees at their roots; or ours, where an earlier attempt has left them."""
+    """Return trees at their roots, or the trees that an earlier attempt left."""
     is_left = not Host.gradients.is_set(host) and host.tree_batch.begins_with(first.tree)
     left = host.tree_batch if is_left else None
     done = host.tree_batch.first - host.first_tree
@@ -256,7 +256,7 @@ def _begun(host: Host, first: pb.EncryptedGradients) -> HostTreeBatch:
 
 
 def _planted(host: Host, number: int, sampled: NDArray[np.bool_]) -> HostTreeBatch:
-    """Plant trees from tree `number` on; sampled bool (trees, rows) says what each learns from."""
+    """Plant trees from tree `number` on; `sampled` bool (trees, rows) are their training rows."""
     params = host.context.params
     place = np.cumsum(sampled.any(axis=0)) - 1
     group = host.context.table.hosts.index(host.context.party) + 1
@@ -276,7 +276,7 @@ def _planted(host: Host, number: int, sampled: NDArray[np.bool_]) -> HostTreeBat
 
 
 def _sampled(tree_batch: HostTreeBatch) -> NDArray[np.bool_]:
-    """bool (trees, rows): which rows each tree learns from."""
+    """Return the rows that each tree learns from, bool (trees, rows)."""
     return np.array([tree.growth.is_training for tree in tree_batch.trees])
 
 
@@ -286,7 +286,7 @@ def _plan(host: Host, number: int) -> plan.Plan:
 
 
 def _layers(host: Host, tree: int) -> int:
-    """Return in how many layers we offer candidates of the trees that begin with `tree`."""
+    """Return the number of layers with our candidates, in the trees that begin with `tree`."""
     before = tree - host.first_tree - 1
     number, _, _ = plan.next_tree_batch(
         host.context.params, host.context.table, host.context.party, before
@@ -295,7 +295,7 @@ def _layers(host: Host, tree: int) -> int:
 
 
 def _follow(host: Host, got: Frontier) -> None:
-    """Divides the rows as the guest says, and checks that what it opens can be open."""
+    """Divide the rows as the guest says, and check that the nodes it opens can be open."""
     tree_batch = host.tree_batch
     if tree_batch.trees[0].growth.layers >= host.layers:
         raise PeerError(

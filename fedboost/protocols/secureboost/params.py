@@ -1,4 +1,4 @@
-"""What a job may say about secureboost."""
+"""Settings of secureboost."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from fedboost.model.shards import MODEL_ID
 
 
 class SecureBoostParams(EncryptedTreeParams):
-    """Trees, whose columns they use, and how their gradients travel."""
+    """Trees, the owners of their columns, and the encryption of their gradients."""
 
-    mode: Literal["default", "mix", "layered"] = "default"  # whose columns a tree looks at
+    mode: Literal["default", "mix", "layered"] = "default"  # the parties whose columns trees use
     trees_per_party: int = Field(1, ge=1)  # mix: rounds in a row with one party's columns
     host_depth: int = Field(3, ge=1, lt=MAX_DEPTH)  # layered: first layers, on hosts' columns
     guest_depth: int = Field(2, ge=1, lt=MAX_DEPTH)  # layered: layers below, on the guest's
 
-    # The id of the job that trained the model whose rounds come first.
+    # The id of the job with the earlier model, whose rounds come first.
     warm_start: str | None = Field(None, pattern=f"^{MODEL_ID.pattern}$")
 
     @model_validator(mode="after")
@@ -57,7 +57,7 @@ class SecureBoostParams(EncryptedTreeParams):
 
 
 def check(role: Role, params: SecureBoostParams, frame: Frame, held_out: bool) -> None:
-    """Refuses what the objective cannot learn from, before anything leaves the guest."""
+    """Refuse a table that the objective cannot learn from, before anything leaves the guest."""
     if role is not GUEST:
         return
     labels.check_encrypted(params, frame, held_out)

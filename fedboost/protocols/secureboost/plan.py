@@ -1,4 +1,4 @@
-"""Whose columns a tree looks at, layer by layer; everybody can work it out from the job alone."""
+"""Owners of the columns that each layer uses; all parties derive them from the job alone."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ if TYPE_CHECKING:
 class Plan:
     """The trees of one round: first layers that `hosts` offer splits for, then the guest's own."""
 
-    hosts: tuple[str, ...]  # who works with the guest; nobody for a tree of the guest's own
-    host_layers: int  # from the root, in which the hosts' candidates compete
-    guest_competes: bool  # whether in those layers the guest's columns compete, too
-    guest_layers: int  # below them, the guest alone
+    hosts: tuple[str, ...]  # that work with the guest; empty for a tree of the guest alone
+    host_layers: int  # layers from the root with candidates of hosts
+    guest_competes: bool  # whether the guest's columns compete in those layers, too
+    guest_layers: int  # layers below them, of the guest alone
 
 
 def loop(params: SecureBoostParams) -> str:
-    """Return what the outermost loop counts: trees, or rounds where one may have several trees."""
+    """Return the name of the outermost loop: tree, or round if it may have several trees."""
     return "tree" if params.forest is None and params.trees_per_round == 1 else "round"
 
 
 def of_round(params: SecureBoostParams, table: Table, number: int) -> Plan:
-    """The plan of round `number` from 0 (SecureBoost+, sections 5.1 and 5.2)."""
+    """Return the plan of round `number` from 0 (SecureBoost+, sections 5.1 and 5.2)."""
     if params.mode == "layered":
         return Plan(table.hosts, params.host_depth, False, params.guest_depth)
     if params.mode == "mix":
@@ -43,7 +43,7 @@ def of_round(params: SecureBoostParams, table: Table, number: int) -> Plan:
 
 
 def tree_batches(params: SecureBoostParams) -> Iterator[tuple[int, int, int]]:
-    """The trees that grow at once: round, number of the first one in the job, and how many."""
+    """Yield the trees that grow at once: round, number of the first one in the job, and count."""
     starts = forest.starts(params).tolist()
     for number, size in enumerate(forest.sizes(params).tolist()):
         for first in range(starts[number], starts[number + 1], size):
@@ -53,9 +53,9 @@ def tree_batches(params: SecureBoostParams) -> Iterator[tuple[int, int, int]]:
 def next_tree_batch(
     params: SecureBoostParams, table: Table, host: str, after: int
 ) -> tuple[int, int, int]:
-    """The first batch of trees behind tree `after` of the job in which `host` takes part.
+    """Return the first batch of trees behind tree `after` of the job that `host` takes part in.
 
-    Behind the last one, a batch of no trees.
+    A batch of no trees follows the last one.
     """
     for number, first, size in tree_batches(params):
         if first > after and host in of_round(params, table, number).hosts:
@@ -64,7 +64,7 @@ def next_tree_batch(
 
 
 def releases(params: SecureBoostParams, table: Table, host: str, columns: int | None) -> Releases:
-    """Return what the sums of a host tell, by the trees in which it takes part."""
+    """Return the releases of a host's sums, by the trees that it takes part in."""
     rounds: dict[int, range] = {}
     layers = 1
     for number, first, size in tree_batches(params):

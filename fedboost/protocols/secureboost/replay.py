@@ -1,4 +1,4 @@
-"""What a replay of a guest can say: which jobs it covers, and what each message is about."""
+"""Replay of a guest: the jobs that it covers, and names for the messages that differ."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def lacks(params: SecureBoostParams) -> str:
-    """Return why a job with these settings cannot be replayed; empty where it can."""
+    """Return the reason why a job with these settings cannot be replayed; empty if it can."""
     scheme = params.encryption.scheme
     if params.warm_start is not None:
         return "a job with warm_start cannot be replayed: its margins come from an earlier model"
@@ -33,7 +33,7 @@ def lacks(params: SecureBoostParams) -> str:
 def place(guest: object, step: str, honest: Message, left: Message | None) -> str:
     """Name tree and nodes of a message that honest training sends otherwise.
 
-    `left` is the one that left, where it was kept.
+    `left` is the message that the guest sent, if it was kept.
     """
     from fedboost.protocols.secureboost.guest import Guest  # with numpy, which a coordinator lacks
 
@@ -54,7 +54,7 @@ def _differing(
     read: Callable[[Any], Mapping[int, object]], honest: Message, left: Message | None,
     opened: Iterable[int],
 ) -> list[int]:  # fmt: skip
-    """Return the nodes of which two messages say different things, or all that are open."""
+    """Return the nodes that two messages describe differently, or all open nodes."""
     if left is None:
         return list(opened)
     ours, theirs = read(honest), read(left)

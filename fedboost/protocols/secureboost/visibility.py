@@ -1,10 +1,10 @@
-"""What of the trees under way the guest shows each host: no more than it can still use.
+"""Visibility of growing trees: the guest shows each host only the parts that it can still use.
 
-A host none of whose candidates divides a node has none below it either (all rows that count are on
-one side of each, and stay there), so it need not know how the node's rows divide; unless nodes draw
-their columns, when others of its own may divide them further down. With label
-protection, neither side of a division is open where one of them would tell too much, or to a host
-that does not own the division.
+A host without a candidate that divides a node has none below it either: all rows that count are on
+one side of each candidate, and stay there. So it need not know how the node's rows divide, unless
+nodes draw their columns: then other candidates may divide them further down. With label protection,
+neither side of a division is open if one of them would reveal too much, or to a host that does not
+own the division.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from fedboost.ground.state import state
 
 @state
 class VisibilityState:
-    """What each host has seen so far."""
+    """Divisions and candidates that each host has seen so far."""
 
-    told: dict[str, set[int]]  # whose divisions
-    offered: dict[str, set[int]]  # of the layer above, the nodes that some candidate divides
+    told: dict[str, set[int]]  # nodes with divisions that the host has seen
+    offered: dict[str, set[int]]  # nodes of the layer above that some candidate divides
 
 
 class Visibility(VisibilityState):
-    """Of the trees under way, what each host has seen; nodes by number (TreeBatch)."""
+    """Parts of the growing trees that each host has seen; nodes by number (TreeBatch)."""
 
     def __init__(
         self,
@@ -39,9 +39,10 @@ class Visibility(VisibilityState):
         *,
         hides: bool = False,
     ) -> None:
-        """`hosts`: those that take part, with the number of each as an owner of splits; `purity`:
-        of the nodes that they see, None where the job has no limit; `hides`: whether each is told
-        of its own divisions alone.
+        """`hosts` maps each participating host to its number as an owner of splits.
+
+        `purity` limits the nodes that hosts see, None without a limit. If `hides`, a host sees only
+        its own divisions.
         """
         self.open: dict[str, list[int]] = {host: [] for host in hosts}  # this layer
         self.told = {host: set() for host in hosts}
@@ -49,8 +50,9 @@ class Visibility(VisibilityState):
         self._owners, self._tree_batch, self._purity, self._hides = hosts, tree_batch, purity, hides
 
     def open_layer(self) -> dict[str, list[Division]]:
-        """Sets `open` by the batch's open nodes; gives the divisions that each host is told: its
-        own, and those above nodes that are open to it.
+        """Set `open` by the batch's open nodes, and return the divisions to show to each host.
+
+        They are its own divisions, and the divisions above its open nodes.
         """
         divided = self._tree_batch.last_divided
         closed = {number for number, _ in divided if self._tells(number)}
@@ -71,8 +73,9 @@ class Visibility(VisibilityState):
         return divisions
 
     def hear(self, host: str, offers: Sequence[Sums]) -> None:
-        """Note what the host has offered for the nodes that are open to it, int64 (sums, 2·outputs)
-        each: some of it divides a node unless every sum is of all rows or of none.
+        """Note the host's offers for its open nodes, int64 (sums, 2·outputs) each.
+
+        An offer divides a node unless every sum is of all rows or of none.
         """
         dividing = set()
         for number, sums in zip(self.open[host], offers, strict=True):
@@ -83,7 +86,7 @@ class Visibility(VisibilityState):
         self.offered[host] = dividing
 
     def _tells(self, number: int) -> bool:
-        """Return whether a side of this division is purer than it may be."""
+        """Return whether a side of this division is purer than allowed."""
         if self._purity is None:
             return False
         tree, node = self._tree_batch.at(number)
@@ -92,5 +95,5 @@ class Visibility(VisibilityState):
 
 
 def _above(number: int) -> int:
-    """The number of a node's parent; of a root, no node's that was divided."""
+    """Return the number of a node's parent; for a root a number that was never divided."""
     return number - number % STRIDE + parent(number % STRIDE)

@@ -1,4 +1,4 @@
-"""The table of steps, and the order in which they come."""
+"""Order of the steps: round after round, each layer in one exchange."""
 
 from fedboost.encrypted.checks.steps import CHECK_STEPS
 from fedboost.encrypted.scheme import keys
@@ -31,7 +31,7 @@ FLOW = (
     receive_gradients := Step(
         "receive_gradients", HOST, takes=EncryptedGradients, after=("accept_key", "divide_rows")
     ),
-    # Where the job has gradients checked.
+    # If the job checks gradients.
     *CHECK_STEPS,
     # A layer.
     open_layer := Step(
@@ -52,7 +52,7 @@ FLOW = (
     divide_rows := Step("divide_rows", HOST, takes=WonSplits, gives=RowDivisions),
     grow_nodes := Step("grow_nodes", GUEST, takes=RowDivisions),
     grow_alone := Step("grow_alone", GUEST, after=("start_round", "grow_nodes", "close_trees")),
-    # Right behind the start where an attempt takes up trees that have grown all their layers.
+    # Right after the start if an attempt takes up trees with all their layers.
     close_trees := Step("close_trees", GUEST, after=("grow_nodes", "grow_alone", "start_round")),
     close_round := Step("close_round", GUEST),
     close_model := Step("close_model", GUEST, after=("share_key", "close_round")),
@@ -60,7 +60,7 @@ FLOW = (
 
 
 async def walk(run: Run) -> None:
-    """Round after round, class after class, layer after layer of its trees."""
+    """Grow round after round, class after class, layer after layer of its trees."""
     if keys.takes_nonces(run.params):
         await run(offer_nonce, hear_nonces)
     await run(share_key, accept_key)
@@ -76,7 +76,7 @@ async def walk(run: Run) -> None:
                 "layer",
                 hosts.host_layers,
                 *(open_layer, sum_candidates, choose_splits, divide_rows, grow_nodes),
-                # Every attempt has a key of its own.
+                # Every attempt has another key, so gradients come first.
                 first=(*begin, *sends),
                 among=hosts.hosts,
             )

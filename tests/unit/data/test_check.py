@@ -79,7 +79,7 @@ def test_json_has_the_same_as_one_object(tmp_path):
     [
         ({"id": [1, 1], "a": [1, 2]}, "column id: 2 of 2 rows share their id with another row"),
         ({"id": [1, None], "a": [1, 2]}, "column id: 1 of 2 rows have no id"),
-        ({"a": [1, 1], "b": [0.5, 1.5]}, "no column has an id of its own for every row"),
+        ({"a": [1, 1], "b": [0.5, 1.5]}, "no column has a different id for every row"),
         ({"id": [1, 2], "y": [0, None]}, "1 of 2 rows have no label in y"),
         ({"id": [1, 2], "y": [0.0, float("inf")]}, "1 of 2 rows have an infinite label in y"),
         ({"id": [1, 2], "y": ["a", "b"]}, "the label y is not a number in every row"),

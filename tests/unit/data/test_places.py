@@ -76,7 +76,7 @@ def test_rows_are_chosen_by_what_a_column_holds(folder, rows, ages):
 @pytest.mark.parametrize(
     ("rows", "said"),
     [
-        ({"column": "ear", "below": 3}, "the table has no column 'ear', by which its rows are"),
+        ({"column": "ear", "below": 3}, "the table has no column 'ear' that 'rows' of"),
         ({"column": "day", "below": "yesterday"}, "do not fit cells of type date32"),
     ],
 )

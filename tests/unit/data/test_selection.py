@@ -210,7 +210,7 @@ def test_an_absent_file_names_party_and_file(tmp_path):
     assert error.lines() == [
         "cannot read the file: No such file or directory",
         "where: party bank, file no.parquet",
-        "to do: check the path and who may read it",
+        "to do: check the path and its read permissions",
     ]
 
 

@@ -79,7 +79,7 @@ def test_a_declaration_names_one_place(raw, said):
     ],
 )
 def test_a_password_is_refused_in_a_declaration_and_not_printed(raw):
-    with pytest.raises(ConfigError, match="a password would stand in the file") as caught:
+    with pytest.raises(ConfigError, match="the file would hold a password") as caught:
         parse(SourceSpec, raw)
     assert "hunter2" not in "".join(caught.value.lines())
 

@@ -387,5 +387,5 @@ async def test_a_tree_whose_first_sum_stays_closed_after_all_have_signed_for_it_
     room = await made(held=None).room(params).until("split_nodes")
     me = room.state(HOSTS[0])
     monkeypatch.setattr(me.sums, "total", lambda *_: None)
-    with pytest.raises(PeerError, match="stays closed though all who are left signed for it"):
+    with pytest.raises(PeerError, match="stays closed though all remaining parties signed it"):
         room.protocol.module(HOST).split_nodes(me, iter(()))
