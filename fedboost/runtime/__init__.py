@@ -1,4 +1,4 @@
-"""Daemons, channels, stores: everything that touches network, clock, threads and processes.
+"""Daemons, channels, stores: all code that uses network, clock, threads and processes.
 
 Modules:
     client       calls of a user or an owner to a daemon
@@ -6,11 +6,11 @@ Modules:
     config       settings files and policies
     coordinator  the coordinator's side of jobs
     daemons      nodes as processes, with their metrics
-    estimate     what a job will take on this machine
+    estimate     memory, bytes and time of a job on this machine
     jobs         manifests, signatures and submissions
     ledger       the disclosure ledger and signed heads
     party        a party's side of jobs
-    policy       what a party's owner allows, judged
+    policy       judges jobs by the settings of a party's owner
     process      clocks, logs, threads and worker processes
     store        a daemon's memory on disk
     transport    addresses, identities, mutual TLS and gRPC

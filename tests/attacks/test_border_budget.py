@@ -241,7 +241,7 @@ def test_a_job_predicts_the_rows_with_which_it_began(town, monkeypatch, observer
     """The defence is the digest of the rows (`JobFiles.pin`)."""
     done, _ = predicted(town, monkeypatch, observer)
     assert done.state == "failed"
-    assert "not those with which the job began" in done.error.what
+    assert "have changed since the job began" in done.error.what
     assert observer.predicted(HOST) <= PREDICTED
 
 

@@ -30,7 +30,7 @@ from fedboost.runtime.config.daemons import DaemonConfig, Page, PartyConfig
 from fedboost.runtime.transport.addresses import Remote, Timers
 
 READY_S = 60.0  # until a daemon listens: it imports, compiles nothing, opens its store
-READY_WORDS = b" listens on port "  # what `daemon` logs then
+READY_WORDS = b" listens on port "  # a daemon's log line at that time
 STOP_S = 10.0  # from SIGTERM to SIGKILL
 WIDE_OPEN = """\
 # Written by fedboost for a trial on one machine, where one person has all tables: the limits
@@ -48,7 +48,7 @@ class ClusterProcesses:
     """
 
     auto_resume: ClassVar[bool] = True  # of jobs that an earlier cluster has left unfinished
-    rehearses: ClassVar = False  # whether results say what default policies would allow
+    rehearses: ClassVar = False  # whether results include the verdict of default policies
 
     def __init__(
         self,
@@ -169,7 +169,7 @@ class ClusterProcesses:
 
 
 class TrialProcesses(ClusterProcesses):
-    """Daemons for trials: results say what default policies would allow between organisations."""
+    """Daemons for trials: results include the verdict of default policies."""
 
     rehearses = True
 

@@ -177,7 +177,7 @@ async def _finished(cluster: local.LocalCluster, spec: JobSpec, name: str) -> st
     if ended.state != JobState.FINISHED:
         why = "; ".join(faults.from_message(ended.reason).lines())
         raise JobError(
-            f"the job {name!r}, by which kernels are warmed, failed: {why}",
+            f"the job {name!r}, which warms kernels, failed: {why}",
             todo="fedboost warm -v shows its log",
         )
     return ended.id

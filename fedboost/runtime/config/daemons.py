@@ -1,6 +1,6 @@
 """The settings files of a party and of a coordinator.
 
-Relative paths in them are relative to the folder in which the command runs; ~ is the home folder.
+Relative paths in them are relative to the working folder of the command; ~ is the home folder.
 """
 
 from __future__ import annotations
@@ -153,7 +153,7 @@ class Page(Settings):
 
     @property
     def users(self) -> tuple[str, ...]:
-        """Return all users for whom the page may act."""
+        """Return all users that the page may act for."""
         return (self.user, *(() if self.oidc is None else self.oidc.roles))
 
 

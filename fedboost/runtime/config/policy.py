@@ -129,9 +129,10 @@ class Policy(Settings):
                 "takes part only where hosts check that gradients keep to their bits",
                 "set gradient_check: true in the job's params",
             )
-        self._judge_numbers(ask)
+        self._judge_encryption(ask)
+        self._judge_sums(ask)
 
-    def _judge_numbers(self, ask: Ask) -> None:
+    def _judge_encryption(self, ask: Ask) -> None:
         if ask.insecure and not self.allow_insecure:
             raise denied(
                 "allow_insecure",
@@ -157,6 +158,15 @@ class Policy(Settings):
                 f"set precision_bits of the job to at most {self.gradient_bits_max}",
                 asks=f" for gradient_bits_max: {ask.gradient_bits}",
             )
+        if ask.key_trees is not None and ask.key_trees > self.lattice_key_trees_max:
+            raise denied(
+                "lattice_key_trees_max",
+                f"lets at most {self.lattice_key_trees_max} trees share a lattice secret, "
+                f"the job has {ask.key_trees}",
+                f"set key_trees: {self.lattice_key_trees_max} in the job's encryption",
+            )
+
+    def _judge_sums(self, ask: Ask) -> None:
         if ask.contributors is not None and ask.contributors < self.aggregation_parties_min:
             raise denied(
                 "aggregation_parties_min",
@@ -176,13 +186,6 @@ class Policy(Settings):
                 f"asks for a host_noise of {self.host_noise_min:g} at least, "
                 f"the job has {ask.host_noise:g}",
                 f"set host_noise: {self.host_noise_min:g} in the job's params",
-            )
-        if ask.key_trees is not None and ask.key_trees > self.lattice_key_trees_max:
-            raise denied(
-                "lattice_key_trees_max",
-                f"lets at most {self.lattice_key_trees_max} trees share a lattice secret, "
-                f"the job has {ask.key_trees}",
-                f"set key_trees: {self.lattice_key_trees_max} in the job's encryption",
             )
         tolerance = ask.quantile_tolerance
         if tolerance is not None and tolerance < self.quantile_tolerance_min:
@@ -377,7 +380,7 @@ class Policy(Settings):
             )
 
     def together(self, guest: str) -> Callable[[str], bool]:
-        """Return whether another guest may compare notes with this one: what both got adds up."""
+        """Return whether another guest may share its sums with this one, so that they add up."""
         if guest in self.disclosure_apart:
             return lambda other: other == guest
         return lambda other: other not in self.disclosure_apart
@@ -389,7 +392,7 @@ class Policy(Settings):
     def judge_prediction(self, peer: str, rows: int) -> None:
         """Raise a PolicyError unless `peer` may ask for `rows` rows at all.
 
-        What `peer` has used today is counted by `spending.Spending.charge`.
+        `spending.Spending.charge` counts the rows that `peer` has used today.
         """
         listed("predict.peers", self.predict.peers, peer, "predictions for the party")
         if rows > self.predict.rows_per_day:

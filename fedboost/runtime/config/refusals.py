@@ -33,7 +33,7 @@ def listed(key: str, allowed: tuple[str, ...], name: str, what: str) -> None:
 
 
 def exceeds(total: float, most: float) -> bool:
-    """Return whether a total is beyond a limit, and what adding up floats may have rounded."""
+    """Return whether a total exceeds a limit by more than rounding errors of floats."""
     return total > most * (1.0 + 1e-9)
 
 

@@ -21,8 +21,8 @@ async def fresh_settings(
 ) -> tuple[Config, list[str]]:
     """Return the current settings of the file, and the changed keys.
 
-    Raise ConfigError for a missing or invalid file, for a change that needs a restart, and for one
-    that `check` refuses.
+    Raise ConfigError for a missing or invalid file, and for a change that needs a restart or that
+    `check` refuses.
     """
     if reread is None:
         raise ConfigError("this daemon has no settings file", todo="restart it")
@@ -33,7 +33,7 @@ async def fresh_settings(
 
 
 def changed_keys(old: DaemonConfig, new: DaemonConfig) -> list[str]:
-    """Return the keys in which two settings differ; raise ConfigError if one needs a restart."""
+    """Return the keys that differ between two settings; a ConfigError if one needs a restart."""
     may = PARTY_KEYS if isinstance(old, PartyConfig) else COORDINATOR_KEYS
     differ = [key for key in type(old).model_fields if getattr(old, key) != getattr(new, key)]
     fixed = [key for key in differ if key not in may]

@@ -1,18 +1,18 @@
-"""The coordinator's side of jobs: its node, the walk of a job, who has gone and comes back.
+"""The coordinator's side of jobs: its node, the walk of a job, lost parties and their return.
 
 Modules:
     attempts     makes attempts at jobs and resumes them
-    auto_resume  notices lost parties, waits until they are back, tells them ends
+    auto_resume  notices lost parties, resumes jobs on their return, reports ends of jobs to them
     earlier      time and work of earlier attempts
     intake       makes a manifest of a submission
-    job_queue    how many jobs run at once, and whose turn it is
-    job_states   every move of a job, in one table
-    journals     journals and status of jobs, what steps cost, and who follows
+    job_queue    limits the running jobs and picks the next one
+    job_states   every transition of a job's state, in one table
+    journals     journals and status of jobs, costs of steps, followers of a journal
     losses       training losses that grow, and the warning about them
-    node         what users may ask, and who may ask it
+    node         the users' requests, and their rights to make them
     reports      adds up reports of parties
-    result       a finished job's result: what hosts told, losses, earlier attempts
-    rooms        has parties hold memory for a job
+    result       the result of a finished job
+    rooms        has parties reserve memory for a job
     stage        walks one stage
     walk         one attempt: its state, and questions to parties
     walker       walks a job from agreement to result

@@ -1,7 +1,7 @@
-"""A coordinator's attempts at its jobs: begun, driven to their ends, begun again.
+"""The attempts of a coordinator at its jobs, from their begin to their end.
 
-A job is in an attempt, or it rests: until somebody resumes it, or until those are back whom it
-waits for. How it ended, parties hear that were gone, however late.
+A job is either in an attempt or at rest. A job at rest goes on when a user resumes it, or when the
+lost parties are back. Parties that were lost at the end of an attempt hear of it when they return.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ log = logging.getLogger(__name__)
 
 
 class PartyCalls(Control, Answering, Protocol):
-    """What the coordinator asks of a party, in and out of a job."""
+    """The requests that the coordinator makes of a party, within a job and outside jobs."""
 
 
 @dataclass
@@ -55,14 +55,14 @@ class _Driven:
     task: asyncio.Task[None]
     cancelled_by: str = ""
     has_place: bool = False  # among the jobs that run at once
-    is_aside: bool = False  # has left its place to others until there is memory for it
-    unnoted: StoreError | None = None  # why the store cannot say yet that the attempt is over
-    resumes: bool = False  # somebody has asked for another one meanwhile
+    is_aside: bool = False  # has given up its place until there is memory for it
+    unnoted: StoreError | None = None  # why the store cannot record the end of the attempt
+    resumes: bool = False  # a user has asked for another attempt meanwhile
 
 
 @dataclass(frozen=True)
 class _Stopped:
-    """How an attempt ended that brought no result."""
+    """The end of an attempt without a result."""
 
     event: CoordinatorJobEvent
     reason: FedboostError
@@ -87,25 +87,25 @@ class Attempts:
         self._errands = Notifications(config.timers)
         self._closed = False
 
-    # What people see
+    # State of jobs
 
     def walk(self, job: str) -> JobWalk | None:
-        """The attempt at a job that is under way."""
+        """Return the job's current attempt, if it has one."""
         driven = self._driven.get(job)
         return None if driven is None else driven.walk
 
     def is_settled(self, job: str) -> bool:
-        """Return whether a job rests, and all that have to know how it ended do."""
+        """Return whether a job is at rest and all parties concerned have heard of its end."""
         return job not in self._driven and not self._errands.is_on(job)
 
     def status(self, job: StoredJob) -> job_pb2.JobStatus:
-        """Return how a job stands, and who is waited for since when."""
+        """Return a job's status, with the parties it waits for and since when."""
         walk = self.walk(job.id)
         events = self._journals.of_status(job.id) if walk is None else ()
         return self._as_it_is(status_of(job, walk, events))
 
     def _as_it_is(self, status: job_pb2.JobStatus) -> job_pb2.JobStatus:
-        """The status of a job, paused where its attempt is over and our disk cannot take that."""
+        """Return the status, `paused` if the store could not record the attempt's end."""
         driven = self._driven.get(status.id)
         if driven is not None and driven.unnoted is not None:
             status.state = JobState.PAUSED
@@ -113,7 +113,7 @@ class Attempts:
         return status
 
     async def statuses(self) -> list[job_pb2.JobStatus]:
-        """Return how all jobs stand, oldest first; jobs go on while those at rest are read."""
+        """Return the status of each job, oldest first; a thread reads events of jobs at rest."""
 
         def read() -> list[tuple[StoredJob, list[Event]]]:
             return [(job, self._journals.of_status(job.id)) for job in self._store.jobs()]
@@ -122,33 +122,33 @@ class Attempts:
         return [self._as_it_is(status_of(job, self.walk(job.id), events)) for job, events in jobs]
 
     async def journal(self, job: str) -> job_pb2.JobJournal:
-        """Everything the coordinator knows of a job."""
+        """Return the status, settings and journal of a job."""
         stored = self._store.job(job)
         events = [event async for event in self._journals.pages(job, 0)]
         return await asyncio.to_thread(journal_of, stored, self.status(stored), events)
 
     def needed(self) -> set[str]:
-        """Return the parties of all jobs that are not over."""
+        """Return the parties of all unfinished jobs."""
         goes = self._store.jobs(*GOING)
         return {party for job in goes for party in manifest.outline(job.outline).parties}
 
     def waits(self) -> list[job_pb2.Waiting]:
-        """Whom jobs wait for now: of those that run, and of those that are paused."""
+        """Return the parties that running and paused jobs wait for now."""
         waits = [waiting for driven in self._driven.values() for waiting in driven.walk.waited_for]
         for job in self._store.jobs(JobState.PAUSED):
             if job.waiting_for and job.id not in self._driven:
                 waits.append(awaited(job))
         return waits
 
-    # What they ask for
+    # Requests of users
 
     def first(self, terms: Manifest) -> None:
-        """Makes the first attempt at a new job."""
+        """Make the first attempt at a new job."""
         self._states.submitted(terms.job, terms.spec.name, terms.encode())
         self._drive(self._walk(terms, self._store.next_attempt(terms.job)))
 
     async def cancel(self, job: StoredJob, user: str) -> None:
-        """Ends a job for good, on every party."""
+        """End a job for good at every party."""
         self._states.check_cancel(job)
         self._returns.drop(job.id)
         driven = self._driven.get(job.id)
@@ -165,9 +165,9 @@ class Attempts:
             await self._errands.tell(walk, ended.state, reason)
 
     def resume(self, job: StoredJob) -> None:
-        """Makes another attempt at a job that rests; nothing where one is under way.
+        """Make another attempt at a job at rest; do nothing if an attempt runs.
 
-        Where our store has yet to take how the last one ended, as soon as it has.
+        If the store has yet to record the end of the last attempt, the new one begins after that.
         """
         driven = self._driven.get(job.id)
         if driven is None:
@@ -178,13 +178,13 @@ class Attempts:
             driven.resumes = driven.unnoted is not None
 
     def drop(self, job: str) -> None:
-        """Leaves alone a job that is forgotten."""
+        """Stop waiting for the parties of a job that is forgotten."""
         self._returns.drop(job)
 
-    # While the process lives
+    # Life of the process
 
     def wake(self) -> None:
-        """Goes on where an earlier process of ours was interrupted; called once, at the start."""
+        """Resume the jobs that an earlier process left unfinished; called once, at the start."""
         for job in self._store.jobs(JobState.PAUSED):
             if self._states.goes_on_alone(job):
                 self._returns.expect(job.id, self._needed(job), gained=True)
@@ -201,7 +201,7 @@ class Attempts:
                 self._errands.tell_later(walk, job.state, JobError(job.reason), walk.everybody)
 
     async def close(self) -> None:
-        """Pauses what runs; it goes on when the next process wakes."""
+        """Pause the running jobs; the next process resumes them."""
         self._closed = True
         self._returns.close()
         self._errands.close()
@@ -231,12 +231,12 @@ class Attempts:
         )
 
     def _needed(self, job: StoredJob) -> list[str]:
-        """The parties without which a job cannot go on: all but those that it has lost for good."""
+        """Return the job's parties without the hosts that it has lost for good."""
         lost = self._journals.lost(job.id)
         return [p for p in manifest.outline(job.outline).parties if p not in lost]
 
     async def _carry_on(self, id_: str) -> None:
-        """Everybody whom the paused job needs is there."""
+        """Begin the paused job again, now that all its parties are there."""
         job = self._store.job(id_)
         if job.state is not JobState.PAUSED or id_ in self._driven:
             return
@@ -249,7 +249,7 @@ class Attempts:
             self._states.rests(id_, CoordinatorJobEvent.FAILED, error)
 
     def _begin_again(self, job: StoredJob) -> None:
-        """A new attempt at a job that rests; a ConfigError where it is another version's."""
+        """Make a new attempt at a job at rest; a ConfigError if it is of another version."""
         manifest.outline(job.outline).check_version()
         self._errands.drop(job.id)
         walk = self._walk(manifest.decode(job.manifest), self._store.next_attempt(job.id))
@@ -277,19 +277,19 @@ class Attempts:
         if self._states.goes_on_alone(job) and not self._closed:
             self._returns.expect(walk.id, self._needed(job), gained=walk.gained)
         reason = ended.reason if isinstance(ended, _Stopped) else None
-        await self._errands.tell(walk, job.state, reason)  # shown first: who is gone hears it late
+        await self._errands.tell(walk, job.state, reason)  # may wait for lost parties
         if driven.resumes:
             await self._carry_on(walk.id)
 
     def _rest(self) -> None:
-        """Give back what jobs have used, where none is under way."""
+        """Give memory back to the system if no job runs."""
         if not self._driven:
             asyncio.get_running_loop().run_in_executor(None, memory.give_all_back)
 
     async def _enter(self, walk: JobWalk) -> None:
-        """Return when the job may run; until then it is queued, and its status says behind whom.
+        """Return when the job may run; until then it is queued, and its status gives the reason.
 
-        While it waits for memory, others have its place; as many do so as there are places.
+        A job that waits for memory leaves its place to others; at most `places` jobs do so.
         """
         name, user, driven = self._config.name, walk.terms.submitter, self._driven[walk.id]
 
@@ -313,9 +313,9 @@ class Attempts:
             walk.waiting.pop(name, None)
 
     async def _noted(self, driven: _Driven, ended: _Stopped | dict[str, Any]) -> StoredJob:
-        """The job, its end noted as soon as the store can take it.
+        """Return the job, its end recorded; retries until the store can take it.
 
-        Until then its status says so, and parties hear that it is paused.
+        Until then the status shows the store's error, and parties hear that the job is paused.
         """
         job, timers = driven.walk.id, self._config.timers
         pauses_s = pauses(timers.retry_first_s, timers.retry_max_s)
@@ -331,7 +331,7 @@ class Attempts:
                 await asyncio.sleep(next(pauses_s))
 
     async def _pause_unnoted(self, driven: _Driven, error: StoreError) -> None:
-        """Has everybody see that nothing runs, although our store cannot say so."""
+        """Show users and parties that the attempt has ended although our store cannot record it."""
         name = self._config.name
         error.todo = f"{error.todo}; then the coordinator notes by itself how the attempt ended"
         error.at(party=name)
@@ -341,7 +341,7 @@ class Attempts:
         await driven.walk.stop(JobState.PAUSED, error)
 
     async def _walked(self, driven: _Driven) -> _Stopped | dict[str, Any]:
-        """Drives an attempt; gives the job's result, or why there is none."""
+        """Drive an attempt; return the job's result, or the reason why it has none."""
         walk, event = driven.walk, CoordinatorJobEvent
         pulse = Pulse(self._config.timers.peer_lost_s / 4)
         try:
@@ -355,7 +355,7 @@ class Attempts:
                 UnreachableError("the coordinator was stopped", todo="start it again"),
             )
         except (UnreachableError, StoreError) as error:
-            if isinstance(error, StoreError):  # a party has named itself; then it is ours
+            if isinstance(error, StoreError):  # ours, unless it names a party already
                 error.at(party=self._config.name)
             return _Stopped(event.PAUSED, self._ours(pulse) or error)
         except FedboostError as error:
@@ -367,7 +367,7 @@ class Attempts:
             return _Stopped(event.FAILED, failed)
 
     def _ours(self, pulse: Pulse) -> UnreachableError | None:
-        """Return that we have stood still, where we have: who waited for us is not lost."""
+        """Return an error if this process stood still; its parties are then not lost."""
         stood_s = pulse.stood_still_s(within_s=self._config.timers.peer_lost_s)
         if not stood_s:
             return None
@@ -378,7 +378,7 @@ class Attempts:
         )
 
     async def _watched(self, walk: JobWalk, pulse: Pulse) -> dict[str, Any]:
-        """The walk's result; raises who is gone, also of those it asks for nothing now."""
+        """Return the walk's result; raise the error of a lost party, idle parties included."""
         running = asyncio.create_task(walk_job(walk))
         looking = asyncio.create_task(first_gone(walk, self._link, self._config.timers))
         beating = asyncio.create_task(pulse.beat())

@@ -1,4 +1,4 @@
-"""Jobs that pause because somebody is gone go on by themselves when everybody is back."""
+"""Paused jobs go on by themselves when all lost parties are back."""
 
 from __future__ import annotations
 
@@ -15,22 +15,25 @@ from fedboost.runtime.transport.addresses import Timers
 
 log = logging.getLogger(__name__)
 
-LOOK_S = 2.0  # the longest pause between two looks: work goes on within 10 s of a return
-VAIN_MAX = 50  # attempts in a row that keep no round, before a person has to look
+LOOK_S = 2.0  # the longest pause between two checks: work goes on within 10 s of a return
+VAIN_MAX = 50  # attempts in a row that save no round, before an operator has to step in
 
 
 class Answering(Protocol):
-    """A party that can be asked whether it is there."""
+    """A party that can say whether it is running."""
 
     async def hello(self, *, retries: bool = True) -> job_pb2.HelloReply:
-        """Return who answers; an UnreachableError where nobody does."""
+        """Return the party's greeting; an UnreachableError if it does not answer."""
 
     async def reaches(self, peer: str) -> bool:
         """Return whether the party's own link to a peer works."""
 
 
 class AutoResume:
-    """Whose return jobs wait for. All methods belong to the event loop's thread."""
+    """The paused jobs that wait for lost parties to return.
+
+    All methods belong to the event loop's thread.
+    """
 
     def __init__(
         self,
@@ -38,33 +41,33 @@ class AutoResume:
         timers: Timers,
         go_on: Callable[[str], Awaitable[None]],
     ) -> None:
-        """`go_on` gets the id of a job whose parties are all there."""
+        """`go_on` gets the id of a job once all its parties are there."""
         self._link, self._timers, self._go_on = link, timers, go_on
         self._waits: dict[str, asyncio.Task[None]] = {}
         self._vain: dict[str, int] = {}
 
     def expect(self, job: str, parties: Collection[str], *, gained: bool) -> bool:
-        """Has the job go on once all of them are there.
+        """Have the job go on once all its parties are there.
 
-        Attempts that have `gained` nothing follow each other ever more slowly; False where there
-        were so many of them that a person has to look.
+        Each attempt in a row that has `gained` nothing doubles the pause before the next one.
+        Return False after too many of them: an operator has to step in.
         """
         self._cancel(job)
         self._vain[job] = 0 if gained else self._vain.get(job, 0) + 1
         if self._vain[job] > VAIN_MAX:
-            log.error("%s: %d attempts have kept nothing, a person has to look", job, VAIN_MAX)
+            log.error("%s: %d attempts saved no round, look into the cause", job, VAIN_MAX)
             self.drop(job)
             return False
         self._waits[job] = asyncio.create_task(self._until_back(job, tuple(parties)))
         return True
 
     def drop(self, job: str) -> None:
-        """Leaves the job alone: somebody has decided, or it is over."""
+        """Stop waiting for a job's parties: a user has decided, or the job is finished."""
         self._cancel(job)
         self._vain.pop(job, None)
 
     def close(self) -> None:
-        """Leaves all jobs alone."""
+        """Stop waiting for all parties."""
         for job in list(self._waits):
             self._cancel(job)
 
@@ -84,12 +87,12 @@ class AutoResume:
         await self._go_on(job)
 
     async def _are_there(self, parties: tuple[str, ...]) -> bool:
-        """Return whether all of them answer, and reach one another."""
+        """Return whether all parties answer and reach one another."""
         links = [self._link(party) for party in parties]
         said = await asyncio.gather(
             *(link.hello(retries=False) for link in links), return_exceptions=True
         )
-        for error in said:  # one that is there and refuses us is told so by the next attempt
+        for error in said:  # an error of another kind is an answer: the next attempt meets it
             if isinstance(error, UnreachableError):
                 return False
             if isinstance(error, BaseException) and not isinstance(error, FedboostError):
@@ -108,10 +111,10 @@ class AutoResume:
 async def first_gone(
     walk: JobWalk, link: Callable[[str], Answering], timers: Timers
 ) -> UnreachableError:
-    """Return who is gone, once an idle party has not answered for `peer_lost_s`, looks included.
+    """Return the error of an idle party that was silent for `peer_lost_s`, time of checks included.
 
-    Parties that are at work show it themselves, and hosts that a job goes on without are nobody's
-    concern until they are asked for something.
+    Working parties send signs of life themselves. Hosts that the job can do without are not
+    checked.
     """
     look_s = timers.peer_lost_s / 5
     silence_s = timers.peer_lost_s - look_s
@@ -145,14 +148,14 @@ async def _look(party: Answering, within_s: float) -> None:
     except UnreachableError:
         raise
     except FedboostError:
-        return  # it is there
+        return  # it has answered
 
 
-TELL_S = 7 * 24 * 3600.0  # a party that is gone for longer hears it when it asks
+TELL_S = 7 * 24 * 3600.0  # a party that is away for longer asks for the state itself
 
 
 class Ending(Protocol):
-    """An attempt that is over; see `walker.JobWalk`."""
+    """An attempt that has ended; see `walk.JobWalk`."""
 
     id: str
     lost: list[str]  # hosts that the job has gone on without
@@ -160,33 +163,36 @@ class Ending(Protocol):
     async def stop(
         self, state: str, reason: FedboostError, parties: tuple[str, ...] = ()
     ) -> tuple[str, ...]:
-        """Tells parties (none named: all); gives those that could not be reached."""
+        """Notify parties (default: all) of the end; return the parties it did not reach."""
 
 
 class Notifications:
-    """Ends of jobs that not all parties know. All methods belong to the event loop's thread."""
+    """Ends of jobs that some parties have not heard of.
+
+    All methods belong to the event loop's thread.
+    """
 
     def __init__(self, timers: Timers) -> None:
         self._timers = timers
         self._under_way: dict[str, asyncio.Task[None]] = {}
 
     async def tell(self, walk: Ending, state: str, reason: FedboostError | None) -> None:
-        """Tells all parties of a job how it ended; those that are gone, when they are back.
+        """Notify all parties of the end of a job, lost ones when they are back.
 
-        Without a reason it has finished, which all know but the hosts that it has lost.
+        Without a reason the job has finished, and only hosts that it has lost do not know that yet.
         """
         if reason is None:
             self.part(walk)
             return
         late = await walk.stop(state, reason)
-        if late and state != "paused":  # whoever missed a pause finds it out alone
+        if late and state != "paused":  # a party that missed a pause finds it out itself
             self.tell_later(walk, state, reason, late)
 
     def part(self, walk: Ending) -> None:
-        """Has the hosts that a finished job has lost forget it, as soon as they are there."""
+        """Have the lost hosts of a finished job forget it as soon as they are there."""
         if walk.lost:
             reason = JobError(
-                "the job has finished without this party, which was lost on the way",
+                "the job has finished without this party, which was lost during the job",
                 todo="nothing is left to do here",
             )
             self.tell_later(walk, "cancelled", reason, tuple(walk.lost))
@@ -194,22 +200,22 @@ class Notifications:
     def tell_later(
         self, walk: Ending, state: str, reason: FedboostError, late: tuple[str, ...]
     ) -> None:
-        """Tells these parties as soon as they are there."""
+        """Notify these parties as soon as they are there."""
         self.drop(walk.id)
         self._under_way[walk.id] = asyncio.create_task(self._tell(walk, state, reason, late))
 
     def drop(self, job: str) -> None:
-        """Says no more of a job: it goes on."""
+        """Cancel the notifications of a job, which goes on."""
         errand = self._under_way.pop(job, None)
         if errand is not None:
             errand.cancel()
 
     def is_on(self, job: str) -> bool:
-        """Return whether somebody has to hear yet how the job ended."""
+        """Return whether some party has yet to hear of the job's end."""
         return job in self._under_way
 
     def close(self) -> None:
-        """Leaves the rest to whoever starts next."""
+        """Cancel all notifications; the next process sends them."""
         for job in list(self._under_way):
             self.drop(job)
 

@@ -1,4 +1,4 @@
-"""Time and work of a job's earlier attempts, by its journal."""
+"""Time and work of a job's earlier attempts, from its journal."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fedboost.runtime.store.store import JobState
 
 @dataclass
 class EarlierAttempts:
-    """Time and work of earlier attempts. Work that was cut off before it was noted is left out."""
+    """Time and work of earlier attempts, without work that did not reach the journal."""
 
     seconds: float = 0.0  # of work
     waited: float = 0.0  # seconds, for people's approval
@@ -23,7 +23,7 @@ class EarlierAttempts:
 
     @classmethod
     def of(cls, events: Iterable[Event]) -> Self:
-        """Return what a journal says; none of its events is condensed."""
+        """Return the totals of a journal. Its events must not be condensed."""
         spent, state, since = cls(), "", 0.0
         for event in events:
             what = event.WhichOneof("what")

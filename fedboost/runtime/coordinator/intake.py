@@ -1,4 +1,4 @@
-"""Takes in what users submit: reads it, asks its parties who they are, writes the manifest."""
+"""Accepts submissions: reads the job, gets its parties' certificates, writes the manifest."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from fedboost.runtime.transport.identity import Peer
 
 
 class Introducing(Protocol):
-    """A party that says who it is."""
+    """A party that sends its certificate and its offer of schemes."""
 
     def hello(self) -> Awaitable[job_pb2.HelloReply]: ...
 
@@ -32,7 +32,7 @@ class Introducing(Protocol):
 
 
 class Intake:
-    """What a coordinator does with a submission before it is a job."""
+    """Turns submissions of a coordinator's users into manifests."""
 
     def __init__(
         self, config: CoordinatorConfig, store: Store, link: Callable[[str], Introducing]
@@ -42,9 +42,9 @@ class Intake:
     async def terms(
         self, id_: str, spec: JobSpec, submitter: str, submission: Submission | None
     ) -> Manifest | None:
-        """The terms of a new job; None where it was handed in before.
+        """Return the manifest of a new job; None if the job was handed in before.
 
-        A ConfigError where a party is not known or runs another version.
+        A ConfigError if a party is unknown or runs another version.
         """
         if self._is_taken(id_, spec, submitter):
             return None
@@ -69,14 +69,14 @@ class Intake:
             scheme=scheme,
         )
         check_size(terms.encode())
-        if self.config.tls is not None:  # what every party will ask, so that its user hears it
+        if self.config.tls is not None:  # every party checks this; the user hears of it now
             submitter_of(terms, self.config.tls.read().ca)
         if submission is not None:
             check_age(submission)
         return terms
 
     def _is_taken(self, id_: str, spec: JobSpec, submitter: str) -> bool:
-        """Return whether the job of that id is this one, handed in before."""
+        """Return whether the job with that id is this one, handed in before."""
         try:
             terms = manifest.decode(self._store.job(id_).manifest)
         except JobError:
@@ -84,7 +84,7 @@ class Intake:
         return (terms.submitter, terms.spec) == (submitter, spec)
 
     async def _scheme(self, spec: JobSpec, parties: Sequence[str]) -> ChosenScheme | None:
-        """Ask the parties what `auto` may become, and choose; None where the job says it."""
+        """Ask the parties for schemes for `auto`, choose one; None if the job names its scheme."""
         from fedboost.encrypted.scheme import choice
 
         params = parse(protocols.named(spec.protocol).params, spec.params, section="params")
@@ -113,7 +113,7 @@ class Intake:
 
 
 def signed(caller: Peer, request: job_pb2.SubmitRequest) -> Submission:
-    """Return what a user signed; a ConfigError where the request bears no signature."""
+    """Return the signed submission; a ConfigError if the request has no signature."""
     if not request.signature:
         raise ConfigError(
             "the submission is not signed",

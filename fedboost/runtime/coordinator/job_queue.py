@@ -1,4 +1,4 @@
-"""How many jobs run at once, and whose turn it is: users in turn, each user's oldest job first."""
+"""The queue of jobs: it limits running jobs, and serves users in turn, oldest jobs first."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ class JobQueue:
         self._waiting: list[tuple[str, asyncio.Future[None]]] = []  # oldest first
 
     async def enter(self, user: str, note: Callable[[str], None], *, again: bool = False) -> None:
-        """Return when a job of `user` may run; `note` hears why, where it has to wait.
+        """Return when a job of `user` may run; `note` gets the reason if it has to wait.
 
-        A job that has had a place `again` comes before those that have not.
+        A job that had a place before (`again`) precedes jobs that had none.
         """
         before = 0 if again else len(self._waiting)
         if self._running.total() < self.places and not before:
@@ -32,13 +32,13 @@ class JobQueue:
             await turn
         except asyncio.CancelledError:
             if turn.done() and not turn.cancelled():
-                self.leave(user)  # its turn came in the same moment
+                self.leave(user)  # its turn came at the same time
             else:
                 self._waiting.remove((user, turn))
             raise
 
     def leave(self, user: str) -> None:
-        """A job of `user` that had entered runs no more."""
+        """Free the place of a running job of `user`."""
         self._running[user] -= 1
         while self._waiting and self._running.total() < self.places:
             place = min(

@@ -1,6 +1,6 @@
-"""How a job stands at the coordinator: one table of what may happen to it, and all that moves it.
+"""The states of a coordinator's jobs: the table of transitions and all code that changes a state.
 
-Nothing else moves a coordinator's job. A move and what the journal says of it are written together.
+A transition and its event in the journal are written together.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ log = logging.getLogger(__name__)
 
 
 class CoordinatorJobEvent(StrEnum):
-    """What happens to a job at the coordinator."""
+    """An event that changes a job's state at the coordinator."""
 
     SUBMITTED = "be submitted"
-    ASKED = "wait for approval"  # a party's owner has to look at it first
+    ASKED = "wait for approval"  # a party's owner has to approve it first
     QUEUED = "queue"  # every party has agreed, and other jobs run first
     AGREED = "begin"  # every party has agreed
-    ASKED_AGAIN = "be asked for again"  # a new attempt at a job to which not all have agreed yet
-    RESUMED = "go on"  # a new attempt at one that has begun before
+    ASKED_AGAIN = "be asked for again"  # a new attempt, before all parties have agreed
+    RESUMED = "go on"  # a new attempt at a job that has begun before
     PAUSED = "pause"
     FAILED = "fail"
     CANCELLED = "be cancelled"
@@ -37,7 +37,7 @@ class CoordinatorJobEvent(StrEnum):
 
 def _table() -> Mapping[tuple[JobState | None, CoordinatorJobEvent], JobState]:
     state, event = JobState, CoordinatorJobEvent
-    attempted = {  # what may happen in an attempt
+    attempted = {  # transitions within an attempt
         event.ASKED: state.WAITING,
         event.QUEUED: state.QUEUED,
         event.AGREED: state.RUNNING,
@@ -63,44 +63,47 @@ def _table() -> Mapping[tuple[JobState | None, CoordinatorJobEvent], JobState]:
     return {(old, event): new for old, moves in by_state.items() for event, new in moves.items()}
 
 
-TABLE = _table()  # what is not in it is refused
+TABLE = _table()  # all other transitions are refused
 
 
 class CoordinatorJobStates:
-    """The jobs of a coordinator's store. All methods belong to the event loop's thread."""
+    """The states of the jobs in a coordinator's store.
+
+    All methods belong to the event loop's thread.
+    """
 
     def __init__(self, store: Store, journals: Journals, *, auto_resume: bool) -> None:
-        """Jobs that were under way when the store was left are paused."""
+        """Pause the jobs that an earlier process left unfinished."""
         self._store, self._journals, self._auto_resume = store, journals, auto_resume
         for job in store.jobs(JobState.RUNNING, JobState.QUEUED, JobState.WAITING):
             reason = UnreachableError("the coordinator was restarted", todo="")
             self.rests(job.id, CoordinatorJobEvent.PAUSED, reason)
 
     def submitted(self, id_: str, name: str, text: bytes) -> StoredJob:
-        """A new job, with its manifest."""
+        """Add a new job with its manifest."""
         return self._store.add_job(id_, name, text, TABLE[None, CoordinatorJobEvent.SUBMITTED])
 
     def asked(self, id_: str, parties: Sequence[str]) -> None:
-        """The owners of these parties have to approve the job."""
+        """Note that the owners of these parties have to approve the job."""
         self._happens(id_, CoordinatorJobEvent.ASKED, StateChanged(parties=parties))
 
     def queued(self, id_: str) -> None:
-        """Every party has agreed; the job waits until others have run."""
+        """Note that every party has agreed and the job waits for other jobs."""
         self._happens(id_, CoordinatorJobEvent.QUEUED, StateChanged())
 
     def agreed(self, id_: str, parties: Sequence[str]) -> None:
-        """Note that all these parties have agreed to the job, or again: an attempt begins."""
+        """Note that all these parties have agreed and an attempt begins."""
         self._happens(id_, CoordinatorJobEvent.AGREED, StateChanged(parties=parties))
 
     def resumed(self, id_: str) -> None:
-        """A new attempt is made at a job that is paused or has failed."""
+        """Note a new attempt at a job that is paused or has failed."""
         event = CoordinatorJobEvent
         self._happens(id_, event.RESUMED if self._has_begun(id_) else event.ASKED_AGAIN)
 
     def rests(self, id_: str, event: CoordinatorJobEvent, reason: FedboostError) -> StoredJob:
-        """An attempt, or the whole job, is over: paused, failed or cancelled; the journal says why.
+        """Note the end of an attempt or of the job: a pause, a failure or a cancellation.
 
-        A pause that ends by itself says so.
+        The reason goes to the journal. If the pause can end by itself, the event says so.
         """
         changed = StateChanged()
         if event is CoordinatorJobEvent.PAUSED:
@@ -112,12 +115,12 @@ class CoordinatorJobStates:
         return job
 
     def finished(self, id_: str, result: Mapping[str, Any]) -> StoredJob:
-        """The job is done, with this result."""
+        """Note that the job has finished with this result."""
         return self._happens(id_, CoordinatorJobEvent.FINISHED, StateChanged(), result)
 
     @staticmethod
     def check_cancel(job: StoredJob) -> None:
-        """Refuses, by a JobError, a job that cannot be cancelled."""
+        """Raise a JobError if the job cannot be cancelled."""
         if (job.state, CoordinatorJobEvent.CANCELLED) not in TABLE:
             raise JobError(
                 f"the job is {job.state} already",
@@ -127,7 +130,7 @@ class CoordinatorJobStates:
 
     @staticmethod
     def check_resume(job: StoredJob) -> None:
-        """Refuses, by a JobError, a job that cannot be resumed."""
+        """Raise a JobError if the job cannot be resumed."""
         if (job.state, CoordinatorJobEvent.RESUMED) not in TABLE:
             raise JobError(
                 f"the job is {job.state}, there is nothing to resume",
@@ -136,7 +139,7 @@ class CoordinatorJobStates:
             )
 
     def goes_on_alone(self, job: StoredJob) -> bool:
-        """Return whether a job is paused and waits for nothing but somebody's return."""
+        """Return whether a job is paused and goes on by itself once lost parties are back."""
         states = self._journals.states(job.id)
         return job.state is JobState.PAUSED and bool(states) and states[-1].goes_on
 
@@ -144,7 +147,7 @@ class CoordinatorJobStates:
         return any(state.state == JobState.RUNNING for state in self._journals.states(id_))
 
     def _is_by_absence(self, reason: FedboostError) -> bool:
-        """Return whether a job pauses for nothing but somebody's absence, which ends by itself."""
+        """Return whether a job pauses only because a party is absent, which ends by itself."""
         absent = isinstance(reason, UnreachableError) and not isinstance(reason, UnapprovedError)
         return absent and self._auto_resume
 
@@ -155,7 +158,10 @@ class CoordinatorJobStates:
         changed: StateChanged | None = None,
         result: Mapping[str, Any] | None = None,
     ) -> StoredJob:
-        """Moves the job, as the journal says where it `changed`; refused as the table has it."""
+        """Change the job's state by the table, with an event if `changed` is given.
+
+        A ProtocolError if the table has no such transition.
+        """
         job = self._store.job(id_)
         after = TABLE.get((job.state, event))
         if after is None:
@@ -177,7 +183,7 @@ class CoordinatorJobStates:
 
 
 def _todo(first: str, job: str, *, alone: bool) -> str:
-    """Return what to do about a paused job, behind what its reason says."""
+    """Return the advice about a paused job; `first` is the advice of its reason."""
     resume, by_itself = f"fedboost job resume {job}", "goes on by itself when everybody is there"
     if "job resume" in first or by_itself in first:
         return first

@@ -1,4 +1,4 @@
-"""The jobs' journals at the coordinator: what happened, in order, and who waits for more of it."""
+"""The journals of the coordinator's jobs: events in order, and the readers who follow them."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ from fedboost.runtime.store.store import JobState, JournalEvent, Store, StoredJo
 
 
 class Costs:
-    """Adds what parties spent to one event of a step, one line a party and one a link."""
+    """Adds up the costs of one event of a step, one entry for each party and each link."""
 
     def __init__(self, done: StepDone) -> None:
-        """`done` is what is added to; it may hold costs already."""
+        """`done` is the event to add to; it may hold costs already."""
         self.done = done
         self._parties: dict[str, StepCost] = {cost.party: cost for cost in done.costs}
         self._links: dict[tuple[str, str], LinkBytes] = {
@@ -37,7 +37,7 @@ class Costs:
         }
 
     def add(self, cost: StepCost) -> None:
-        """One party's share of one call."""
+        """Add one party's share of one call."""
         if cost.party not in self._parties:
             self._parties[cost.party] = self.done.costs.add(party=cost.party)
         total = self._parties[cost.party]
@@ -52,9 +52,10 @@ class Costs:
 
 
 def condensed(events: list[Event]) -> list[Event]:
-    """The same journal with all calls of a step as one event, where it was called first.
+    """Return the journal with all calls of a step as one event, at the time of the first call.
 
-    A step is called once a layer: a job of a thousand trees would not fit a message otherwise.
+    A step is called once per layer: a job of a thousand trees would not fit into a message
+    otherwise.
     """
     kept: list[Event] = []
     sums: dict[tuple[str, str], Costs] = {}
@@ -79,8 +80,8 @@ def condensed(events: list[Event]) -> list[Event]:
 
 log = logging.getLogger(__name__)
 
-PAGE_EVENTS = 512  # that are read at once
-READ_MAX = 4096  # events that are kept as they were read: reading one takes as long as a small step
+PAGE_EVENTS = 512  # events per read
+READ_MAX = 4096  # parsed events that are kept: parsing one takes as long as a small step
 
 
 @dataclass
@@ -90,7 +91,7 @@ class Bell:
     rung: asyncio.Event = field(default_factory=asyncio.Event)
 
     def ring(self) -> None:
-        """Wakes everybody who waits."""
+        """Wake all readers who wait."""
         self.rung.set()
         self.rung = asyncio.Event()
 
@@ -100,17 +101,17 @@ class Journals:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self.hear: Callable[[Event], None] = lambda _: None  # told of each event that is kept
+        self.hear: Callable[[Event], None] = lambda _: None  # called with each stored event
         self._bells: dict[str, Bell] = {}
         self._read: dict[tuple[str, int, float], Event] = {}  # by job, number and time
 
     def add(self, job: str, *events: Event) -> None:
-        """Appends events, durably."""
+        """Append events, durably."""
         self._store.add_event(job, *map(as_dict, events))
         self.tell(job, *events)
 
     def tell(self, job: str, *events: Event) -> None:
-        """Has everybody who follows a job hear of events that are kept."""
+        """Pass stored events to all followers of a job."""
         for event in events:
             self._tell(job, event)
         self.bell(job).ring()
@@ -125,28 +126,28 @@ class Journals:
         self.hear(event)
 
     def bell(self, job: str) -> Bell:
-        """Return what rings at each event of a job."""
+        """Return the bell that rings at each event of a job."""
         return self._bells.setdefault(job, Bell())
 
     def drop(self, job: str) -> None:
-        """Lets whoever waits find out that the journal is gone."""
+        """Wake the followers of a deleted journal, so that they notice."""
         bell = self._bells.pop(job, None)
         if bell is not None:
             bell.ring()
 
     def events(self, job: str, after: int = 0, most: int = -1) -> list[Event]:
-        """A job's events behind number `after`, for whoever changes none of them."""
+        """Return a job's events after number `after`. Callers must not change them."""
         return [self._event(job, row) for row in self._store.events(job, after, most)]
 
     async def pages(self, job: str, after: int) -> AsyncIterator[Event]:
-        """A job's events behind number `after`; other jobs go on while they are read."""
+        """Yield a job's events after number `after`; pages of events are read in a thread."""
         while page := await asyncio.to_thread(self.events, job, after, PAGE_EVENTS):
             for event in page:
                 yield event
             after = page[-1].number
 
     def of_status(self, job: str) -> list[Event]:
-        """The few events that say how a job stands which nobody drives now."""
+        """Return the few events that make up the status of a job at rest."""
         return [
             *self._of(job, "round", last=True),
             *self._of(job, "warned"),
@@ -169,21 +170,24 @@ class Journals:
         return event
 
     def states(self, job: str) -> list[StateChanged]:
-        """The states that a job has been in, the last one last."""
+        """Return the states of a job in order."""
         return [event.state for event in self._of(job, "state")]
 
     def lost(self, job: str) -> list[str]:
-        """The hosts that a job goes on without for good."""
+        """Return the hosts that a job has lost for good."""
         return [event.lost.party for event in self._of(job, "lost")]
 
 
 def as_dict(event: Event) -> dict[str, object]:
-    """An event as the store keeps it."""
+    """Return an event as the store keeps it."""
     return MessageToDict(event, preserving_proto_field_name=True)
 
 
 def status_of(job: StoredJob, walk: JobWalk | None, journal: Iterable[Event]) -> JobStatus:
-    """The status of a job, which is on its `walk` or rests; its `journal` may be condensed."""
+    """Return the status of a job in an attempt (`walk`) or at rest.
+
+    `journal` may be condensed.
+    """
     if walk is None:
         return at_rest(job, journal)
     status = _outlined(job)
@@ -194,7 +198,7 @@ def status_of(job: StoredJob, walk: JobWalk | None, journal: Iterable[Event]) ->
 
 
 def at_rest(job: StoredJob, journal: Iterable[Event]) -> JobStatus:
-    """The status of a job that nobody drives now."""
+    """Return the status of a job at rest."""
     status = _outlined(job)
     for event in journal:
         if event.WhichOneof("what") == "round":
@@ -209,18 +213,18 @@ def at_rest(job: StoredJob, journal: Iterable[Event]) -> JobStatus:
 
 
 def journal_of(job: StoredJob, status: JobStatus, journal: list[Event]) -> JobJournal:
-    """Everything the coordinator knows of a job."""
+    """Return the status, settings and journal of a job."""
     spec = manifest.decode(job.manifest).spec.model_dump(mode="json")
     return JobJournal(status=status, spec=json.dumps(spec).encode(), events=condensed(journal))
 
 
 def awaited(job: StoredJob) -> Waiting:
-    """Return whose return a paused job waits for."""
+    """Return the party that a paused job waits for."""
     return Waiting(party=job.waiting_for, step="its return", since=job.since)
 
 
 def _outlined(job: StoredJob) -> JobStatus:
-    """Return which job it is and in which state, without what only its journal says."""
+    """Return a job's status without the facts that only its journal holds."""
     terms = manifest.outline(job.outline)
     return JobStatus(
         id=job.id,

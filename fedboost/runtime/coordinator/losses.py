@@ -8,10 +8,10 @@ from itertools import pairwise
 
 from fedboost.messages.job_pb2 import Metric
 
-# Losses that training lowers; errors count rows, and may rise while the loss falls.
+# Losses that training lowers. Metrics that count wrong rows may rise while a loss falls.
 LOSSES = ("logloss", "mlogloss", "rmse", "mae")
 ROUNDS_GROWING = 3
-GROWTH_MIN = 1e-3  # over these rounds, as a share: less is sampling
+GROWTH_MIN = 1e-3  # over these rounds, as a share: less can come from sampling
 REMEDY = "lower learning_rate, or set max_delta_step"
 
 
@@ -23,7 +23,7 @@ class Losses:
         self._warned: set[tuple[str, bool]] = set()
 
     def hear(self, done: int, metrics: Iterable[Metric]) -> Iterator[str]:
-        """Add what was measured after round `done`, from 1; yields new warnings, one of a kind."""
+        """Add the metrics after round `done`, from 1; yield new warnings, each kind once."""
         for metric in metrics:
             if metric.split != "train" or metric.name not in LOSSES:
                 continue

@@ -1,6 +1,6 @@
-"""The coordinator's side of every job, as users reach it: who may ask, and what is answered.
+"""The coordinator's side of every job as users reach it: their requests, rights and replies.
 
-No network here: `daemon` serves these methods over gRPC, `simulate` calls them directly.
+The node does not use the network: `daemon` serves its methods over gRPC, `simulate` calls them.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from fedboost.runtime.transport.identity import Identity, Peer, greeting
 
 
 class CoordinatorNode:
-    """One coordinator. Every method that a user can reach takes the caller first.
+    """One coordinator. Every method that a user can call takes the caller first.
 
-    `Intake` makes a job of a submission, `Attempts` drives it, `Journals` says what happened.
+    `Intake` turns a submission into a job, `Attempts` drives it, `Journals` records its events.
     """
 
     def __init__(
@@ -41,7 +41,7 @@ class CoordinatorNode:
         link: Callable[[str], PartyCalls],
     ) -> None:
         self.store = store
-        # Reads the owner's settings file again, where there is one
+        # Reads the owner's settings file again, if there is one
         self.reread: Callable[[], CoordinatorConfig] | None = None
         self._identity = identity
         self._link = link
@@ -61,13 +61,13 @@ class CoordinatorNode:
         self._intake.config = config
 
     async def hello(self, _: Peer, __: job_pb2.HelloRequest) -> job_pb2.HelloReply:
-        """Return who we are."""
+        """Return the coordinator's certificate and version."""
         return greeting(self._identity())
 
     async def submit(self, caller: Peer, request: job_pb2.SubmitRequest) -> job_pb2.SubmitReply:
-        """Takes in a job; it runs as soon as every party has agreed.
+        """Accept a job; it runs as soon as every party has agreed.
 
-        One key of a caller's names one job, however often it comes: an answer may have been lost.
+        Several submissions of a caller with one key are the same job: a reply may have been lost.
         """
         self._check(caller, "submit")
         spec, key = read_spec(request.spec), request.key or secrets.token_hex(KEY_BYTES)
@@ -75,7 +75,7 @@ class CoordinatorNode:
         return await self._take_in(caller.name, spec, key, submission)
 
     async def submit_here(self, user: Peer, spec: JobSpec, key: str) -> job_pb2.SubmitReply:
-        """Takes in a job from our own page, whose user's key is not here: we sign for ourselves."""
+        """Accept a job from our own page; we sign it, since the page has no key of the user."""
         self._check(user, "submit")
         identity, key = self._identity(), key or secrets.token_hex(KEY_BYTES)
         signature = (
@@ -93,7 +93,7 @@ class CoordinatorNode:
         return job_pb2.SubmitReply(id=id_)
 
     def is_theirs(self, user: Peer, submitter: str) -> bool:
-        """Return whether a job is a user's own; what our page handed in is its user's."""
+        """Return whether a user submitted the job. Jobs from our page belong to the page's user."""
         page = self.config.page
         is_pages = page is not None and page.user == user.name
         return submitter == user.name or (is_pages and submitter == str(self._identity().peer))
@@ -104,7 +104,7 @@ class CoordinatorNode:
         return self._tags.by_job()
 
     def tag(self, user: Peer, ids: Sequence[str], tags: Sequence[str], *, adds: bool) -> None:
-        """Add tags to a user's own jobs, or remove them; a PolicyError at a job of another."""
+        """Add tags to the user's own jobs or remove them; a PolicyError for another user's job."""
         self._check(user, "read")
         for id_ in ids:
             if not self.is_theirs(user, outline(self.store.job(id_).outline).submitter):
@@ -120,12 +120,12 @@ class CoordinatorNode:
         return job_pb2.JobList(jobs=await self.attempts.statuses())
 
     async def status(self, caller: Peer, request: job_pb2.JobId) -> JobStatus:
-        """Return how a job stands, and who is waited for since when."""
+        """Return a job's status, with the parties it waits for and since when."""
         self._check(caller, "read")
         return self.attempts.status(self.store.job(request.id))
 
     async def watch(self, caller: Peer, request: job_pb2.WatchRequest) -> AsyncIterator[Event]:
-        """The job's journal from a number on, as it grows; ends when the job rests."""
+        """Yield the journal's events from a number on, as it grows, until the job rests."""
         self._check(caller, "read")
         after = request.after
         while True:
@@ -143,34 +143,34 @@ class CoordinatorNode:
                 continue
 
     async def journal(self, caller: Peer, request: job_pb2.JobId) -> job_pb2.JobJournal:
-        """Everything the coordinator knows of a job."""
+        """Return the status, settings and journal of a job."""
         self._check(caller, "read")
         return await self.attempts.journal(request.id)
 
     async def cancel(self, caller: Peer, request: job_pb2.JobId) -> JobStatus:
-        """Ends a job for good, on every party."""
+        """End a job for good at every party."""
         self._check(caller, "cancel")
         await self.attempts.cancel(self.store.job(request.id), caller.name)
         return self.attempts.status(self.store.job(request.id))
 
     async def resume(self, caller: Peer, request: job_pb2.JobId) -> JobStatus:
-        """Carries a paused or failed job on from the last round that all parties have kept.
+        """Continue a paused or failed job from the last round that all parties have saved.
 
-        One that goes on already, by itself or because somebody else asked, is left to it.
+        A job that already goes on, by itself or by another user's request, is left as it is.
         """
         self._check(caller, "submit")
         self.attempts.resume(self.store.job(request.id))
         return self.attempts.status(self.store.job(request.id))
 
     async def delete(self, caller: Peer, request: job_pb2.JobId) -> JobStatus:
-        """Forgets a job that is over, with its journal; gives how it stood."""
+        """Delete a finished job and its journal; return its last status."""
         self._check(caller, "cancel")
         job = check_over(self.store.job(request.id))
         status = self.attempts.status(job)
         if not self.attempts.is_settled(job.id):
             raise JobError(
                 "not every party has heard yet how the job ended",
-                todo="start those that are gone, or wait a moment",
+                todo="start the parties that are down, or wait a moment",
                 job=job.id,
             )
         await self._forget(job.id)
@@ -179,16 +179,16 @@ class CoordinatorNode:
     # The daemon
 
     async def forget_old(self) -> None:
-        """Deletes jobs that are older than the coordinator's owner wants to keep them."""
+        """Delete the jobs that are older than the owner's retention time."""
         for job in self._forgetting.jobs_due(self.config.retention.jobs_days):
             if self.attempts.is_settled(job):
                 await self._forget(job)
 
     async def take_up(self) -> list[str]:
-        """Read the settings file again, and have what has changed count from now on.
+        """Read the settings file again and apply its changes from now on.
 
-        Returns the keys that have. A ConfigError where the file is wrong, or a change needs a
-        restart or the end of a job; then nothing changes.
+        Return the changed keys. A ConfigError if the file is wrong, or if a change needs a restart
+        or the end of a job; then nothing changes.
         """
 
         def check(fresh: CoordinatorConfig) -> None:
@@ -198,19 +198,19 @@ class CoordinatorNode:
         return changed
 
     async def wake(self) -> None:
-        """Goes on where an earlier process of ours was interrupted; called once, at the start."""
+        """Resume the jobs that an earlier process left unfinished; called once, at the start."""
         self.attempts.wake()
 
     async def close(self) -> None:
-        """Pauses what runs; it goes on when the next process wakes."""
+        """Pause the running jobs; the next process resumes them."""
         await self.attempts.close()
 
     def listen(self, hear: Callable[[Event], None]) -> None:
-        """Has `hear` told of every event of every journal, once it is on the disk."""
+        """Have `hear` called with each event of every journal once it is stored."""
         self._journals.hear = hear
 
     def waits(self) -> list[job_pb2.Waiting]:
-        """Whom jobs wait for now: of those that run, and of those that are paused."""
+        """Return the parties that running and paused jobs wait for now."""
         return self.attempts.waits()
 
     # Inside

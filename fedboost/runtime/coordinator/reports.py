@@ -1,4 +1,4 @@
-"""Reports of parties about one stage, as one."""
+"""Combines the reports of parties about one stage."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from fedboost.messages.job_pb2 import StatusReport
 
 
 def add_report(known: StatusReport, told: StatusReport) -> None:
-    """Adds what a party told to what is known and outlasts the round."""
+    """Add a party's report to the known facts that outlast a round."""
     known.counts.extend(told.counts)
     known.best.extend(told.best)
     known.curves.extend(told.curves)

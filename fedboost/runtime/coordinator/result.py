@@ -12,7 +12,7 @@ from fedboost.runtime.coordinator.walk import JobWalk
 
 
 def privacy(told: StatusReport) -> dict[str, dict[str, float | None]]:
-    """Return what each host has disclosed with noise; None stands for no bound at all."""
+    """Return the noise budget each host has spent; None means no bound."""
     return {
         host.party: {
             "epsilon_element": host.epsilon_element if host.noise else None,
@@ -24,12 +24,12 @@ def privacy(told: StatusReport) -> dict[str, dict[str, float | None]]:
 
 
 def ids(told: StatusReport) -> dict[str, dict[str, int]]:
-    """Return how many ids each party brought, padding included, and how many of them matched."""
+    """Return the number of ids of each party, padding included, and the number of matches."""
     return {party.party: {"brought": party.brought, "matched": party.matched} for party in told.ids}
 
 
 def released(told: StatusReport) -> dict[str, dict[str, float | None]]:
-    """Return what each host's sums tell the guest; a limit of None is none."""
+    """Return the share of values that each host's sums reveal to the guest; None means no limit."""
     return {
         host.party: {
             "planned": host.planned,
@@ -47,14 +47,14 @@ def released(told: StatusReport) -> dict[str, dict[str, float | None]]:
 
 
 def counted(told: StatusReport, ended: Sequence[Released]) -> None:
-    """Put what sums have told in the end in place of what they could tell."""
+    """Replace planned figures of released sums by those counted at the end."""
     parties = {host.party for host in ended}
     others = [host for host in told.released if host.party not in parties]
     told.ClearField("released")
     told.released.extend([*others, *ended])
 
 
-NOT_ROWS = ("rounds", "trees", "earlier_rounds")  # counts that a guest tells beside those of rows
+NOT_ROWS = ("rounds", "trees", "earlier_rounds")  # other counts in a guest's report
 
 
 def result_of(
@@ -62,7 +62,7 @@ def result_of(
 ) -> dict[str, Any]:
     """Return the result of a walk whose last attempt worked for so many seconds.
 
-    `shares` are the parties' own of this attempt; what earlier ones spent is added.
+    `shares` are the parties' parts of this attempt; costs of earlier attempts are added.
     """
     metrics: dict[str, dict[str, float]] = {}
     for metric in walk.told.best:
@@ -76,7 +76,7 @@ def result_of(
     if rounds and walk.protocol.leaves == "model":
         a_round = max(1.0, counts.get("trees", 0) / max(1, counts.get("rounds", 0)))
         timed["per_tree"] = rounds[len(rounds) // 2] / a_round
-        if not counts.get("trees"):  # rounds of something else: then it is a round's
+        if not counts.get("trees"):  # rounds without trees
             timed["per_round"] = timed["per_tree"]
     if walk.waited or earlier.waited:
         timed["waited"] = walk.waited + earlier.waited

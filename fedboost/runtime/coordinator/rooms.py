@@ -1,4 +1,4 @@
-"""Has every party hold the memory that a job needs, before the job begins."""
+"""Has every party reserve the memory that a job needs before the job begins."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from collections.abc import Callable
 from fedboost.messages import job_pb2
 from fedboost.runtime.coordinator.walk import JobWalk
 
-ROOM_POLL_S = 1.0  # between two looks whether another job has given its memory back
+ROOM_POLL_S = 1.0  # between two checks whether another job has released memory
 
 
 async def make_room(walk: JobWalk, note: Callable[[str], None]) -> None:
-    """Return when every party holds memory for the job; `note` hears whose is short.
+    """Return when every party holds memory for the job; `note` hears which party is short of it.
 
-    Parties are asked in the order of their names: of jobs that wait for each other's memory, the
-    one furthest in that order gets on.
+    Parties are asked in the order of their names. Among jobs that wait for each other's memory, the
+    one that has come furthest in that order proceeds.
     """
     request, held = job_pb2.JobId(id=walk.id), list[str]()
     for party in sorted(walk.everybody):
@@ -32,4 +32,4 @@ async def make_room(walk: JobWalk, note: Callable[[str], None]) -> None:
                 note(f"other jobs have the memory of {short}")
                 noted = short
             await asyncio.sleep(ROOM_POLL_S)
-            asked = [name for name in held if name in walk.everybody]  # holding it is asked for too
+            asked = [name for name in held if name in walk.everybody]  # asking keeps it held

@@ -1,4 +1,4 @@
-"""One stage's walk in the coordinator's hand: numbers steps, counts rounds, has them kept."""
+"""One stage's walk at the coordinator: numbers steps, counts rounds, has parties save them."""
 
 from __future__ import annotations
 
@@ -23,25 +23,25 @@ from fedboost.runtime.coordinator.walk import JobWalk
 from fedboost.runtime.process import logs
 from fedboost.runtime.process.clock import now
 
-HEARD_POLL_S = 0.02  # between two looks whether a party has heard what it was asked for
+HEARD_POLL_S = 0.02  # between two checks whether a party has received the call
 
 
 @dataclass
 class StageWalk(flow.Run):
-    """One stage's walk: numbers steps, counts rounds, commits what the walk wants kept."""
+    """One stage's walk: numbers steps, counts rounds, commits the walk's places."""
 
     job: JobWalk
     protocol: flow.Protocol[Settings]
-    place: Place  # behind which it begins; everybody has kept it
-    ended: str = ""  # the loop that a party's answer has ended
+    place: Place  # the walk begins after it; every party has saved it
+    ended: str = ""  # the loop that a party's reply has ended
     counters: list[int] = field(default_factory=list)
-    silent: int = 0  # loops under way, from the outermost on, that keep nothing
+    silent: int = 0  # open loops, from the outermost on, that save nothing
     number: int = 0
-    is_due: bool = False  # whether where it stands is to be kept before anything follows
+    is_due: bool = False  # whether the current place is to be saved before the next step
     committed: float = field(default_factory=now)
     round_took: float = math.inf  # seconds, the last one of the outermost loop
     loop_took: dict[str, float] = field(default_factory=dict)  # the same of inner ones, by name
-    took: float | None = None  # the round of a loop that is counted; None: what the clock says
+    took: float | None = None  # seconds of a counted loop's round; None: measured by the clock
     metrics: list[job_pb2.Metric] = field(default_factory=list)
     several: list[job_pb2.RoundTold] = field(default_factory=list)  # rounds of one step
     told: StatusReport = field(default_factory=StatusReport)
@@ -49,7 +49,7 @@ class StageWalk(flow.Run):
     def __post_init__(self) -> None:
         self.params = self.job.params if self.protocol is self.job.protocol else None
         self.table = self.job.table
-        self.stands = self.kept = self.place  # the last place passed that can be kept; that was
+        self.stands = self.kept = self.place  # the last place to save that was passed; last saved
 
     async def __call__(
         self,
@@ -70,8 +70,10 @@ class StageWalk(flow.Run):
         loop: str = "",
         done: Mapping[str, int] | None = None,
     ) -> list[list[TurnReply]]:
-        """Have parties do steps, the next rounds of a `loop` if it is named; return what was said
-        of each that was done before it ended. `done` says how many some have done before.
+        """Have parties do steps, or the next rounds of `loop`.
+
+        Return the parties' replies for each step that was done before the loop ended. `done` gives
+        the number of steps that a party has done before.
         """
         settles = any(step.hears for step in steps)
         self.is_due |= settles and not self.job.gone <= set(self.job.lost)
@@ -116,7 +118,7 @@ class StageWalk(flow.Run):
     async def _call(
         self, turns: Mapping[str, Sequence[Turn]], common: StepCall, party: str
     ) -> StepReply:
-        """Ask one party to take its turns; if it ends a loop early, others end it there, too."""
+        """Ask one party to take its turns; if it ends a loop early, end it at the others too."""
         call = StepCall(turns=turns[party])
         call.MergeFrom(common)
         loop, has_ended = call.loop, False
@@ -142,7 +144,7 @@ class StageWalk(flow.Run):
         hosts: tuple[str, ...],
         done: Mapping[str, int],
     ) -> dict[str, list[Turn]]:
-        """Number the steps; return who is to do which, but for those that are done."""
+        """Number the steps; return the turns of each party without the steps it has done before."""
         turns: dict[str, list[Turn]] = {}
         for place, step in enumerate(steps):
             self.number += 1
@@ -152,11 +154,11 @@ class StageWalk(flow.Run):
         return turns
 
     async def _end_loop(self, numbers: Mapping[str, int]) -> None:
-        """Tell parties that no more of what they were asked for will come, up to those numbers."""
+        """Tell each party the number of the last step of its call; later steps will not come."""
         await asyncio.gather(*(self._end_at(party, number) for party, number in numbers.items()))
 
     async def _end_at(self, party: str, number: int) -> None:
-        """Tell one of them, once it has heard what it was asked for."""
+        """Tell one party, once it has received the call."""
         job, stage = self.job, self.protocol.name
         request = EndLoopRequest(job=job.id, attempt=job.attempt, stage=stage, number=number)
         while True:
@@ -178,11 +180,11 @@ class StageWalk(flow.Run):
         replies: Mapping[str, StepReply],
         seconds: float,
     ) -> None:
-        """Note what the steps cost: an event for each, however often it was asked for at once."""
+        """Note the steps' costs, one event for each step even if it was done several times."""
         stage = self.protocol.name
         done = {step.name: StepDone(stage=stage, step=step.name) for step in steps}
         costs = {name: Costs(reply) for name, reply in done.items()}
-        sent: dict[int, str] = {}  # the steps by which something was sent, by their numbers
+        sent: dict[int, str] = {}  # the step of each number that sent something
         for party, reply in replies.items():
             for turn, spent in zip(turns[party], reply.turns, strict=False):
                 costs[turn.step].add(spent.cost)
@@ -194,7 +196,7 @@ class StageWalk(flow.Run):
                 add_report(self.told, spent.told)
                 self.job.warn(spent.told)
         self.job.exchanges += len(sent)
-        # Steps that were asked for at once share the time by how long the slowest party computed.
+        # Steps of one call share its time in proportion to the slowest party's computing time.
         busy = {name: max((c.cpu_seconds for c in reply.costs), default=0.0)
                 for name, reply in done.items()}  # fmt: skip
         whole = sum(busy.values())
@@ -214,10 +216,10 @@ class StageWalk(flow.Run):
         slowly: flow.Walk | None = None,
         around: tuple[tuple[Step, ...], tuple[Step, ...]] = ((), ()),
     ) -> bool:
-        """See `flow.Run`: as many rounds at once as should be over when one is to be kept."""
+        """Run the loop in calls of several rounds, up to the next time to save; see `flow.Run`."""
         before, ended = first, ""
         rounds: deque[Sequence[Sequence[TurnReply]]] = deque()  # done and not counted yet
-        over: tuple[str, ...] | None = None  # the hosts of the last whole round walked slowly
+        over: tuple[str, ...] | None = None  # the hosts of the last complete slow round
         for index in self.rounds(name, most, keeps=CheckpointPolicy.NOW_AND_THEN):
             is_slow = slowly is not None and not (self.is_quick and over in (None, self.present))
             if not rounds and not self.broken_off and not is_slow:
@@ -232,13 +234,13 @@ class StageWalk(flow.Run):
                 before, self.loop_took[name] = (), _seconds(said) * len(steps) / len(said)
                 ended, self.ended = self.ended, ""
             if not rounds:
-                assert slowly is not None  # of a round that is broken off, or slow
+                assert slowly is not None  # the round was broken off, or is slow
                 over, began = over if self.broken_off else self.present, now()
                 await slowly(self)
                 self.broken_off, self.loop_took[name] = (), now() - began
                 continue
             turns = [turn for step in rounds.popleft() for turn in step]
-            if len(self.counters) == self.silent + 1:  # the outermost loop, whose rounds are told
+            if len(self.counters) == self.silent + 1:  # the outermost loop reports its rounds
                 self.metrics = [metric for turn in turns for metric in turn.told.metrics]
             self.took = self.loop_took[name]
             if not rounds:
@@ -246,7 +248,7 @@ class StageWalk(flow.Run):
         return before != first
 
     def _at_once(self, name: str, left: int) -> int:
-        """Return how many rounds of a loop, of those left, to ask for at once."""
+        """Return how many of the remaining rounds to ask for at once."""
         took = self.loop_took.get(name, math.inf)
         left_s = self.committed + self.job.timers.keep_s - now()
         return left if took * left <= left_s else max(1, math.ceil(left_s / took))
@@ -263,7 +265,7 @@ class StageWalk(flow.Run):
 
     @property
     def is_quick(self) -> bool:
-        """See `flow.Run`; that of the round before tells."""
+        """See `flow.Run`; decided by the time of the previous round."""
         return self.round_took < self.job.timers.keep_s
 
     def keep(self, keeps: CheckpointPolicy = CheckpointPolicy.NOW_AND_THEN) -> None:
@@ -273,7 +275,10 @@ class StageWalk(flow.Run):
     def rounds(
         self, name: str, most: int, *, keeps: CheckpointPolicy | None = None
     ) -> Iterator[int]:
-        """See `flow.Run`; a loop goes on behind the last place in it that all have kept."""
+        """Iterate over rounds after the last place in the loop that all parties have saved.
+
+        See `flow.Run`.
+        """
         outermost = len(self.counters) == self.silent and keeps is not CheckpointPolicy.NOTHING
         is_silent = len(self.counters) == self.silent and not outermost
         keeps = keeps or (CheckpointPolicy.EACH if outermost else CheckpointPolicy.NOTHING)
@@ -293,7 +298,7 @@ class StageWalk(flow.Run):
                 self.round_took = took
                 of = most if most < flow.UNBOUNDED else (self.ended == name) * (index + 1)
                 whole = job_pb2.RoundTold(round=name, done=index + 1, of=of, metrics=self.metrics)
-                done = self.several or [whole]  # of 0: not known yet
+                done = self.several or [whole]  # of=0: not known yet
                 seconds = took / len(done)
                 for told in done:
                     progress = Progress(round=told.round, done=told.done, of=told.of)
@@ -304,12 +309,12 @@ class StageWalk(flow.Run):
             self.ended = ""
 
     def _first(self, depth: int) -> int:
-        """Return where a loop inside so many others begins."""
+        """Return the first round of a loop at this depth of nesting."""
         is_here = len(self.place) > depth and tuple(self.counters) == self.place[:depth]
         return self.place[depth] if is_here else 0
 
     def _pass(self, place: Place, keeps: CheckpointPolicy) -> None:
-        """Notes a place that can be kept, and whether it is to be."""
+        """Note a place that can be saved, and whether to save it."""
         if keeps is not CheckpointPolicy.NOTHING:
             is_time = now() - self.committed >= self.job.timers.keep_s
             self.stands, self.is_due = (
@@ -318,7 +323,7 @@ class StageWalk(flow.Run):
             )
 
     async def commit(self) -> None:
-        """Has every party keep where it stands, where that is due, before anything follows."""
+        """Have every party save the last place passed, if that is due, before the next step."""
         is_due, self.is_due = self.is_due and self.stands > self.kept, False
         if not is_due:
             return
@@ -340,8 +345,9 @@ class StageWalk(flow.Run):
 
 
 def _reachable(steps: Sequence[Step], done: int) -> int:
-    """Return how many steps can be done without a lost host where so many have been, by somebody:
-    also what takes, of nobody who may be lost, what the last one has given.
+    """Return how many steps can be done without a lost host if one party has done `done` of them.
+
+    The next step counts too if it takes the message of the last one and no host gives that.
     """
     last = steps[done - 1]
     takes_it = done < len(steps) and steps[done].takes is last.gives is not None
@@ -349,7 +355,7 @@ def _reachable(steps: Sequence[Step], done: int) -> int:
 
 
 def _seconds(said: Sequence[Sequence[TurnReply]]) -> float:
-    """Return how long the party took for steps that took longest, waiting for others included."""
+    """Return the seconds of the party that took longest, its waiting for others included."""
     spent: dict[str, float] = {}
     for turn in (turn for step in said for turn in step):
         spent[turn.cost.party] = spent.get(turn.cost.party, 0.0) + turn.cost.seconds

@@ -1,4 +1,4 @@
-"""One attempt at a job: what is known of it, and questions to its parties."""
+"""One attempt at a job: its state, and the questions to its parties."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from fedboost.runtime.process.clock import now
 from fedboost.runtime.transport import faults
 from fedboost.runtime.transport.addresses import Timers
 
-APPROVAL_POLL_S = 1.0  # between two looks whether a person has approved
+APPROVAL_POLL_S = 1.0  # between two checks whether a person has approved
 
 Reply = TypeVar("Reply")
 
 
 class Control(Protocol):
-    """What the coordinator may ask of one party; every call has a deadline of its own."""
+    """The requests that the coordinator may make of one party; each call has its own deadline."""
 
     async def offer_schemes(self, request: party_pb2.SchemesRequest) -> party_pb2.SchemesReply: ...
     async def propose(self, request: party_pb2.Proposal) -> party_pb2.Agreement: ...
@@ -46,14 +46,14 @@ class Control(Protocol):
 
 
 class AgreementNotes(Protocol):
-    """Where it is noted what parties say to a job; see `job_states`."""
+    """The record of the parties' agreement to a job; see `job_states`."""
 
     def asked(self, id_: str, parties: Sequence[str]) -> None: ...
     def agreed(self, id_: str, parties: Sequence[str]) -> None: ...
 
 
 class UnapprovedError(UnreachableError):
-    """No owner has looked at the job in time; it does not go on before somebody asks again."""
+    """No owner has looked at the job in time; it goes on only when a user resumes it."""
 
 
 @dataclass
@@ -72,22 +72,22 @@ class JobWalk:
     enter: Callable[[JobWalk], Awaitable[None]]  # returns when the job's turn has come
     timers: Timers
     waiting: dict[str, Waiting] = field(default_factory=dict)
-    held_up: dict[str, tuple[str, ...]] = field(default_factory=dict)  # by whom, as they say
+    held_up: dict[str, tuple[str, ...]] = field(default_factory=dict)  # parties that each awaits
     progress: Progress = field(default_factory=Progress)
     earlier: EarlierAttempts = field(default_factory=EarlierAttempts)
     waited: float = 0.0  # seconds of this attempt, for people's approval
     exchanges: int = 0  # of this attempt
     round_seconds: list[float] = field(default_factory=list)
     stage_seconds: dict[str, float] = field(default_factory=dict)
-    told_of: dict[str, StatusReport] = field(default_factory=dict)  # what outlasts rounds, by stage
+    told_of: dict[str, StatusReport] = field(default_factory=dict)  # by stage; outlasts rounds
     has_begun: bool = False  # everybody has agreed
-    gained: bool = False  # something was kept that a later attempt need not do again
+    gained: bool = False  # a later attempt need not repeat all of this one
     spares: bool = False  # goes on without hosts that are gone
     gone: set[str] = field(default_factory=set)  # hosts that this attempt goes on without
-    lost: list[str] = field(default_factory=list)  # those that no attempt can take back
-    # Where the parties' ledgers stood when they last kept something, for all of them to hear.
+    lost: list[str] = field(default_factory=list)  # hosts that no attempt can take back
+    # The heads of the parties' ledgers at the last commit, which all parties receive.
     heads: list[party_pb2.SignedHead] = field(default_factory=list)
-    warned: dict[str, str] = field(default_factory=dict)  # each warning, and the party it is about
+    warned: dict[str, str] = field(default_factory=dict)  # each warning, and its party
     losses: Losses = field(default_factory=Losses)
 
     def __post_init__(self) -> None:
@@ -101,20 +101,20 @@ class JobWalk:
 
     @property
     def present(self) -> tuple[str, ...]:
-        """The hosts that are left; empty while nobody is gone."""
+        """Return the hosts that are left; empty while no host is gone."""
         left = tuple(host for host in self.table.hosts if host not in self.gone)
         return left if self.gone else ()
 
     @property
     def told(self) -> StatusReport:
-        """Return what parties told of all stages and outlasts their rounds."""
+        """Return the parties' reports on all stages, for the facts that outlast rounds."""
         known = StatusReport()
         for report in self.told_of.values():
             add_report(known, report)
         return known
 
     async def agree(self) -> list[party_pb2.Signature]:
-        """Every party's signature under the manifest; waits for those whose owner must approve."""
+        """Return every party's signature of the manifest; waits for owners who must approve it."""
         proposal = party_pb2.Proposal(manifest=self.terms.encode())
         waits_until = now() + self.timers.approval_s
         pending = list(self.everybody)
@@ -146,7 +146,7 @@ class JobWalk:
         return signatures
 
     def warn(self, told: StatusReport) -> None:
-        """Notes what parties' owners and readers of the result are warned of."""
+        """Note the warnings in a party's report."""
         known: list[job_pb2.Released | job_pb2.Warned] = [*told.released, *told.warnings]
         for warning in known:
             if warning.warning:
@@ -159,14 +159,14 @@ class JobWalk:
             self.emit(Event(warned=job_pb2.Warned(party=party, warning=warning)))
 
     def hear(self, party: str, sign: StepReply) -> None:
-        """Notes what a party that works has said of itself."""
+        """Note a working party's sign of life."""
         if party in self.waiting and sign.step:
             self.waiting[party].step = sign.step
         self.held_up[party] = tuple(sign.waits_for)
 
     @property
     def waited_for(self) -> list[Waiting]:
-        """Whom the job waits for: of several that have been asked, those who wait for nobody."""
+        """Parties that the job waits for, without parties that wait for another of them."""
         asked = set(self.waiting)
         waits = [
             waiting
@@ -178,9 +178,9 @@ class JobWalk:
     async def stop(
         self, state: str, reason: FedboostError, parties: tuple[str, ...] = ()
     ) -> tuple[str, ...]:
-        """Tells parties (none named: all that are left) that this attempt is over.
+        """Notify parties (default: all remaining ones) of the end of this attempt.
 
-        Gives those that could not be reached.
+        Return the parties that could not be reached.
         """
         request = party_pb2.StopRequest(
             job=self.id, attempt=self.attempt, state=state, reason=faults.to_message(reason)
@@ -198,18 +198,20 @@ class JobWalk:
         what: str,
         call: Callable[[str], Coroutine[Any, Any, Reply]],
     ) -> dict[str, Reply]:
-        """Asks all `parties` at once; notes who is waited for; raises the first refusal by name.
+        """Ask all `parties` at once; return their replies, or raise the first refusal.
 
-        With `spares` hosts that are not there are gone from here on, and have no reply.
+        The parties show as waited for meanwhile. With `spares`, hosts that do not answer are gone
+        from here on and have no reply.
         """
 
         async def one(party: str) -> Reply | None:
-            """Call one party, and note for whom the job waits."""
+            """Call one party; the job shows as waiting for it meanwhile."""
             self.waiting[party] = Waiting(party=party, step=what, since=time.time())
             try:
                 return await call(party)
             except UnreachableError as error:
-                # Where it names another, that one is gone, and has been asked as well.
+                # The error may name another party, which is then the lost one and was asked as
+                # well.
                 if not self.is_spared(party) or error.at(party=party).where["party"] != party:
                     raise error.at(party=party) from None
                 self.gone.add(party)
@@ -225,7 +227,7 @@ class JobWalk:
         try:
             await asyncio.wait(tasks.values(), return_when=asyncio.FIRST_EXCEPTION)
             failed = [t for t in tasks.values() if t.done() and t.exception() is not None]
-        finally:  # a refusal, or the job is cancelled: nobody's answer is waited for any more
+        finally:  # after a refusal or a cancellation the other replies are not needed
             for task in tasks.values():
                 task.cancel()
             await asyncio.gather(*tasks.values(), return_exceptions=True)
@@ -243,18 +245,18 @@ class JobWalk:
         return {party: reply for party, reply in replies.items() if reply is not None}
 
     def is_spared(self, party: str) -> bool:
-        """Return whether the job goes on without that party: one that is nothing but a host."""
+        """Return whether the job goes on without that party, which is only a host."""
         return self.spares and self.table.roles_of(party) == (flow.HOST,)
 
     def lose_for_good(self, hosts: Collection[str], stage: str) -> None:
-        """Notes hosts that are gone and without which the others have settled something."""
+        """Note lost hosts whose absence a settled result has made final."""
         for host in sorted(set(hosts) - set(self.lost)):
             self.lost.append(host)
             done = self.progress.done
             self.emit(Event(lost=PartyLost(party=host, stage=stage, round=done)))
 
     def recall(self, journal: Sequence[Event]) -> None:
-        """Recall what earlier attempts spent and reported, and whom they have lost."""
+        """Restore the costs and reports of earlier attempts, and the hosts they have lost."""
         self.earlier = EarlierAttempts.of(journal)
         for event in journal:
             if event.WhichOneof("what") == "lost":
@@ -271,7 +273,7 @@ class JobWalk:
     def round_done(
         self, stage: str, progress: Progress, seconds: float, metrics: list[job_pb2.Metric]
     ) -> None:
-        """Notes one outermost round."""
+        """Note one outermost round."""
         self.progress = progress
         if stage == self.protocol.name:
             self.round_seconds.append(seconds)

@@ -1,4 +1,4 @@
-"""The walk of a job: agreement, stages one after the other, the end at every party."""
+"""The walk of a job: agreement, stages one after another, the end at every party."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from fedboost.runtime.process.clock import now
 
 
 async def walk_job(walk: JobWalk) -> dict[str, Any]:
-    """Walk the whole job and return its result; raises what ended it."""
+    """Walk the whole job and return its result; raise the error that ended it."""
     started = now()
     signatures = await walk.agree()
     await walk.enter(walk)
@@ -44,7 +44,7 @@ async def walk_job(walk: JobWalk) -> dict[str, Any]:
 
 
 def _joint_place(walk: JobWalk, stage: str, begun: Mapping[str, party_pb2.BeginReply]) -> Place:
-    """The last place of a stage that all parties with data have kept; the start without one."""
+    """Return the last place of a stage that all parties with data have saved, or its start."""
     kept = [
         {(place.round, *place.within) for place in reply.kept if place.stage == stage}
         for party, reply in begun.items()
@@ -56,9 +56,9 @@ def _joint_place(walk: JobWalk, stage: str, begun: Mapping[str, party_pb2.BeginR
 async def _walk_stage(walk: JobWalk, protocol: flow.Protocol[Settings], place: Place) -> None:
     if walk.lost and place == START:
         raise JobError(
-            f"{walk.lost[0]} was lost before the others had kept anything",
+            f"{walk.lost[0]} was lost before the other parties had saved anything",
             party=walk.lost[0],
-            todo="nothing is left to carry on from: submit the job anew",
+            todo="there is no saved round to go on from: submit the job again",
         )
     started = now()
     stage = StageWalk(walk, protocol, place)
@@ -75,7 +75,7 @@ async def _walk_stage(walk: JobWalk, protocol: flow.Protocol[Settings], place: P
         walk.warn(reply.told)
     await protocol.walk(stage)
     await stage.commit()
-    # Told before anybody closes: a party that has closed the stage will not walk it again.
+    # Noted before any party closes: a party that has closed the stage will not walk it again.
     seconds = now() - started + walk.earlier.stages[protocol.name]
     walk.stage_seconds[protocol.name], walk.told_of[protocol.name] = seconds, stage.told
     done = job_pb2.StageDone(stage=protocol.name, seconds=seconds, told=stage.told)
@@ -86,7 +86,7 @@ async def _walk_stage(walk: JobWalk, protocol: flow.Protocol[Settings], place: P
 
 
 async def _finish(walk: JobWalk, seconds: float) -> dict[str, Any]:
-    """Ends the job at all parties, at the guest last: its result says who is lost."""
+    """End the job at all parties, at the guest last: its result lists the lost hosts."""
     shares = await _conclude(walk, walk.everybody)
     walk.heads = [share.head for share in shares.values() if share.HasField("head")]
     rehearsal = await _rehearsal(walk, shares)
@@ -107,7 +107,7 @@ async def _finish(walk: JobWalk, seconds: float) -> dict[str, Any]:
 
 
 async def _rehearsal(walk: JobWalk, shares: Mapping[str, party_pb2.FinishReply]) -> dict[str, Any]:
-    """Return what default policies would say of a trial; empty where parties are real."""
+    """Return the verdict of default policies on a trial; empty if the parties are real."""
     guest = walk.table.guest
     if not shares[guest].forecast or walk.protocol.leaves != "model":
         return {}
@@ -119,6 +119,6 @@ async def _rehearsal(walk: JobWalk, shares: Mapping[str, party_pb2.FinishReply])
 async def _conclude(
     walk: JobWalk, parties: tuple[str, ...] | list[str], **told: Any
 ) -> dict[str, party_pb2.FinishReply]:
-    """Asks parties for their shares of the result; told one, for the end of the job there."""
+    """Ask parties for their shares of the result; with a result, end the job at these parties."""
     request = party_pb2.FinishRequest(job=walk.id, attempt=walk.attempt, heads=walk.heads, **told)
     return await walk.ask(parties, "finish", lambda party: walk.controls[party].finish(request))

@@ -146,7 +146,7 @@ def look_at_tables(config: DaemonConfig) -> list[LinkCheck]:
 
 
 def look_at_workers(config: DaemonConfig) -> list[LinkCheck]:
-    """Tell whether a party's workers on Dask are there, and run what we run."""
+    """Return whether a party's workers on Dask are reachable and run our versions."""
     from fedboost.runtime.party.workers.dask_part_workers import DaskPartWorkers
 
     if not isinstance(config.workers, DaskWorkers):

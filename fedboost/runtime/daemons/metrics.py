@@ -212,7 +212,7 @@ class Metrics(Collector):
         return self._last
 
     def stored(self) -> Iterator[Reading]:
-        """Yield gauges that the store tells; a StoreError where it cannot be read."""
+        """Yield the gauges of the store; a StoreError if it cannot be read."""
         assert self._store is not None
         counts = self._store.counts()
         for state in dict.fromkeys(state.shown for state in JobState):
@@ -231,7 +231,7 @@ class Metrics(Collector):
         yield "fedboost_event_loop_lag_seconds", (), min(LOOP_S, now() - started)
 
     def _in_loop(self) -> list[Reading]:
-        """Return what only the event loop may look at; nothing where that is too busy."""
+        """Return the gauges that only the event loop may read; empty if the loop is too busy."""
         assert self._loop is not None
 
         async def look() -> list[Reading]:

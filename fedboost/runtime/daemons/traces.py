@@ -36,7 +36,7 @@ log = logging.getLogger(__name__)
 SEND_S = 5.0  # time limit of the collector; unsent spans are then lost
 EVERY_MS = 1000.0  # between two sendings
 WORKS = ("begin", "open_stage", "commit", "close_stage", "finish")  # spans of a party, with steps
-CALLS = (*WORKS, "run_step", "end_loop", "stop")  # of a coordinator, that carry where they stand
+CALLS = (*WORKS, "run_step", "end_loop", "stop")  # calls of a coordinator that carry their span
 PARENT_KEY = "traceparent"
 W3C = TraceContextTextMapPropagator()
 
@@ -49,7 +49,7 @@ def carried() -> tuple[tuple[str, str], ...]:
 
 
 def arrived(call: Any) -> None:
-    """Take from a gRPC call below which span its work stands; of all it carries, nothing else."""
+    """Take the parent span from a gRPC call's metadata, and nothing else."""
     parent = dict(call.invocation_metadata() or ()).get(PARENT_KEY, "")
     context.attach(W3C.extract({PARENT_KEY: str(parent)}, Context()))
 
@@ -116,7 +116,7 @@ class WalkTraces:
                 self._end(key, 0)
 
     def _move(self, key: tuple[str, int], request: Any) -> None:
-        """End the spans that a call has left, and begin those that it has entered."""
+        """End the spans that a call has left, and begin the spans that it has entered."""
         stage, rounds = getattr(request, "stage", ""), getattr(request, "rounds", ())
         path = ["job", *([f"stage {stage}"] if stage else []), *(f"round {n}" for n in rounds[:1])]
         spans = self._open.setdefault(key, [])

@@ -1,4 +1,4 @@
-"""What a party of a rehearsal does with a cipher, and numbers that stand for ciphertexts."""
+"""Counts of cipher operations at a party of a rehearsal, and numbers in place of ciphertexts."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from numpy.typing import NDArray
 from fedboost.crypto.api import Index
 from fedboost.ground.arrays import Sums
 
-# Of a ciphertext each: a row, a cell or a sum may take several.
+# Each of a ciphertext: a row, a cell or a sum may have several.
 ENCRYPT, RECEIVE, ADD, ADD_FEW = "encrypt", "receive", "add", "add, few rows"
 MAKE_KEY, TAKE_KEY = "make a key", "take a key in"  # of a byte of a tree's key for one host
 SUBTRACT, RUN, ANSWER, DECRYPT = "subtract", "prefix sum", "answer", "decrypt"
-PACK = "pack"  # of a ciphertext full of sums, all but its first one
+PACK = "pack"  # of a ciphertext full of sums, except its first one
 START = "tables of a key"  # for each core of a party that encrypts or answers
-BLINDING = "tables of a key's blinding"  # of a host: what its first answers take beyond others
+BLINDING = "tables of a key's blinding"  # of a host: the extra time of its first answers
 OPERATIONS = (
     *(ENCRYPT, RECEIVE, MAKE_KEY, TAKE_KEY, ADD, ADD_FEW),
     *(SUBTRACT, RUN, PACK, ANSWER, DECRYPT, START, BLINDING),
@@ -29,22 +29,22 @@ OPERATIONS = (
 
 @dataclass
 class CipherTally:
-    """What one party has done with the cipher, and what it holds under it."""
+    """The operations and the memory of one party's cipher."""
 
     counts: dict[str, float] = field(default_factory=lambda: defaultdict(float))
-    seconds: float = 0.0  # that counting itself has taken
+    seconds: float = 0.0  # that the counting itself has taken
     held: float = 0.0  # bytes
     most: float = 0.0
-    rows: float = 0.0  # of them, at most: rows of trees, the last ones' and those that come in
+    rows: float = 0.0  # of these, the peak of rows of the last trees and of arriving rows
 
     def hold(self, n_bytes: float) -> None:
-        """Note that so many more are held; fewer where it is negative."""
+        """Note that so many more bytes are held; a negative number releases bytes."""
         self.held += n_bytes
         self.most = max(self.most, self.held)
 
     @contextmanager
     def aside(self) -> Iterator[None]:
-        """Whatever runs inside stands for the cipher's own work, whose time is not the step's."""
+        """Subtract the time inside the context from the step's: it stands for the cipher's work."""
         started = time.thread_time()
         try:
             yield
@@ -53,9 +53,9 @@ class CipherTally:
 
 
 class Clear:
-    """Rows, cells or sums in the clear, int64 (n, 2·outputs), of so many bytes each if encrypted.
+    """Rows, cells or sums in the clear, int64 (n, 2·outputs), each `n_bytes` large if encrypted.
 
-    What is only a part of a `source` holds nothing of its own.
+    A part of a `source` holds no bytes itself.
     """
 
     def __init__(
@@ -69,16 +69,16 @@ class Clear:
         self.tally.hold(-self._own)
 
     def like(self, data: Sums) -> Clear:
-        """Others of the same kind."""
+        """Return other data of the same kind."""
         return Clear(self.tally, data, self.n_bytes)
 
     def joined(self, others: Sequence[Clear]) -> Clear:
-        """These and all the others, one after the other."""
+        """Return this data followed by the others'."""
         with self.tally.aside():
             return self.like(np.concatenate([self.data, *(other.data for other in others)]))
 
     def replaced(self, indices: NDArray[np.integer], values: Clear) -> Clear:
-        """A copy with others at these places."""
+        """Return a copy with `values` at these indices."""
         with self.tally.aside():
             data = self.data.copy()
             data[indices] = values.data

@@ -1,8 +1,8 @@
-"""A cipher that encrypts nothing and counts: what an estimate runs a walk with.
+"""A cipher that counts instead of encrypting, to run a walk for an estimate.
 
-Rows, cells and sums are numbers in the clear, so that trees grow as they do in the job. What they
-would take is counted, by the sizes that the job's scheme states: operations by party, bytes held,
-and bytes that a message would have more than it has here.
+Rows, cells and sums are numbers in the clear, so that trees grow as they do in the job. The cipher
+counts, by the sizes that the job's scheme states: operations by party, bytes in memory, and the
+additional bytes of each message.
 """
 
 from __future__ import annotations
@@ -55,9 +55,9 @@ from fedboost.runtime.estimate.cipher_tally import (
     Clear,
 )
 
-FEW = 0.5  # of the rows: a layer that adds up fewer reads them scattered
-WORD = 8  # bytes of a number as messages carry it here
-SLOTS_BYTES = 2  # of a key of trees, which say how many sums share a ciphertext
+FEW = 0.5  # share of the rows: a layer that adds up fewer reads them scattered
+WORD = 8  # bytes of a number in messages here
+SLOTS_BYTES = 2  # of a tree's key: the number of sums per ciphertext
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ class CountingCipher(Cipher):
     """The job's scheme at one party of a rehearsal on `share` of the job's rows."""
 
     params: EncryptedTreeParams
-    secrets: Secrets  # the party's own for the job
+    secrets: Secrets  # the party's secrets of the job
     tally: CipherTally
     share: float
 
@@ -90,7 +90,7 @@ class CountingCipher(Cipher):
             self.count(START, 1.0)
 
     def grown(self, rows: int) -> int:
-        """Return how many rows the job has where the rehearsal has so many."""
+        """Return the job's number of rows for a number of rows in the rehearsal."""
         return max(1, round(rows / self.share))
 
     def sizes(self, n_rows: int, slots: int = 0) -> CipherSizes:
@@ -100,12 +100,12 @@ class CountingCipher(Cipher):
         )
 
     def slots(self, n_rows: int, seen: AnswersSeen) -> int:
-        """Return how many sums share a ciphertext of the next trees' answers."""
+        """Return the number of sums per ciphertext in the next trees' answers."""
         return loading.tree_scheme(self.params).slots(self.params, max(2, self.grown(n_rows)), seen)
 
     @property
     def item_bytes(self) -> int:
-        """Bytes of a row or a sum as messages carry it here: its numbers, and `written`'s one."""
+        """Bytes of a row or a sum in messages here: its numbers and the one of `written`."""
         return WORD * (2 * self.params.n_outputs // self.params.trees_per_round + 1)
 
     def count(self, operation: str, times: float) -> None:
@@ -113,18 +113,18 @@ class CountingCipher(Cipher):
         self.tally.counts[f"{cipher_name(self.params)}: {operation}"] += times
 
     def written(self, items: Sums, ciphertexts: int, n_bytes: int) -> pb.Ciphertexts:
-        """Items with a last number each: together, how many bytes they take under the scheme."""
+        """Return items as a message; an extra number in the first one is their scheme's bytes."""
         written = np.zeros((len(items), items.shape[1] + 1), np.int64)
         written[:, :-1] = items
         written[:1, -1] = n_bytes
         return pb.Ciphertexts(count=ciphertexts, data=written.tobytes())
 
     def read(self, data: bytes) -> Sums:
-        """The numbers in what `written` wrote."""
+        """Return the numbers that `written` wrote."""
         return self._items(data)[:, :-1].copy()
 
     def n_bytes(self, message: Message) -> int:
-        """Bytes of a message as the scheme makes it."""
+        """Return the bytes of a message under the scheme."""
         total = message.ByteSize()
         for part in _ciphertexts(message):
             total += int(self._items(part.data)[:, -1].sum()) - len(part.data)
@@ -136,7 +136,7 @@ class CountingCipher(Cipher):
 
 @dataclass(frozen=True)
 class CountingGuest(GuestCipher):
-    """What an estimate's guest encrypts with."""
+    """The cipher of an estimate's guest."""
 
     cipher: CountingCipher
     value_bits: int
@@ -144,7 +144,7 @@ class CountingGuest(GuestCipher):
     seen: AnswersSeen = field(default_factory=AnswersSeen)
 
     def told(self, first_tree: int) -> pb.EncryptionKey:
-        """A key of the scheme's size."""
+        """Return a key of the scheme's size."""
         params = self.cipher.params
         return pb.EncryptionKey(
             scheme=params.encryption.scheme,
@@ -155,7 +155,7 @@ class CountingGuest(GuestCipher):
         )
 
     def rows(self, tree: int, gh: Sums, n_rows: int) -> CountingGuestRows:
-        """Counted when their parts are asked for."""
+        """Return rows whose operations are counted when their parts are asked for."""
         epoch = loading.tree_scheme(self.cipher.params).epoch(self.cipher.params, tree)
         choose = partial(self.cipher.slots, n_rows, self.seen)
         slots = self.seen.begin(tree, max(2, self.cipher.grown(n_rows)), epoch, choose)
@@ -164,7 +164,7 @@ class CountingGuest(GuestCipher):
         return CountingGuestRows(self.cipher, sizes, tree, gh, self.seen, slots, shared)
 
     def answers_in_words(self) -> str:
-        """Return how answers come, as the scheme says it."""
+        """Return the scheme's description of its answers."""
         return loading.tree_scheme(self.cipher.params).answers_in_words(
             self.cipher.params, self.seen
         )
@@ -172,26 +172,26 @@ class CountingGuest(GuestCipher):
 
 @dataclass(frozen=True)
 class _Counted:
-    """What is counted with a cipher, and how large it is."""
+    """Counted data of a cipher, and its sizes."""
 
     cipher: CountingCipher
     stated: CipherSizes
 
     @property
     def sizes(self) -> CipherSizes:
-        """Return the sizes that the scheme states."""
+        """The sizes that the scheme states."""
         return self.stated
 
 
 @dataclass(frozen=True)
 class CountingGuestRows(_Counted, GuestRows):
-    """Gradients in the clear, which travel as large as the scheme makes them."""
+    """Gradients in the clear, with messages as large as the scheme's."""
 
     tree: int
     gh: Sums
     seen: AnswersSeen
     slots: int
-    shared_bytes: int  # of a tree's key where another tree has brought the rest
+    shared_bytes: int  # of a tree's key if another tree has brought the rest
 
     def parts(self) -> Iterator[pb.EncryptedGradients]:
         """Yield parts as large as the scheme's."""
@@ -211,11 +211,11 @@ class CountingGuestRows(_Counted, GuestRows):
         return self.slots.to_bytes(SLOTS_BYTES, "little").ljust(n_bytes, b"\0")[:n_bytes]
 
     def n_bytes(self, sums: Sequence[int], nodes: Sequence[Expected]) -> int:
-        """Return what they take here."""
+        """Return the bytes of answers here."""
         return sum(sums) * self.cipher.item_bytes
 
     def read(self, answers: bytes, sums: Sequence[int], nodes: Sequence[Expected]) -> Sums:
-        """The numbers that answers carry."""
+        """Return the numbers in answers."""
         self.seen.sums.append(sum(sums))
         with self.cipher.tally.aside():
             self.cipher.count(DECRYPT, self.sizes.blinded(sum(sums), self.count(sums)))
@@ -224,19 +224,19 @@ class CountingGuestRows(_Counted, GuestRows):
 
 @dataclass(frozen=True)
 class CountingHost(_Counted, HostCipher):
-    """What an estimate's host takes rows in with."""
+    """The cipher of an estimate's host."""
 
     n_rows: int
     noise: HostNoise | None = None
 
     def received(self, data: bytes, rows: int) -> Sums:
-        """The numbers that a part carries."""
+        """Return the numbers of a part."""
         with self.cipher.tally.aside():
             self.cipher.count(RECEIVE, rows * self.sizes.per_row)
             return self.cipher.read(data)
 
     def rows(self, held: Sums, tree: int, key: bytes) -> CountingHostRows:
-        """Return all of them."""
+        """Return the rows of a tree."""
         self.cipher.count(TAKE_KEY, len(key))
         sizes = self.cipher.sizes(self.n_rows, int.from_bytes(key[:SLOTS_BYTES], "little"))
         clear, tally = Clear(self.cipher.tally, held, self.sizes.held_bytes), self.cipher.tally
@@ -247,13 +247,13 @@ class CountingHost(_Counted, HostCipher):
 
 @dataclass(frozen=True)
 class CountingRows(_Counted, RowSums[Clear]):
-    """Gradients at a host, and sums of what is in the clear, counted as the scheme's."""
+    """Gradients at a host, and their sums in the clear, counted as the scheme's."""
 
     clear: Clear
 
     @property
     def adds(self) -> CountingRows:
-        """Return what counts additions."""
+        """The object that counts additions."""
         return self
 
     def sums(self, rows: NDArray[np.integer], cells: NDArray[np.int32], n_cells: int) -> Clear:
@@ -287,7 +287,7 @@ class CountingRows(_Counted, RowSums[Clear]):
             return a.like(a.data - b.data)
 
     def siblings(self, parents: Sequence[Clear], others: Sequence[Clear]) -> list[Clear]:
-        """See `RowSums`; in place, where the scheme does so too."""
+        """Return the siblings, computed in place if the scheme does so; see `RowSums`."""
         if not loading.tree_scheme(self.cipher.params).takes_nonces:
             return super().siblings(parents, others)
         self._count(SUBTRACT, sum(map(len, parents)))
@@ -324,7 +324,7 @@ class CountingHostRows(_Counted, HostRows[Clear]):
         return self.rows
 
     def number_bits(self, rows: int) -> Floats:
-        """See `HostRows`; an estimate has no account."""
+        """Return zeros: an estimate has no account; see `HostRows`."""
         return np.zeros(self.rows.clear.data.shape[1])
 
     def blind(self, requests: Mapping[PlacedTree[Clear], CellRequest]) -> Iterator[pb.Ciphertexts]:
@@ -348,7 +348,7 @@ class CountingHostRows(_Counted, HostRows[Clear]):
 
 
 def cipher_name(params: EncryptedTreeParams) -> str:
-    """The scheme and, where it has one, its key's bits."""
+    """Return the scheme with its key's bits, if it has a key of that kind."""
     encryption = params.encryption
     has_bits = encryption.scheme in KEYED and KEYED[encryption.scheme].key_bits
     return f"{encryption.scheme}-{encryption.key_bits}" if has_bits else encryption.scheme

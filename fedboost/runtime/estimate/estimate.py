@@ -1,6 +1,6 @@
-"""What a job will take before it runs: memory, bytes, and about how long.
+"""Estimates a job before it runs: memory, bytes, and approximate time.
 
-counts of primitives × seconds of each ─► processor seconds by party ─► time, by who waits for whom
+counts of primitives × seconds of each ─► processor seconds by party ─► time, by order of phases
 """
 
 from __future__ import annotations
@@ -22,50 +22,50 @@ from fedboost.runtime.estimate.setting import Setting
 from fedboost.runtime.estimate.stages import Stage
 from fedboost.runtime.process.memory import LARGE_ROWS
 
-START = "begin"  # the stage of what comes before any protocol
-# Of a row and of each of its cells, as measured: while a table is read, and once it is. Of large
-# tables ids and cells lie in files, and then their bins.
+START = "begin"  # the stage before all protocols
+# Measured bytes of a row and of each of its cells: while a table is read, and once it is. Ids and
+# cells of large tables are in files, and later their bins are.
 ID_BYTES, CELL_BYTES, LARGE_ROW_BYTES = 120.0, 9.0, 16.0
 KEPT_ID_BYTES, KEPT_CELL_BYTES = 45.0, 4.0
 FILE_ID_BYTES, BIN_BYTES = 33.0, 1.0
 
-UNCERTAINTY = 2.0  # of the total: it may be this many times shorter or longer
+UNCERTAINTY = 2.0  # the total may be this many times shorter or longer
 
 Pricing = Callable[[Iterable[str]], Mapping[str, float]]
 
 
 @dataclass(frozen=True)
 class Placement:
-    """Where parties run: all on one machine, or each on one like it with links between them."""
+    """The machines of the parties: one for all, or one each, with links between them."""
 
     cores: int
     apart: bool = False
-    bytes_per_s: float | None = None  # of a party's link, each way; None: as fast as it computes
+    bytes_per_s: float | None = None  # of a party's link, each way; None: no limit
     latency_s: float = 0.0  # one way
 
 
 @dataclass
 class Estimate:
-    """What a job is expected to take; the keys of `said` are those of a result."""
+    """The estimate of a job; `said` has the keys of a result."""
 
     name: str
     protocol: str
     rows: dict[str, int]
-    seconds: dict[str, float]  # `total`, and the `least` and `most` that it may be
+    seconds: dict[str, float]  # `total`, and its bounds `least` and `most`
     memory_peak_bytes: dict[str, int]
     disk_peak_bytes: dict[str, int]  # of files of large tables
     bytes: dict[str, int]
     encryption: dict[str, str]  # `scheme` and `because`, if no policy denies it
-    answers: str  # how hosts' encrypted sums come; empty where there is one way
+    answers: str  # the form of hosts' encrypted sums; empty if there is only one
     assumed: list[str] = field(default_factory=list)
 
     def said(self) -> dict[str, Any]:
-        """As `--json` prints it."""
+        """Return the estimate as `--json` prints it."""
         return dict(vars(self))
 
 
 def estimate(setting: Setting, place: Placement, price: Pricing = priced.of) -> Estimate:
-    """Return what a job takes on machines like this one; a ConfigError where it trains nothing."""
+    """Return the estimate of a job on machines like this; a ConfigError if it trains nothing."""
     scene, stages = setting.scene, setting.stages
     spec = scene.spec
     phases = [_begin(scene), *(phase for stage in stages for phase in stage.phases)]
@@ -101,12 +101,12 @@ def estimate(setting: Setting, place: Placement, price: Pricing = priced.of) -> 
 
 
 def held_bytes(party: str, rows: int, columns: int, stages: Sequence[Stage]) -> float:
-    """Return the most bytes that a party holds of its table and of a job's stages in memory."""
+    """Return the most bytes of its table and of a job's stages that a party has in memory."""
     is_large = rows >= LARGE_ROWS
     read = LARGE_ROW_BYTES if is_large else ID_BYTES + CELL_BYTES * columns
     kept, most = KEPT_ID_BYTES + KEPT_CELL_BYTES * columns, [rows * read]
     for stage in stages:
-        goes = protocols.named(stage.name).tables.bins_values  # instead of the table
+        goes = protocols.named(stage.name).tables.bins_values  # bins replace the values
         held = stage.memory.get(party, 0.0) + (0.0 if goes else rows * kept)
         if is_large:
             in_files = FILE_ID_BYTES + (BIN_BYTES if goes else KEPT_CELL_BYTES) * columns
@@ -116,7 +116,7 @@ def held_bytes(party: str, rows: int, columns: int, stages: Sequence[Stage]) -> 
 
 
 def file_bytes(party: str, rows: int, columns: int, stages: Sequence[Stage]) -> float:
-    """Return the most bytes of a large table's files; none of another's."""
+    """Return the most bytes of a large table's files; 0 for a small table."""
     if rows < LARGE_ROWS:
         return 0.0
     ids, values, bins = (
@@ -143,7 +143,7 @@ def _shares(name: str) -> bool:
 
 
 def _seconds(phase: Phase, price: Mapping[str, float], place: Placement) -> float:
-    """Return how long a phase takes once."""
+    """Return the seconds of a phase that runs once."""
     cores = place.cores
     alone: dict[str, float] = defaultdict(float)  # seconds on one core
     shared: dict[str, float] = defaultdict(float)  # seconds of all cores together
@@ -156,7 +156,7 @@ def _seconds(phase: Phase, price: Mapping[str, float], place: Placement) -> floa
             both = count * price[priced.MESSAGE] + n_bytes * price[priced.BYTE]
             alone[party] += both / 2
     chain = max((alone[p] + shared[p] / cores for p in {**alone, **shared}), default=0.0)
-    # Of the messages that wait for one another, the other party's half.
+    # The receiver's half of messages that wait for one another.
     chain += phase.exchanges * (price[priced.MESSAGE] / 2 + 2 * price[FSYNC])
     chain += phase.calls * (price[priced.LEAD] + price[FSYNC])
     if place.apart:
@@ -170,7 +170,7 @@ def _network(phase: Phase, place: Placement) -> float:
     waits = (phase.exchanges + 2 * phase.calls) * place.latency_s
     if place.bytes_per_s is None:
         return waits
-    ways: dict[tuple[int, str], float] = defaultdict(float)  # by 0, up, or 1, down; and party
+    ways: dict[tuple[int, str], float] = defaultdict(float)  # by (0: up, 1: down), party
     for link, n_bytes, _ in phase.sent():
         for way in enumerate(link):
             ways[way] += n_bytes

@@ -1,6 +1,6 @@
-"""The memory and disk that a job takes of one party, as that party can tell before it begins.
+"""The memory and disk of a job at one party, as that party can estimate before it begins.
 
-It knows its own table alone: others' are taken to have as many rows and columns.
+The party knows only its own table: the estimate gives the other tables the same rows and columns.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from fedboost.runtime.process.workers import ProcessWorkers
 
 
 def footprint(spec: JobSpec, party: str, source: SourceSpec) -> Space:
-    """Return what a job takes of a party, besides what its daemon has anyway.
+    """Return the memory and disk of a job at a party, without those of an idle daemon.
 
-    Estimated in a process of its own, which leaves no memory behind. A DataError or ConfigError
-    where the party's table cannot be read.
+    A separate process makes the estimate and leaves no memory behind. A DataError or ConfigError if
+    the party's table cannot be read.
     """
     with ProcessWorkers(1) as apart:
         (room,) = apart.map(estimated, [(spec.model_dump_json(), party, source)])
@@ -34,7 +34,7 @@ def estimated(spec: str, party: str, source: SourceSpec) -> Space:
     rows, columns = (dict.fromkeys(parties, n) for n in (shape.rows, len(shape.columns)))
     try:
         stages = from_words(job, Said(rows, columns)).stages
-    except ConfigError:  # it trains nothing: its table is most of what it holds
+    except ConfigError:  # a job without training: mostly its table is in memory
         stages = []
     table = shape.rows, len(shape.columns)
     return Space(held_bytes(party, *table, stages), file_bytes(party, *table, stages))

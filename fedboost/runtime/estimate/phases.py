@@ -1,4 +1,4 @@
-"""What a stretch of a walk takes: counts, seconds and bytes, and how they grow with the rows."""
+"""The costs of a phase of a walk: counts, seconds and bytes, and their growth with the rows."""
 
 from __future__ import annotations
 
@@ -10,42 +10,42 @@ from google.protobuf.message import Message
 
 from fedboost.flow import Step
 
-# Seconds of a step on one core, and of its workers, which share them; and a call to a party.
+# Seconds of a step on one core, and of its workers, which share the cores; and a call to a party.
 ALONE, SHARED, ASKED = "seconds of a step", "seconds of workers", "answer a call"
 
-Link = tuple[str, str]  # from whom to whom
+Link = tuple[str, str]  # sender and receiver
 Shares = tuple[float, float]  # of the rows, the second one larger
-Amount = tuple[str, str, str]  # what kind; whose, or from whom; of what, or to whom
-STEADY = 0.75  # of a count at twice the rows: it does not go with them
+Amount = tuple[str, str, str]  # kind; party or sender; primitive or receiver
+STEADY = 0.75  # a count of at least this share of the count at more rows does not grow with rows
 DONE, BYTES, MESSAGES = "done", "bytes", "messages"
 
 
 @dataclass
 class Phase:
-    """What parties do at about the same time, before the next phase; `times` in the job."""
+    """Work of the parties at about the same time, before the next phase; `times` in the job."""
 
     stage: str
     name: str
-    place: tuple[int, ...] = ()  # which round of each loop around it
+    place: tuple[int, ...] = ()  # the round of each loop around it
     amounts: dict[Amount, float] = field(default_factory=lambda: defaultdict(float))
-    calls: float = 0.0  # of the coordinator, one behind the other
-    exchanges: float = 0.0  # of messages, one behind the other: each waits for the network once
+    calls: float = 0.0  # of the coordinator, one after another
+    exchanges: float = 0.0  # of messages, one after another: each waits for the network once
     times: float = 1.0
     round: int | None = None  # of the walk's main loop
-    in_batches: bool = False  # several rounds of it are asked for at once
+    in_batches: bool = False  # one call asks for several of its rounds
     steps: list[Step] = field(default_factory=list)
 
     def add(self, party: str, what: str, count: float) -> None:
-        """So much more at a party: of a primitive, or seconds."""
+        """Add a count of a primitive, or seconds, at a party."""
         self.amounts[DONE, party, what] += count
 
     def send(self, link: Link, n_bytes: float, messages: float) -> None:
-        """So many bytes from one to another, in so many messages."""
+        """Add bytes from one party to another, in so many messages."""
         self.amounts[(BYTES, *link)] += n_bytes
         self.amounts[(MESSAGES, *link)] += messages
 
     def repeat(self, times: float) -> None:
-        """It comes so many times in the job; in batches, it takes as much more at once."""
+        """Set how often the phase occurs in the job; a phase in batches gets larger instead."""
         if not self.in_batches:
             self.times = times
             return
@@ -53,13 +53,13 @@ class Phase:
             self.amounts[amount] *= 1.0 if ASKED in amount else times
 
     def works(self) -> Iterator[tuple[str, str, float]]:
-        """Party, primitive, how often."""
+        """Yield party, primitive and count."""
         for (kind, party, what), count in self.amounts.items():
             if kind == DONE:
                 yield party, what, count
 
     def sent(self) -> Iterator[tuple[Link, float, float]]:
-        """Link, bytes, messages."""
+        """Yield link, bytes and messages."""
         for (kind, sender, receiver), n_bytes in self.amounts.items():
             if kind == BYTES:
                 yield (sender, receiver), n_bytes, self.amounts[MESSAGES, sender, receiver]
@@ -71,10 +71,10 @@ class Phase:
 
 
 def grown(fewer: Sequence[Phase], more: Sequence[Phase], shares: Shares) -> list[Phase]:
-    """Phases of the whole job, from those on two shares of its rows.
+    """Return the phases of the whole job, from those on two shares of its rows.
 
-    Seconds of steps are taken to grow evenly with the rows above a part that does not. Counts go
-    with the rows, or with what there is for each node: bins, of which more rows make few more.
+    We assume that a step's seconds are a constant plus a part that grows evenly with the rows.
+    Counts grow with the rows, or with a node's bins, which hardly become more with more rows.
     """
     known = dict(_numbered(fewer))
     above: dict[tuple[str, tuple[int, ...]], Phase] = {}
@@ -95,7 +95,7 @@ def grown(fewer: Sequence[Phase], more: Sequence[Phase], shares: Shares) -> list
 
 
 def _numbered(phases: Sequence[Phase]) -> Iterator[tuple[tuple[str, tuple[int, ...], int], Phase]]:
-    """Phases by name and place, and which of several there."""
+    """Yield phases with their name, place, and number among those with the same name and place."""
     number = Counter[tuple[str, tuple[int, ...]]]()
     for phase in phases:
         key = phase.name, phase.place
@@ -104,7 +104,10 @@ def _numbered(phases: Sequence[Phase]) -> Iterator[tuple[tuple[str, tuple[int, .
 
 
 def _grown(what: str, less: float, more: float, shares: Shares) -> float:
-    """One of a phase's amounts at all rows; kernels' seconds go with them, the least of two."""
+    """Return an amount of a phase at all rows.
+
+    Seconds of kernels grow with the rows, from the lower estimate of the two.
+    """
     if what == SHARED:
         return min(less / shares[0], more / shares[1])
     if what != ALONE and less > STEADY * more:
@@ -113,7 +116,7 @@ def _grown(what: str, less: float, more: float, shares: Shares) -> float:
 
 
 def line(less: float, more: float, shares: Shares) -> float:
-    """Return a value at all rows, from two shares of them: between steady and as fast as rows."""
+    """Return a value at all rows, from two shares of them: constant, linear, or in between."""
     first, second = shares
     if second >= 1.0 or first >= second:
         return more
@@ -122,5 +125,5 @@ def line(less: float, more: float, shares: Shares) -> float:
 
 
 def primitives(phases: Iterable[Phase]) -> set[str]:
-    """Every primitive that somebody needs; seconds are none."""
+    """Return all primitives of the phases, without seconds."""
     return {what for phase in phases for _, what, _ in phase.works()} - {ALONE, SHARED}

@@ -1,4 +1,4 @@
-"""A batch of every operation of an encryption scheme, as both sides of a job do them."""
+"""Measures every operation of an encryption scheme in batches, as both sides of a job do them."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ from fedboost.ground.workers import Serial
 from fedboost.runtime.estimate import cipher_tally as operations
 from fedboost.runtime.estimate.rehearsal import context_of
 
-Batch = Callable[[], float]  # does some of one primitive and says how many that were
+Batch = Callable[[], float]  # runs some of one primitive and returns their number
 Timed = Callable[[Batch], float]
 Found = dict[str, float]
 Priced = Iterator[tuple[str, float]]
 
 GUEST, HOST = "guest", "host"
-JOB_ROWS = 100_000  # whose sums are to fit
-PARTS = 4  # of what travels together, a fourth is timed
-COPIES = 16  # of encrypted rows: sums read ciphertexts as scattered in memory as a job's
+JOB_ROWS = 100_000  # their sums have to fit
+PARTS = 4  # a fourth of the rows in one message is timed
+COPIES = 16  # of encrypted rows: sums read ciphertexts scattered in memory, as in a job
 BINS, COLUMNS = 32, 3
-SPARSE = 20  # of so many rows one is in a node further down
+SPARSE = 20  # one of so many rows is in a deeper node
 CANDIDATES = 640
-FIRST_ANSWERS = 300  # enough that a host makes its blinding from tables, as in a job
+FIRST_ANSWERS = 300  # enough for a host to use tables for its blinding, as in a job
 
 
 def measure(cipher: str, timed: Timed) -> Found:
@@ -67,7 +67,7 @@ def _received(ours: GuestCipher, theirs: HostCipher, gh: Any, copies: int = 1) -
 
 
 def _rows(ours: GuestCipher, theirs: HostCipher, gh: Any, timed: Timed) -> Priced:
-    """Price what is done to each row."""
+    """Yield the prices of operations on rows."""
 
     def encrypted() -> float:
         return float(sum(part.rows.count for part in ours.rows(0, gh, JOB_ROWS).parts()))
@@ -113,7 +113,7 @@ def _answers(
     *,
     firsts: int,
 ) -> Priced:
-    """Price what is done to each sum, and to each ciphertext of an answer after the first ones."""
+    """Yield the prices of operations on sums, and on answers' ciphertexts but the first."""
     rows, count, offsets = _received(ours, theirs, gh), len(gh), np.arange(COLUMNS + 1) * BINS
     adds = rows.row_sums.adds
     sums = rows.row_sums.sums(np.arange(count), _cells(count), BINS * COLUMNS)
@@ -136,7 +136,7 @@ def _answers(
     first = time.process_time() - started
     price, pack = timed(partial(answered, nodes)), 0.0
     yield operations.BLINDING, max(0.0, first - answers * price)
-    if sizes.capacity > 1:  # a sum alone takes its blinding; full packages are put together, too
+    if sizes.capacity > 1:  # a single sum costs its blinding, a full package its packing too
         alone = [
             CandidateTerms.of_cells(0, n + 1, count, len(cells))[chosen[n : n + 1]]
             for n in range(CANDIDATES // sizes.capacity)

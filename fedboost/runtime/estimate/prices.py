@@ -1,7 +1,7 @@
-"""What primitives take: of ciphers as this machine does them, of all else as servers usually do.
+"""The prices of primitives: ciphers are measured on this machine, the others are typical values.
 
-Seconds are of one core's processor, the least of a few batches. Ciphers are most of a long job and
-differ most between machines; the rest is as measured on two cores of an AMD EPYC.
+Prices are processor seconds of one core, the least of a few batches. Ciphers take most of the time
+of a long job and differ most between machines; the rest was measured on two cores of an AMD EPYC.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from fedboost.runtime.estimate.price_ciphers import Batch
 from fedboost.runtime.party.job.memory import DAEMON_BYTES
 
 BATCHES = 3  # of each primitive at least
-LEAST_S = 0.05  # of processor time, and at most
-MOST_S = 0.5  # once it takes so long, one batch is enough
+LEAST_S = 0.05  # of processor time, at least
+MOST_S = 0.5  # at most; after that one batch is enough
 
-READ_ROW, READ_CELL = "read a row", "read a cell"  # of a party's table, its ids hashed
+READ_ROW, READ_CELL = "read a row", "read a cell"  # of a party's table, ids hashed
 FSYNC = "wait for the disk"
-# Of the coordinator that asks everybody for a step; of sender and receiver together.
+# Of the coordinator's call of a step to all parties; of sender and receiver together.
 LEAD, MESSAGE, BYTE = "call a step", "send a message", "send a byte"
 JOB = "begin and end a job"  # of a party
 MEMORY = "memory of a daemon"  # bytes, with compiled kernels
@@ -32,8 +32,9 @@ TYPICAL: Mapping[str, float] = {
 
 
 def of(names: Iterable[str], say: Callable[[str], None] = lambda _: None) -> dict[str, float]:
-    """Return the price of each of these primitives, and of all typical ones; `say` names the
-    ciphers that are measured.
+    """Return the prices of these primitives and of all typical ones.
+
+    `say` is called with each cipher that is measured.
     """
     known = dict(TYPICAL)
     for name in sorted(names):
@@ -45,7 +46,7 @@ def of(names: Iterable[str], say: Callable[[str], None] = lambda _: None) -> dic
 
 
 def timed(batch: Batch) -> float:
-    """Return processor seconds of one, the least of several batches; the first fills caches."""
+    """Return processor seconds per item, the least of several batches; the first fills caches."""
     started = time.process_time()
     batch()
     if time.process_time() - started > MOST_S:

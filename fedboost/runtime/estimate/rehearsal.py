@@ -1,8 +1,8 @@
-"""A stage's walk with its real roles in this process, on small tables: what each step takes.
+"""Runs a stage's walk with its real roles in this process, on small tables, and counts its costs.
 
-The walk is the protocol's, the steps are the roles'; only the cipher counts instead of encrypting
-(`counting_cipher`), and messages are measured instead of sent. Steps' own work is timed, that of
-workers apart; a change of a protocol changes its estimate.
+Walk and steps are those of the protocol; only the cipher counts instead of encrypting
+(`counting_cipher`), and messages are measured instead of sent. The time of steps and that of their
+workers are measured separately. A change of a protocol changes its estimate.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ from fedboost.runtime.estimate.phases import ALONE, ASKED, SHARED, Phase
 from fedboost.runtime.estimate.scenes import TableSample
 from fedboost.runtime.party.stage.roles import Roles
 
-SIGNATURE_BYTES = 780  # of a party's, with its certificate
-BEGIN, KEEP, FINISH = "begin", "keep", "finish"  # phases that are no steps
+SIGNATURE_BYTES = 780  # of a party's signature, with its certificate
+BEGIN, KEEP, FINISH = "begin", "keep", "finish"  # phases without steps
 
 T = TypeVar("T")
 P = TypeVar("P", bound=Settings)
@@ -54,7 +54,7 @@ Parts = list[Message]
 
 
 class TimedWorkers(Serial):
-    """Workers that are this process and know how long they have worked; tasks are done at once."""
+    """Workers in this process that measure their time; tasks run at once."""
 
     seconds = 0.0
 
@@ -78,11 +78,11 @@ class Actor:
     roles: Roles
     cipher: CountingCipher
     workers: TimedWorkers
-    kept: int = 0  # bytes that its steps have left in memory
+    kept: int = 0  # bytes of memory that its steps have left
     most: int = 0
 
     def timed(self, phase: Phase, party: str, work: Callable[[], T]) -> T:
-        """Return what some work gives, its time and memory noted."""
+        """Return the result of some work, and note its time and memory in the phase."""
         tally, workers = self.cipher.tally, self.workers
         aside, worked = tally.seconds, workers.seconds
         before, _ = tracemalloc.get_traced_memory()
@@ -104,7 +104,7 @@ class Actor:
 
 @dataclass
 class Rehearsal(flow.Run):
-    """A walk under way; `phases` is what it has taken."""
+    """A running walk; `phases` are its costs so far."""
 
     protocol: flow.Protocol[Settings]
     params: Any
@@ -112,20 +112,20 @@ class Rehearsal(flow.Run):
     artefacts: Mapping[str, Mapping[str, Artefact]] = field(default_factory=dict)  # by party
     phases: list[Phase] = field(default_factory=list)
     left: dict[str, Artefact] = field(default_factory=dict)
-    answers: str = ""  # how hosts' encrypted sums came, as the guest says it
+    answers: str = ""  # the form of hosts' encrypted sums, as the guest reports it
 
     def __post_init__(self) -> None:
         self.table = self.sample.scene.spec.parties.table()
         self.actors: dict[str, Actor] = {}
-        # By receiver and kind: by sender, what no step has taken yet.
+        # By receiver and kind: by sender, the messages that no step has taken yet.
         self._mail: dict[tuple[str, type[Message]], dict[str, deque[Parts]]] = defaultdict(dict)
         self._counters: list[int] = []
         self._ended = ""
         self._sent = 0  # messages
-        self._calling = False  # whether the step to come is the first of its call
+        self._calling = False  # whether the next step is the first of its call
 
     async def run(self) -> None:
-        """Begins, walks, finishes."""
+        """Begin, walk and finish the stage."""
         began, held_out = self._phase(BEGIN), self.sample.held_out()
         self.actors = {
             party: self._actor(party, held_out) for party in self.table.of(tuple(flow.Role))
@@ -142,7 +142,7 @@ class Rehearsal(flow.Run):
     async def __call__(
         self, *steps: Step, at: str | None = None, among: tuple[str, ...] = (), spares: bool = False
     ) -> None:
-        """Does the steps in their order, at party after party."""
+        """Do the steps in their order, at one party after another."""
         self._calling = True
         self._do(steps, at, among)
 
@@ -167,7 +167,7 @@ class Rehearsal(flow.Run):
         slowly: flow.Walk | None = None,
         around: tuple[tuple[Step, ...], tuple[Step, ...]] = ((), ()),
     ) -> bool:
-        """See `flow.Run`: all rounds at once, as where they are quick."""
+        """Run all rounds as one call, as for quick rounds; see `flow.Run`."""
         keeps = CheckpointPolicy.NOW_AND_THEN
         for number, _ in enumerate(self.rounds(name, most, keeps=keeps)):
             self._calling = not number
@@ -208,7 +208,7 @@ class Rehearsal(flow.Run):
                 self._sent += len(parts)
 
     def _collect(self, step: Step, party: str, among: tuple[str, ...]) -> object:
-        """Return what the step takes, as a session has it."""
+        """Return the messages of a step in the form that a session gives them."""
         assert step.takes is not None
         roles = self.actors[party].roles
         box = self._mail[party, step.takes]
@@ -222,17 +222,17 @@ class Rehearsal(flow.Run):
         return messages[senders[0]] if alone and not step.tolerates else messages
 
     def _phase_of(self, step: Step) -> Phase:
-        """The phase that a step belongs to: what runs at about the same time.
+        """Return the phase of a step: that of all steps that run at about the same time.
 
-        A new one where the step waits for the coordinator or for what the one before has given;
-        not where this comes as a stream, which is used while it is made.
+        A new phase begins if the step waits for the coordinator or for a message of the last phase,
+        except for a stream, which is read while it is made.
         """
         phase = self.phases[-1]
         waits = step.takes is not None and step.takes in phase.gives
         reads_on = waits and any(
             giver.streams for giver in phase.steps if giver.gives is step.takes
         )
-        again = step in phase.steps  # the next layer, of several that are asked for at once
+        again = step in phase.steps  # the next of several layers in one call
         if again or ((waits or self._calling) and not reads_on):
             phase = self._phase(step.name)
         phase.steps.append(step)
@@ -250,13 +250,13 @@ class Rehearsal(flow.Run):
 
     @property
     def is_quick(self) -> bool:
-        """Return whether rounds are asked for at once."""
+        """True: several rounds are asked for at once."""
         return True
 
     def rounds(
         self, name: str, most: int, *, keeps: CheckpointPolicy | None = None
     ) -> Iterator[int]:
-        """Yield as many as there are; those of the walk's main loop are multiplied."""
+        """Yield the index of each round; rounds of the walk's main loop are multiplied later."""
         is_main = not self._counters and keeps is not CheckpointPolicy.NOTHING
         for index in range(most):
             if self._ended == name:
@@ -264,7 +264,7 @@ class Rehearsal(flow.Run):
             first = len(self.phases)
             self._counters.append(index)
             yield index
-            if is_main and keeps is None:  # after each of them, all parties keep where they stand
+            if is_main and keeps is None:  # after each of them, all parties save a checkpoint
                 kept = self._phase(KEEP)
                 kept.calls += 1
                 for party in self.actors:
@@ -290,13 +290,13 @@ class Rehearsal(flow.Run):
 
     @property
     def held(self) -> dict[str, tuple[float, float]]:
-        """Return the most bytes that each party held: of its own, if traced; and encrypted."""
+        """The most bytes at each party: in the clear, if traced, and encrypted."""
         actors = self.actors.items()
         return {name: (float(actor.most), actor.cipher.tally.most) for name, actor in actors}
 
 
 class _Hand:
-    """Signs for nobody but ourselves; implements `flow.Signer`."""
+    """Signs only for ourselves; implements `flow.Signer`."""
 
     def sign(self, text: bytes) -> bytes:
         """Return bytes as long as a signature with its certificate."""
@@ -307,7 +307,7 @@ class _Hand:
 
 
 def context_of(party: str, table: Table, params: P, workers: Workers) -> StageContext[P]:
-    """Return what a party without a table brings to a stage that leaves no trace."""
+    """Return the context of a party without a table in a stage that leaves no trace."""
     secrets = _secrets(party)
     return StageContext(
         party=party,
@@ -334,7 +334,7 @@ def _secrets(party: str) -> Secrets:
 
 
 def _side_by_side(streams: Mapping[str, Parts]) -> Iterator[dict[str, Message]]:
-    """Part after part of several streams, each time of those that have not ended."""
+    """Yield the next part of each of several streams, by sender, until all have ended."""
     for parts in zip_longest(*streams.values()):
         every = zip(streams, parts, strict=True)
         yield {sender: part for sender, part in every if part is not None}

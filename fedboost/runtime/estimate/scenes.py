@@ -1,4 +1,4 @@
-"""The tables of a job as an estimate sees them, and small ones that stand for them."""
+"""The tables of a job in an estimate, and small ones in their place."""
 
 from __future__ import annotations
 
@@ -20,33 +20,33 @@ from fedboost.ground.settings import parse
 from fedboost.job import JobSpec
 
 CELLS, ROWS, ROWS_LEAST = 1_000_000, 32_000, 1024  # of all tables together; of the guest's
-THINNED_LEAST = 64  # rows of a table that is thinned out
+THINNED_LEAST = 64  # rows below which a table is not thinned out
 Frames = Mapping[str, Frame]  # by party
 
 
 @dataclass(frozen=True)
 class Scene:
-    """The tables of a job as far as they are known."""
+    """The known facts about the tables of a job."""
 
     spec: JobSpec
     rows: Mapping[str, int]  # of each party's table
     columns: Mapping[str, int]
-    common: int  # rows of the guest that a job of all learns from or measures
-    shared: Mapping[str, int]  # rows that a host has of the guest's
+    common: int  # rows of the guest that a job on all rows learns from or measures
+    shared: Mapping[str, int]  # rows that a host has in common with the guest
 
     @cached_property
     def used(self) -> RowsUsed:
-        """Return which rows the job is about."""
+        """The kind of rows that the job uses."""
         return protocols.named(self.spec.protocol).tables.rows
 
     @property
     def guest(self) -> str:
-        """Name the party whose labels the job learns."""
+        """Name of the party with the labels."""
         return self.spec.parties.table().guest
 
     @property
     def parties(self) -> tuple[str, ...]:
-        """Return who has rows: the guest, then the hosts."""
+        """The parties with rows: the guest, then the hosts."""
         return (self.guest, *self.spec.parties.table().hosts)
 
     @property
@@ -59,15 +59,15 @@ class Scene:
         return self.common * (1.0 - out)
 
     def met(self, party: str) -> int:
-        """Rows of a party that an alignment finds."""
+        """Return the number of a party's rows that an alignment finds."""
         return self.shared.get(party, self.common) if self.used is RowsUsed.GUESTS else self.common
 
     def learnt(self, party: str) -> int:
-        """Rows that a party brings to the training."""
+        """Return the number of rows that a party brings to the training."""
         return self.rows[party] if self.used is RowsUsed.OWN else self.met(party)
 
     def thinning(self) -> float:
-        """The share of the rows that fits into a rehearsal."""
+        """Return the share of the rows that fits into a rehearsal."""
         rows = {party: self.learnt(party) for party in self.parties}
         cells = sum(count * self.columns[party] for party, count in rows.items())
         most = max(1, *rows.values())
@@ -76,7 +76,7 @@ class Scene:
 
     @property
     def searched(self) -> float:
-        """Rows of all parties that a search for cut points needs; 0 of jobs that search none."""
+        """Rows of all parties that a search for cut points needs; 0 for jobs without a search."""
         if self.used is not RowsUsed.OWN:
             return 0.0
         kind = protocols.named(self.spec.protocol).params
@@ -86,14 +86,17 @@ class Scene:
 
 @dataclass(frozen=True)
 class TableSample:
-    """A share of a job's rows, party by party in canonical order, as stages find them."""
+    """A share of a job's rows, by party in canonical order, as stages get them."""
 
     scene: Scene
     frames: Frames
     share: float
 
     def thinned(self, each: int) -> TableSample:
-        """One row of so many; all of them where there are few. Parties keep the same ids."""
+        """Return a sample of one row in `each`, or all rows if there are few.
+
+        The parties keep the same ids.
+        """
         rows = [frame.n_rows for frame in self.frames.values()]
         if max(rows) < each * THINNED_LEAST or sum(rows) < each * self.scene.searched:
             return self
@@ -103,7 +106,7 @@ class TableSample:
         return replace(self, frames=kept, share=share)
 
     def held_out(self) -> dict[str, NDArray[np.bool_]]:
-        """Return which rows of each are held out."""
+        """Return the mask of held-out rows of each party."""
         held, by_id = self.scene.spec.validation, self.scene.used is RowsUsed.GUESTS
         return {
             party: np.zeros(frame.n_rows, np.bool_)
@@ -113,7 +116,7 @@ class TableSample:
         }
 
     def met(self) -> Artefact:
-        """Return what a pairwise alignment leaves at the guest: which of its rows each host has."""
+        """Return the result of a pairwise alignment at the guest: rows in common with each host."""
         guest, *hosts = self.scene.parties
         ids = self.frames[guest].ids
         matches = {f"with_{host}": ids.find(self.frames[host].ids) for host in hosts}
@@ -121,7 +124,7 @@ class TableSample:
         return Artefact(arrays={"rows": np.arange(len(ids)), **rows})
 
     def of_ids(self, most: int) -> TableSample:
-        """Sets of at most so many ids that are in common as those of the job, without columns."""
+        """Return tables of `most` ids or fewer without columns, with the job's share in common."""
         scene = self.scene
         share = min(1.0, most / max(scene.rows.values()))
         frames = {}
@@ -135,7 +138,7 @@ class TableSample:
 
 
 def made(scene: Scene, params: BoostingParams) -> TableSample:
-    """Tables of numbers at random; of rows and labels of their own where the job uses such."""
+    """Return tables of random numbers, with separate rows if the job uses separate rows."""
     share, apart = scene.thinning(), scene.used is RowsUsed.OWN
     counts = {party: _count(scene.learnt(party), share) for party in scene.parties}
     frames, pull = dict[str, Frame](), np.zeros(max(counts.values()))
@@ -155,12 +158,12 @@ def made(scene: Scene, params: BoostingParams) -> TableSample:
 
 
 def _label(params: BoostingParams, pull: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Labels that the objective takes, of about as many rows each."""
+    """Return labels that suit the objective, with about as many rows for each."""
     return params.record.labels.sample(pull, params.num_class or 2)
 
 
 def _some(frame: Frame, share: float) -> Frame:
-    """The rows whose ids come first in an order of their own, which all parties have alike."""
+    """Return a share of the rows in the order of a hash of ids, the same at all parties."""
     count = _count(frame.n_rows, share)
     if count >= frame.n_rows:
         return frame
@@ -177,7 +180,7 @@ def of_ids(frame: Frame, ids: Collection[bytes]) -> Frame:
 
 
 def thinned_rows(scene: Scene, frames: Frames, share: float) -> dict[str, Frame]:
-    """A share of the rows; where parties have rows in common, of the guest's."""
+    """Return a share of the rows; if parties have rows in common, a share of the guest's."""
     if scene.used is RowsUsed.OWN:
         return {party: _some(frame, share) for party, frame in frames.items()}
     guest = _some(frames[scene.guest], share)

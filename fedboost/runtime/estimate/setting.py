@@ -1,4 +1,4 @@
-"""A job with its tables, from files or from words, and what its stages take."""
+"""A job with its tables, from files or from numbers, and the costs of its stages."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ MADE_UP = (
 
 @dataclass(frozen=True)
 class Said:
-    """What somebody says of tables that are not at hand."""
+    """The stated sizes of tables that are not available."""
 
     rows: Mapping[str, int]
     columns: Mapping[str, int]
@@ -37,16 +37,16 @@ class Said:
 
 @dataclass
 class Setting:
-    """A job and its tables, and what is assumed of them."""
+    """A job, its tables, and the assumptions about them."""
 
     scene: Scene
-    sample: TableSample | None  # None: nothing of them is at hand
+    sample: TableSample | None  # None: no table is available
     assumed: list[str] = field(default_factory=list)
     encryption: Mapping[str, str] = field(default_factory=dict)  # its `scheme` and `because`
 
     @cached_property
     def stages(self) -> list[Stage]:
-        """Return what the job's stages take, rehearsed once; a ConfigError if that cannot be."""
+        """The rehearsed stages of the job; a ConfigError if it cannot be rehearsed."""
         spec = self.scene.spec
         params = parse(protocols.named(spec.protocol).params, spec.params, section="params")
         if self.sample is not None:
@@ -54,7 +54,7 @@ class Setting:
                 return rehearse(params, self.sample)
             except ConfigError:
                 raise
-            except FedboostError as error:  # tables of which the job itself would be refused
+            except FedboostError as error:  # tables that would make the job itself fail
                 self.assumed.append(f"the tables are made up: {error.what}")
         self.assumed += MADE_UP
         if not isinstance(params, BoostingParams):
@@ -65,7 +65,7 @@ class Setting:
 
 
 def from_tables(spec: JobSpec, sources: Mapping[str, SourceSpec]) -> Setting:
-    """Describe tables at hand: rows in common, bins, and trees as they grow on some of the rows."""
+    """Return the setting of available tables: rows in common, bins, trees on some rows."""
     frames = {party: _read(spec, party, sources[party]) for party in spec.parties.with_data}
     rows = {party: frame.n_rows for party, frame in frames.items()}
     columns = {party: len(frame.columns) for party, frame in frames.items()}
@@ -86,7 +86,7 @@ def from_tables(spec: JobSpec, sources: Mapping[str, SourceSpec]) -> Setting:
 
 
 def from_words(spec: JobSpec, known: Said) -> Setting:
-    """Describe tables that nobody has here; what is not said is assumed, and said to be."""
+    """Return the setting of tables of stated sizes; all other facts are assumed and listed."""
     parties, used = spec.parties.with_data, protocols.named(spec.protocol).tables.rows
     for stranger in sorted({*known.rows, *known.columns} - set(parties)):
         raise ConfigError(
@@ -116,8 +116,9 @@ def from_words(spec: JobSpec, known: Said) -> Setting:
 
 
 def _settled(spec: JobSpec, rows: int) -> tuple[JobSpec, dict[str, str], list[str]]:
-    """Return the job with its encryption scheme, which one it is and why, and what is assumed;
-    `rows` are at most those of the guest's table.
+    """Return the job with its scheme, the scheme with the reason, and the assumptions.
+
+    `rows` are at least those of the guest's table.
     """
     params, chosen = parse(protocols.named(spec.protocol).params, spec.params), None
     if choice.is_open(params):

@@ -1,4 +1,4 @@
-"""The stages of a job, rehearsed: phases and memory of all its rows and rounds."""
+"""The stages of a job, rehearsed: phases and memory for all its rows and rounds."""
 
 from __future__ import annotations
 
@@ -22,31 +22,31 @@ from fedboost.runtime.estimate.phases import Phase, Shares, grown, line
 from fedboost.runtime.estimate.rehearsal import Rehearsal
 from fedboost.runtime.estimate.scenes import TableSample
 
-ROUNDS = 2  # the later rounds of a job grow like these
-COLUMNS = 500  # of all tables; with more, or a tree for each class, one round of a kind is enough
-TRACED, TIMED = (8, 2), (2, 1)  # one row of so many, in the rehearsals of memory and of time
+ROUNDS = 2  # later rounds of a job cost as much as these
+COLUMNS = 500  # of all tables; with more, or a tree per class, one round of a kind is enough
+TRACED, TIMED = (8, 2), (2, 1)  # one row in so many, in the rehearsals for memory and for time
 IN_FLIGHT = 5.0  # parts of a stream that are in memory as messages
-COPIES = 2.0  # of a message in memory: encoded, and as it is used
-IDS, OPRF_IDS = 192, 16_384  # of the largest set of ids that is aligned, by the method
-ID_COPIES = 4.5  # of ids and points: numbers and keys, and what worker processes are given
-PARTS, ROW_BYTES = 2, 37.0  # of an oblivious function: at work at once; kept of each row
+COPIES = 2.0  # of a message in memory: encoded and decoded
+IDS, OPRF_IDS = 192, 16_384  # of the largest set of ids in the rehearsal, by method
+ID_COPIES = 4.5  # of ids and points: numbers and keys, and the copies at worker processes
+PARTS, ROW_BYTES = 2, 37.0  # of an oblivious function: parts at once; bytes kept per row
 
 
 @dataclass
 class Stage:
-    """One stage: what it takes, what each party holds beside its table, what has been assumed."""
+    """One stage: its costs, the memory of each party besides its table, and the assumptions."""
 
     name: str
     phases: Sequence[Phase] = ()
     memory: Mapping[str, float] = field(default_factory=dict)  # bytes by party
-    # Of them encrypted rows, which lie in files where a table is large.
+    # Encrypted rows among them, which are in files for large tables.
     rows: Mapping[str, float] = field(default_factory=dict)
     assumed: Sequence[str] = ()
-    answers: str = ""  # how hosts' encrypted sums come, where there are several ways
+    answers: str = ""  # the form of hosts' encrypted sums, if there are several
 
 
 def rehearse(params: Any, sample: TableSample) -> list[Stage]:
-    """The stages of a job; a ConfigError where it trains nothing."""
+    """Return the rehearsed stages of a job; a ConfigError for a job without training."""
     spec = sample.scene.spec
     protocol = protocols.named(spec.protocol)
     if protocol.leaves != "model":
@@ -65,7 +65,7 @@ def rehearse(params: Any, sample: TableSample) -> list[Stage]:
 
 
 def _aligned(protocol: Protocol[Settings], sample: TableSample) -> Stage:
-    """An alignment of sets of ids that lie to one another as the tables' do."""
+    """Rehearse an alignment of sets of ids that overlap as the tables' do."""
     scene = sample.scene
     alignment = scene.spec.alignment
     settings = alignment if isinstance(alignment, Alignment) else Alignment()
@@ -110,7 +110,7 @@ def _trained(protocol: Protocol[Settings], params: Any, sample: TableSample) -> 
 
 
 def _informed(job: Rehearsal) -> Rehearsal:
-    """Run a job with what earlier stages have left, and the disclosure that it uses again."""
+    """Run a job with the results of earlier stages, and with the disclosure that it reuses."""
     if job.protocol.tables.rows is RowsUsed.GUESTS:
         job.artefacts = {job.table.guest: {job.protocol.before[0]: job.sample.met()}}
     if job.protocol.used_disclosure(job.params) is not None:
@@ -125,8 +125,8 @@ def _informed(job: Rehearsal) -> Rehearsal:
 
 
 def _measured(rehearsed: Callable[[int], Rehearsal]) -> Stage:
-    """A stage of all rows, from rehearsals with one row of so many each."""
-    rehearsed(TRACED[0])  # loads what is compiled, at a time that nobody measures
+    """Return a stage for all rows, from rehearsals with one row in so many."""
+    rehearsed(TRACED[0])  # compiles code before anything is measured
     tracemalloc.start()
     try:
         traced = [rehearsed(each) for each in TRACED]
@@ -153,7 +153,7 @@ def _shares(rehearsals: Sequence[Rehearsal]) -> Shares:
 
 
 def _carried(phase: Phase, party: str) -> float:
-    """Bytes of messages that a party has in memory."""
+    """Return the bytes of messages that a party has in memory."""
     return sum(
         n_bytes * min(1.0, IN_FLIGHT / max(1.0, messages))
         for link, n_bytes, messages in phase.sent()
@@ -162,13 +162,13 @@ def _carried(phase: Phase, party: str) -> float:
 
 
 def _run(rehearsal: Rehearsal) -> Rehearsal:
-    """The rehearsal at its end; it waits for nothing, so it needs no loop of events."""
+    """Run a rehearsal to its end; it waits for nothing, so it needs no event loop."""
     walk = rehearsal.run()
     try:
         walk.send(None)
     except StopIteration:
         return rehearsal
-    raise ProtocolError(f"the walk of {rehearsal.protocol.name} waits for what is no step")
+    raise ProtocolError(f"the walk of {rehearsal.protocol.name} waits for more than its steps")
 
 
 def _shortened(params: Any, rounds: int) -> Any:
@@ -184,7 +184,7 @@ def _shortened(params: Any, rounds: int) -> Any:
 
 
 def _sizes(kinds: Sequence[object], params: Any) -> Counter[object]:
-    """Trees of the rounds of each kind; 1 for a round that has none."""
+    """Return the trees of the rounds of each kind; a round without trees counts as 1."""
     sizes = forest.sizes(params) if isinstance(params, TreeParams) else [1] * params.n_estimators
     counts = Counter[object]()
     for kind, size in zip(kinds, sizes, strict=False):

@@ -52,12 +52,12 @@ class SignedJob:
 
     @cached_property
     def params(self) -> Any:
-        """The settings of the job's protocol; a ConfigError where they are not valid."""
+        """The settings of the job's protocol; a ConfigError if they are invalid."""
         return parse(self.protocol.params, self.manifest.params, section="params")
 
     @property
     def role(self) -> Role:
-        """The role of this party in the job; a ConfigError where it has none."""
+        """The role of this party in the job; a ConfigError if it has none."""
         role = self.table.role_of(self.party)
         if role is None:
             raise ConfigError(
@@ -151,8 +151,7 @@ class SignedJob:
         return held.share
 
     def params_of(self, stage: str) -> Any:
-        """Return the settings of a stage: the job's own, or those that its protocol gives to an
-        earlier one.
+        """Return the settings of a stage: the job's own, or its protocol's for an earlier stage.
 
         Raise ConfigError if they are invalid.
         """
@@ -182,7 +181,7 @@ class SignedJob:
         return selection.model_copy(update={"columns": columns, "categorical": kinds})
 
     def used_model(self, models: Path) -> dict[str, Any]:
-        """Return facts of the model that the job uses; a ConfigError where they do not fit it.
+        """Return facts of the model that the job uses; a ConfigError if they do not fit it.
 
         Only the guest that trained a model may use it, with the hosts in the order of training.
         """

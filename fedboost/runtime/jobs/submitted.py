@@ -188,8 +188,10 @@ async def hand_in(
 
 
 def check(spec: JobSpec, **where: str) -> None:
-    """Refuses, by a ConfigError, what a coordinator would refuse, and several guests of a
-    protocol that has one."""
+    """Raise a ConfigError for a job that a coordinator would refuse.
+
+    Also for several guests of a protocol with a single guest.
+    """
     try:
         if spec.parties.guests is not None and not protocols.named(spec.protocol).several_guests:
             able = [name for name, known in protocols.known().items() if known.several_guests]

@@ -194,9 +194,7 @@ def review(ledger: Ledger, party: str, job: str) -> list[Difference]:
 
 
 def signed_alike(ledger: Ledger, party: str, job: str) -> dict[str, set[int]]:
-    """Return, by peer, the numbers of a party's rows of a job about which the peer has signed the
-    same at a commit.
-    """
+    """Return, by peer, the numbers of a job's rows that the peer has signed alike at a commit."""
     known: dict[str, set[int]] = {}
     for rows, head, mine, theirs in _commits(ledger, party, job):
         if mine == theirs:
@@ -269,7 +267,7 @@ def _settled(stated: Sequence[Statement]) -> dict[tuple[int, str], int]:
 
 
 def _unequal(ours: Row, theirs: Row, peer: str) -> list[Difference]:
-    """Return what two rows about one payload say differently."""
+    """Return the differences between two rows about one payload."""
     named = [name for name in SAID_ALIKE if getattr(ours, name) != getattr(theirs, name)]
     if not named:
         return []

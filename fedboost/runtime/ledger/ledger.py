@@ -85,7 +85,8 @@ class Ledger(Database):
     ) -> list[Row]:
         """Append a row for each, in their order; all on the disk when this returns.
 
-        What `first` writes is there with the rows or not at all; nothing is where it raises.
+        Changes of `first` are written with the rows or not at all; an exception leaves nothing
+        behind.
         """
         for disclosure in disclosures:
             check_row(disclosure)
@@ -160,7 +161,7 @@ class Ledger(Database):
             )
 
     def kept(self, job: str | None = None) -> list[KeptHead]:
-        """Return the signed heads of all jobs, or of one, in the order in which they were kept."""
+        """Return the signed heads of all jobs, or of one, oldest first."""
         where, values = ("", ()) if job is None else (" WHERE job = ?", (job,))
         return self._kept(f"{where} ORDER BY k", values)
 

@@ -117,7 +117,7 @@ def verify(ledger: Ledger, party: str, check: Check) -> Head:
 
 
 def pairs(party: str, rows: Iterable[Row], peers: Iterable[str]) -> dict[str, PairDigest]:
-    """Return what some rows of a party's ledger come to between it and each of its peers."""
+    """Return the digests of a party's rows, one for each of its peers."""
     lacking: dict[str, list[Entry]] = {peer: [] for peer in peers}
     for row in rows:
         if row.peer in lacking:
@@ -252,8 +252,8 @@ class SignedHeads:
             if mine != theirs:
                 count = 0 if theirs is None else theirs.entries
                 raise PeerError(
-                    f"the ledgers of {self.party} and {party} do not agree on what they sent each "
-                    f"other: {mine.entries} entries and {count}",
+                    f"the ledgers of {self.party} and {party} do not agree on the messages between "
+                    f"them: {mine.entries} entries and {count}",
                     todo="compare them: fedboost ledger export, then fedboost ledger diff",
                 )
 

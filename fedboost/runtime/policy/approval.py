@@ -6,7 +6,7 @@ state: it stays valid for its manifest in every state of the job.
 A forecast is not a limit. It uses only the party's own settings and store. Three facts count:
 
     refused   the policy refuses the job, or nothing hides the released values
-    new       a line of the request (`NEWS`) that no earlier job here had; earlier jobs are those
+    new       a line of the request (`NEWS`) that no earlier job here had; earlier jobs are jobs
               that were approved and did not fail
     share     the equations per row of an ordinary job, relative to `disclosure_max`; the number of
               common rows is taken from the last job on the same table. The guest determines the
@@ -143,7 +143,7 @@ class JobVerdicts:
         self._config: PartyConfig | None = None
 
     def of(self, config: PartyConfig, job: StoredJob) -> JobVerdict | None:
-        """Return the forecast of a job; None of one that does not wait for approval."""
+        """Return the forecast of a job that waits for approval; None for other jobs."""
         if job.state is not JobState.WAITING:
             return None
         if config is not self._config:  # other settings have other words
@@ -236,7 +236,7 @@ def _part(ratio: float, most: float) -> str:
 
 
 def _open(job: SignedJob) -> _Share | None:
-    """Return what is not hidden in sums that count; None where all that leaves is."""
+    """Return the share of unhidden values in sums; None if all that leaves is hidden."""
     asks = job.protocol.policy.asks(job.params)
     if asks.insecure:
         words = "everything that leaves could be learnt: its scheme hides nothing"

@@ -127,7 +127,7 @@ def in_words(config: PartyConfig, terms: Manifest) -> list[tuple[str, str]]:
 
 
 def _scored(terms: Manifest, party: str, model: str | None) -> str:
-    """Describe the rows of ours for which the guest gets scores, besides training rows."""
+    """Describe our rows that the guest gets scores for, besides training rows."""
     if model is not None:
         return f"of all rows in common, by the model {model}"
     if SignedJob(party, terms, b"").scored_share:
@@ -157,7 +157,7 @@ def _held_out(held: Validation) -> str:
 
 
 def _noise(protocol: Protocol[Settings], params: Any, role: Role) -> str:
-    """Return what hides values that leave us, beside encryption and masks."""
+    """Describe the noise on values that leave us, besides encryption and masks."""
     asks = protocol.policy.asks(params)
     if asks.insecure:
         return f"none, and the scheme {asks.scheme} hides nothing"

@@ -223,7 +223,7 @@ class Judge:
         return declared.Use(selection.dataset, selection, job.role, job.peers)
 
     def ask(self, job: SignedJob) -> Ask:
-        """Return what a job wants of this party; a ConfigError where it names no data set."""
+        """Return the requests of a job to this party; a ConfigError if it names no data set."""
         asks = job.protocol.policy.asks(job.params)
         name = self.config.name
         selection = job.manifest.spec.data.get(name)

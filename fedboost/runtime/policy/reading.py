@@ -48,7 +48,7 @@ def owned(config: PartyConfig, job: StoredJob, tells: str = "") -> party_pb2.Own
 
 
 def in_outline(job: StoredJob) -> party_pb2.OwnedJob:
-    """Return a job of which only the outline is readable."""
+    """Return a job with only the facts of its outline."""
     terms = manifest.outline(job.outline)
     shown = party_pb2.OwnedJob(
         id=job.id,

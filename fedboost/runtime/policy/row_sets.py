@@ -106,9 +106,7 @@ def _spread(numbers: Numbers | None, places: NDArray[np.intp] | None, rows: int)
 
 
 def _split(old: Numbers, new: Numbers) -> tuple[Numbers, NDArray[np.int64]]:
-    """Return the atoms of two families on the same rows, and the sizes of those that are not atoms
-    of the first.
-    """
+    """Return the atoms of two families on the same rows, and the sizes of the new atoms."""
     width = int(new.max(initial=0)) + 1
     span = (int(old.max(initial=0)) + 1) * width
     cells = old.astype(np.int64) * width + new
@@ -139,9 +137,7 @@ class RowSets:
         return hashes
 
     def smallest_with(self, table: Owned, sets: Atoms) -> int | None:
-        """Return the size of the smallest atom that sets of a table's rows would make; None where
-        they would make none.
-        """
+        """Return the size of the smallest atom that sets of a table's rows would make, or None."""
         return _together(table, self._read(table), sets)[1]
 
     def add(self, table: Owned, sets: Atoms, least: int) -> int | None:

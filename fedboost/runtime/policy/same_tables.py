@@ -21,7 +21,7 @@ class Owned:
     """A table as its owner's file declares it."""
 
     dataset: str  # its name
-    source: str  # where it lies (`SourceSpec.identity`); empty in rows of earlier versions
+    source: str  # its place (`SourceSpec.identity`); empty in rows of earlier versions
 
 
 # The sources and aliases that lead to a source, over any number of tables in between.
@@ -54,9 +54,7 @@ def owned(changes: Changes, tables: Mapping[str, SourceSpec], dataset: str) -> O
 
 
 def names_of(sql: sqlite3.Connection, table: Owned) -> list[str]:
-    """Return the names under which a table is counted: its own, its source's, and those of equal
-    ones.
-    """
+    """Return the names that count a table: its own, its source's, and those of equal tables."""
     query = f"{_LINKED} SELECT DISTINCT source FROM aliases WHERE source IN linked"  # noqa: S608  our words
     same = [source for (source,) in sql.execute(query, {"source": table.source})]
     return sorted({table.dataset, *same} | ({table.source} if table.source else set()))

@@ -42,7 +42,7 @@ def scheme_offer(judge: Judge, coordinator: str, spec: JobSpec) -> SchemesReply:
 
 
 def _rows_of(source: SourceSpec) -> int | None:
-    """Return at least the rows of a table; None where it cannot be read, which `begin` refuses."""
+    """Return at least the rows of a table; None if it is unreadable, which `begin` refuses."""
     try:
         return row_count_most(source)
     except FedboostError:

@@ -92,7 +92,10 @@ class Spending:
     def judge_context(
         self, job: SignedJob, stage: str, context: StageContext[Settings]
     ) -> StatusReport:
-        """Refuses what the rows in common are too few for; gives what the others are told."""
+        """Judge a stage by its rows in common; return the report for the other parties.
+
+        A PolicyError if they are too few.
+        """
         report = StatusReport()
         if context.role is not HOST or context.frame is None or stage != job.protocol.name:
             return report
@@ -178,7 +181,7 @@ class Spending:
         return bool(trains) and self._policy().holds_out_freely(self._held_shares.get(job, 0.0))
 
     def _count_ids(self, sql: sqlite3.Connection, entry: AccountEntry, brought: Charge) -> None:
-        """Count and judge ids that a peer has brought today to a table, by whatever name."""
+        """Count and judge the ids that a peer has brought today to a table, under all its names."""
         ids, day = int(brought.amount), self.account.today
         for name in names_of(sql, entry.table):
             today = accounts.count_peer_ids(sql, brought.peer, name, day, ids)
@@ -246,7 +249,7 @@ class Spending:
     def _remedy(
         self, job: SignedJob, table: Learnt, others: Sequence[AccountEntry], key: str
     ) -> str:
-        """Describe settings with which the job would be allowed."""
+        """Describe settings that would make the policy allow the job."""
         policy = self._policy()
         together = policy.together(job.table.guest)
         before, placed = accounts.sums_of(others, together), accounts.placed_of(others, together)
@@ -281,7 +284,7 @@ class Spending:
         return owned(self.account.changes, self._tables(), dataset)
 
     def _entry(self, job: SignedJob, planned: Releases, columns: int, rows: int) -> AccountEntry:
-        """Return what a job is expected to tell from now on."""
+        """Return the account entry of a job with its expected sums."""
         epsilon = job.protocol.policy.asks(job.params).epsilon
         return AccountEntry(
             job=job.id,
@@ -366,7 +369,7 @@ def judge_told(policy: Policy, amounts: Mapping[Spent, float]) -> None:
 
 
 def expected(job: SignedJob, params: Settings, columns: int) -> Releases:
-    """Return what sums will tell; a model that is continued has used draws of columns before."""
+    """Return the expected sums of a job; a continued model has used draws of columns before."""
     if job.protocol.policy.releases is None or job.party not in job.table.hosts:
         return Releases(0)
     known = None if job.model is not None else columns

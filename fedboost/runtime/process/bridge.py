@@ -94,7 +94,7 @@ class Bridge:
 
 
 async def to_its_end(work: Coroutine[Any, Any, T]) -> T:
-    """Return the result of a loop's only work, once all that it began has ended and is heard."""
+    """Return the result of a loop's only work, once all tasks that it began have ended."""
     try:
         return await work
     finally:

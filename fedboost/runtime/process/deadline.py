@@ -1,4 +1,4 @@
-"""End of a daemon's process in time, whatever its threads are doing.
+"""End of a daemon's process in time, even if its threads hang.
 
 Journalled entries are already on the disk, files appear whole or not at all, the system frees locks
 and memory, and worker processes end with their parent: nothing is lost by not waiting.

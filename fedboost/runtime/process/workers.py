@@ -127,7 +127,7 @@ class ProcessWorkers:
         try:
             return [answer.result() for answer in answers]
         except BaseException:
-            # Only what still runs: a task that a closed pool has cancelled is never reported done.
+            # Only running tasks: a task that a closed pool has cancelled is never reported done.
             wait([answer._future for answer in answers if not answer._future.cancel()])
             raise
 

@@ -13,6 +13,6 @@ Modules:
     schema          tables of the database, by version
     sealing         sealed secrets of jobs
     store           jobs and journals in the database
-    tags            words by which users find jobs
+    tags            users' words to find jobs by
     transcripts     transcripts for audits
 """

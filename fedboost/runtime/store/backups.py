@@ -64,8 +64,8 @@ class _Hashed:
 def write_backup(store: Path, file: Path, *, with_key: bool = True) -> Backup:
     """Write the store in the folder `store`, also of a running daemon, into `file` (0600).
 
-    Without its key a backup holds no readable secret of a job. A StoreError where there is no
-    store, or the disk refuses.
+    Without its key a backup holds no readable secret of a job. A StoreError if there is no store,
+    or if the disk refuses.
     """
     if file.exists():
         raise StoreError("the file is there already", todo="name a new file", file=str(file))
@@ -211,7 +211,7 @@ def _check_database(database: Path) -> None:
 
 def _spoilt(file: Path, name: str) -> StoreError:
     return StoreError(
-        "the backup is damaged: its content is not what was written",
+        "the backup is damaged: its content has changed since it was written",
         todo="use another backup",
         file=str(file),
         **({"entry": name} if name else {}),

@@ -5,7 +5,7 @@ jobs/ID/STAGE/checkpoint-00000012-3f9a….arrays  arrays one behind the other; t
                                                 names, dtypes, shapes and hash
 jobs/ID/STAGE/checkpoint-00000012.00000000.00000003.json     inside round 13, after three layers
 jobs/ID/STAGE/grown-00000001.pieces             lists that only grow (see `pieces`): a round costs
-                                                the same however many came before it
+                                                the same in a long job as in a short one
 """
 
 from __future__ import annotations
@@ -224,7 +224,7 @@ def _torn(path: Path) -> StoreError:
 
 
 def _bytes_of(name: str, array: NDArray[Any]) -> memoryview:
-    """Return an array's bytes where they lie; a ProtocolError for one that no file can hold."""
+    """Return an array's bytes without a copy; a ProtocolError for an array of objects."""
     if array.dtype.hasobject:
         raise ProtocolError(f"the array {name} holds objects, which no checkpoint keeps")
     return np.ascontiguousarray(array.reshape(-1)).view(np.uint8).data
@@ -271,7 +271,7 @@ def _check_plain(state: dict[str, Any]) -> None:
     try:
         back = json.loads(json.dumps(state))
     except (TypeError, ValueError):
-        raise ProtocolError("the state of a checkpoint holds something that JSON cannot") from None
+        raise ProtocolError("the state of a checkpoint cannot be written as JSON") from None
     # Not a number never equals itself, but reads the same.
     if back != state and repr(back) != repr(state):
         raise ProtocolError("the state of a checkpoint changes in JSON (a tuple, a key not text)")

@@ -52,7 +52,7 @@ class Database:
     def changes(
         self, kind: Literal["IMMEDIATE", "DEFERRED"] = "IMMEDIATE"
     ) -> Iterator[sqlite3.Connection]:
-        """Make all that is written inside durable at its end, or nothing."""
+        """Make all changes inside durable at the end of the context, or none."""
         with self._mutex, transaction(self._connection, self._path, kind):
             yield self._connection
 

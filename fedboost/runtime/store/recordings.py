@@ -42,7 +42,7 @@ class Opening:
 
     attempt: int
     stage: str
-    place: Place  # behind which
+    place: Place  # after this place
     table: str  # the digest of the party's whole table, hex
 
 

@@ -161,7 +161,7 @@ class Disclosures(JobArtefacts):
         shards.save(self.folder(job), Artefact(facts, kept.arrays))
 
     def load(self, job: str) -> Artefact:
-        """Return what `save` kept."""
+        """Return the artefact that `save` kept."""
         return shards.load(self.folder(job))
 
     def check(self, job: str, protocol: str, table: Table) -> None:

@@ -181,7 +181,7 @@ VERSIONS: Mapping[int, tuple[str, ...]] = {
             AND EXISTS (SELECT 1 FROM owner WHERE name LIKE 'party %')""",
     ),
     9: (
-        # Words by which users find a job.
+        # Users' words to find a job by.
         """CREATE TABLE tags (
             job TEXT NOT NULL REFERENCES jobs(id) ON DELETE CASCADE, tag TEXT NOT NULL,
             PRIMARY KEY (job, tag)
@@ -198,7 +198,7 @@ VERSIONS: Mapping[int, tuple[str, ...]] = {
         *_hashing("value_groups"),
         """CREATE TRIGGER value_groups_stay BEFORE DELETE ON value_groups
         BEGIN SELECT raise(ABORT, 'cut points stay'); END""",
-        # By what else a source has been known: tables that share an alias are one.
+        # Further names of a source: tables that share an alias are one.
         """CREATE TABLE aliases (
             source TEXT NOT NULL, alias TEXT NOT NULL, PRIMARY KEY (source, alias)
         ) STRICT""",

@@ -105,7 +105,7 @@ class Vault:
         return Secrets(self._key).derive("hashes of row ids")
 
     def destroy(self, job: str) -> None:
-        """Overwrite and remove every secret of the job; nothing happens where there is none."""
+        """Overwrite and remove every secret of the job, if it has any."""
         folder = self._path(job, "seed").parent
         with self._lock, on_disk(folder):
             if not folder.exists():

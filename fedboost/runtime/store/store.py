@@ -1,9 +1,9 @@
 """A daemon's data on disk: jobs, journals, checkpoints and counters, in one locked folder.
 
-STORE/store.sqlite          jobs, events, what counts for limits (see `schema`); the ledger's table
+STORE/store.sqlite          jobs, events, counts for limits (see `schema`); the ledger's table
 STORE/store.lock            held while a daemon runs; the system frees it when it dies
 STORE/store.key             seals the jobs' secrets (see `sealing`)
-STORE/jobs/ID/              checkpoints and secret/ of a job; once it is finished, what `STAYS`
+STORE/jobs/ID/              checkpoints and secret/ of a job; once it is finished, its `STAYS`
 STORE/models/ predictions/ reports/
 """
 
@@ -165,7 +165,7 @@ class Store:
         return job
 
     def find(self, id_: str) -> StoredJob | None:
-        """Return the job, or None where there is none; any text may be asked for."""
+        """Return the job, or None if it is unknown; `id_` may be any text."""
         rows = self._read("SELECT * FROM jobs WHERE id = ?", (id_,))
         with self.sound():
             return self._job(rows[0]) if rows else None
@@ -241,7 +241,9 @@ class Store:
         return attempt
 
     def set_attempt(self, id_: str, attempt: int) -> None:
-        """Take over the attempt that the coordinator counts; a ProtocolError where it falls."""
+        """Take over the coordinator's number of the attempt; a ProtocolError if it is lower than
+        ours.
+        """
         with self.transaction():
             if attempt < self.job(id_).attempt:
                 raise ProtocolError(f"attempt {attempt} of the job is over", job=id_)

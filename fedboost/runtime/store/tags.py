@@ -1,4 +1,4 @@
-"""Tags of a coordinator's jobs: words by which users find them."""
+"""Tags of a coordinator's jobs: users' words to find them by."""
 
 from __future__ import annotations
 

@@ -79,7 +79,7 @@ class Transcripts:
     def load(self, job: str) -> Artefact:
         """Return all parts together.
 
-        A ConfigError where nothing is kept of the job, a StoreError where a part is damaged.
+        A ConfigError if the job has no transcript, a StoreError if a part is damaged.
         """
         facts: dict[str, Any] = {}
         arrays: dict[str, Any] = {}

@@ -23,7 +23,7 @@ from fedboost.runtime.transport.identity import (
 
 
 def request(folder: Path, leaf: Leaf, hosts: Sequence[str] = ()) -> Path:
-    """Write NAME.csr into a folder and return its path; NAME.key is made where there is none.
+    """Write NAME.csr into a folder and return its path; NAME.key is made if it is missing.
 
     A key that is there is kept, so that a daemon runs on until its next certificate is there. A
     ConfigError refuses a bad name or host, and a key file that is none.

@@ -23,7 +23,7 @@ CLAIM_KEY = "fedboost-claims"  # our claimed name on links without TLS
 
 WINDOW_PIECES = 8  # of a stream, that gRPC may have taken and not sent yet
 RECONNECT_S = 2.0  # the longest pause of gRPC's own between two tries to connect
-LOOKED_AGAIN_S = 0.1  # between two looks at our own certificate, however many calls there are
+LOOKED_AGAIN_S = 0.1  # between two looks at our own certificate, for any number of calls
 
 Metadata: TypeAlias = tuple[tuple[str, str], ...]
 Reply = TypeVar("Reply")
@@ -52,7 +52,7 @@ def options(timers: Timers) -> list[tuple[str, Any]]:
         ("grpc.max_send_message_length", wire.CONTROL_BYTES_MAX + (1 << 16)),
         ("grpc.keepalive_time_ms", int(timers.keepalive_s * 1000)),
         ("grpc.keepalive_timeout_ms", int(timers.keepalive_timeout_s * 1000)),
-        # Without this option gRPC waits a minute for a ping, whatever keepalive says.
+        # Without this option gRPC waits a minute for a ping, in spite of keepalive.
         ("grpc.http2.ping_timeout_ms", int(timers.keepalive_timeout_s * 1000)),
         ("grpc.keepalive_permit_without_calls", 1),
         ("grpc.http2.max_pings_without_data", 0),
@@ -102,7 +102,7 @@ class Dialer:
         self._claim = claim
         self.timers = timers
         self.failed: Callable[[str], None] = lambda _: None  # receives unreachable names
-        self.carried: Callable[[], Metadata] = tuple  # what else goes with a call
+        self.carried: Callable[[], Metadata] = tuple  # further metadata of a call
         self._certificates: ServerCertificates | None = None
         self._looked_at = -math.inf  # whether its files have changed
         self._links: dict[tuple[str, str], SharedChannel] = {}

@@ -37,7 +37,7 @@ RSA_BITS_MIN = 2048  # SECURITY: a 1024-bit key is refused
 CURVE_BITS_MIN = 256  # P-256 and larger
 DIGEST_BYTES_MIN = 32  # no certificate signed over SHA-1
 CERTIFICATE_BYTES_MAX = 1 << 16  # a certificate larger than this is not one
-# What cryptography raises for certificates and lists that it cannot read.
+# Errors of cryptography for certificates and lists that it cannot read.
 UNREADABLE = (
     ValueError,
     TypeError,
@@ -167,8 +167,7 @@ def check_signature(certificate_pem: bytes, peer: Peer, data: bytes, signature: 
 
 
 def peer_from_auth_context(auth_context: Mapping[str, Sequence[bytes]]) -> Peer:
-    """Return who calls, from gRPC's ``grpc.ServicerContext.auth_context()``; a PeerError where no
-    certificate tells.
+    """Return the caller, from gRPC's ``auth_context()``; a PeerError without a certificate.
 
     TLS has checked the chain. The name is read from the certificate itself, because gRPC's list of
     alternative names does not tell which of them are URIs.

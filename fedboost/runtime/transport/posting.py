@@ -79,7 +79,7 @@ class OutgoingStream:
     async def carry(self, number: int) -> bool:
         """Send a receipt along with a message that leaves just now; return whether it arrived so.
 
-        False also where none leaves.
+        False also if no message leaves.
         """
         if self._broken is not None or len(self._awaited) >= UNANSWERED_MAX:
             return False  # the peer may not read the stream any more
@@ -93,7 +93,7 @@ class OutgoingStream:
         return False
 
     def hear(self, receipt: Receipt) -> None:
-        """Take note of a receipt, however it came; of a message that we do not know, nothing."""
+        """Take note of a receipt; receipts of unknown messages are ignored."""
         for carried in self._carried.pop(receipt.number, ()):
             _settle(carried, True)
         if receipt.number in self._awaited:
@@ -140,7 +140,7 @@ class OutgoingStreams:
 
     def __init__(self) -> None:
         self._streams: dict[str, list[tuple[Any, OutgoingStream]]] = {}  # the one to post in last
-        self._numbers = count(int(time.time() * 1e9))  # none that we gave before we were restarted
+        self._numbers = count(int(time.time() * 1e9))  # higher than all numbers before a restart
 
     def to(self, name: str, channel: Any, begin: Callable[[], Any]) -> OutgoingStream:
         """Return the stream to a peer on this channel; if there is none, a new one on the call from

@@ -172,7 +172,7 @@ class Servicer:
             setattr(self, method.name, handler)
 
     def end_streams(self) -> None:
-        """End the posting streams of peers, which would not end on their own."""
+        """End the posting streams of peers, which have no end themselves."""
         self._streams.end()
 
 

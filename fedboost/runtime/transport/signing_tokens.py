@@ -31,7 +31,7 @@ from fedboost.runtime.transport.tls import FilePath
 
 
 class SigningToken(Settings):
-    """A key in a PKCS#11 token with which a party signs jobs and its ledger."""
+    """A key in a PKCS#11 token that signs a party's jobs and ledger."""
 
     module: FilePath  # the token's library, such as /usr/lib/softhsm/libsofthsm2.so
     token: str  # its label

@@ -34,7 +34,7 @@ CODES: dict[type[FedboostError], grpc.StatusCode] = {
     JobError: grpc.StatusCode.CANCELLED,
 }
 
-# What gRPC itself says of a connection that broke; a daemon's own refusal carries a Fault.
+# gRPC's own codes for a broken connection; a daemon's own refusal carries a Fault.
 BROKEN = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.INTERNAL, grpc.StatusCode.CANCELLED)
 
 

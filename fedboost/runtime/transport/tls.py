@@ -159,7 +159,7 @@ class ServerCertificates:
         self._stamp = self._stamp_now()
         self._pems = tls.read()
         self._expected = (role, name)
-        self._shown = self._pems  # what gRPC has been given last
+        self._shown = self._pems  # the files that gRPC has last been given
         self._bad: _Stamp | None = None  # files that were refused, and said so
         self._identity = _identity(tls, self._pems, self._expected, datetime.now(UTC))
 

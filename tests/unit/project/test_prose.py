@@ -77,7 +77,7 @@ IDIOMS_MAX = {  # in 1,000 words
     "pages": 3.5,
     "protocols": 2.0,
     "report": 3.0,
-    "runtime": 18.5,
+    "runtime": 1.5,
     "sdk": 4.0,
     "sweep": 4.5,
 }
@@ -88,7 +88,6 @@ OPENINGS_MAX = {  # docstrings of several lines
     "flow": 5,
     "ground": 5,
     "model": 3,
-    "runtime": 12,
 }
 COMMITS_MAX = 14  # of the last subjects, how many have an idiom
 

@@ -3,10 +3,10 @@
 Modules:
     files           a job's files
     job             one job: its attempt, session, table and files
-    memory          admits jobs as far as the daemon's memory goes
-    results         what a stage leaves
-    states          every move of a job, in one table
+    memory          admits jobs within the memory of the daemon
+    results         saves the results of stages
+    states          every transition of a job's state, in one table
     table           a party's rows in one job
-    table_warnings  what a party's table makes one doubt
+    table_warnings  warnings about a party's table
     value_groups    the groups of a table's values that jobs may tell apart
 """

@@ -1,4 +1,4 @@
-"""The files of a job at a party: checkpoints, what stages left, what steps wrote down."""
+"""The files of a job at a party: checkpoints, results of stages, the notebook of its steps."""
 
 from __future__ import annotations
 
@@ -20,44 +20,44 @@ from fedboost.runtime.store.transcripts import Transcripts
 
 @dataclass
 class JobFiles:
-    """What a party's store holds of a job; implements `flow.Notebook`."""
+    """The files of a job in a party's store; implements `flow.Notebook`."""
 
     signed: SignedJob
     store: Store
-    # By stage, of checkpoints that were there when this attempt began.
+    # By stage, for the checkpoints that existed when this attempt began.
     histories: dict[str, dict[Place, str]] = field(default_factory=dict)
     _checkpoints: Checkpoints = field(default_factory=Checkpoints)
 
     def __post_init__(self) -> None:
         self._transcripts = Transcripts(self.store.folder)
 
-    # What later attempts must find unchanged
+    # Digests that later attempts must find unchanged
 
     def pin(self, name: str, digest: str) -> bool:
-        """Return whether a digest is the first kept under a name; keeps it if none was."""
+        """Return whether a digest is the first kept under a name; keep it if the name has none."""
         before = self._checkpoints.load(self._folder(name))
         if before is None:
             self._checkpoints.save(self._folder(name), START, {"digest": digest}, {})
         return before is None or bool(before.state["digest"] == digest)
 
     def pinned(self, name: str) -> str:
-        """Return the digest kept under a name; empty where there is none."""
+        """Return the digest kept under a name; empty if the name has none."""
         kept = self._checkpoints.load(self._folder(name))
         return "" if kept is None else str(kept.state["digest"])
 
     def read(self) -> dict[str, Any]:
-        """Return what the job's steps have written down; see `flow.Notebook`."""
+        """Return the facts that the job's steps have noted; see `flow.Notebook`."""
         notebook = self._checkpoints.load(self._folder("notebook"))
         return {} if notebook is None else notebook.state
 
     def write(self, facts: dict[str, Any]) -> None:
-        """Keep what a step must know again in every later attempt; see `flow.Notebook`."""
+        """Keep a step's facts for all later attempts; see `flow.Notebook`."""
         self._checkpoints.save(self._folder("notebook"), START, facts, {})
 
     # Checkpoints
 
     def how_far(self) -> BeginReply:
-        """Return the stages that are finished and the checkpoints that are whole."""
+        """Return the finished stages and the complete checkpoints."""
         stages = self.signed.stages
         reply = BeginReply(stages_done=[name for name in stages if self.is_done(name)])
         for name in stages:
@@ -68,18 +68,18 @@ class JobFiles:
         return reply
 
     def keep(self, stage: str, place: Place, taken: Artefact) -> None:
-        """Keep a checkpoint at a place of a stage; an aggregator has nothing to go on from."""
+        """Save a checkpoint at a place of a stage; an aggregator needs none."""
         if self.signed.role is flow.AGGREGATOR:
             return
         self._transcripts.add(self.signed.id, place, taken.transcript)
         self._checkpoints.save(self._folder(stage), place, taken.facts, taken.arrays, taken.grown)
 
     def let_go(self) -> None:
-        """Let go of what checkpoints remember of a session that is over."""
+        """Free the memory of checkpoints from a session that has ended."""
         self._checkpoints.let_go()
 
     def kept(self, stage: str, place: Place) -> Artefact | None:
-        """Return the checkpoint at a place and delete those behind it; None at a stage's start."""
+        """Return the checkpoint at a place and delete later ones; None at a stage's start."""
         self._transcripts.discard_after(self.signed.id, place)
         self._checkpoints.discard_after(self._folder(stage), place)
         if place == START or self.signed.role is flow.AGGREGATOR:
@@ -91,23 +91,23 @@ class JobFiles:
     # Finished stages
 
     def is_done(self, stage: str) -> bool:
-        """Return whether the stage has left its artefact, whole; one that is torn is made again."""
+        """Return whether the complete result of a stage is there; a torn one is made again."""
         return bool(self._checkpoints.whole(self._folder(f"{stage}-done")))
 
     def artefact(self, stage: str) -> Artefact:
-        """Return what a finished stage left."""
+        """Return the result of a finished stage."""
         artefact = self._checkpoints.load(self._folder(f"{stage}-done"))
         assert artefact is not None
         return Artefact(artefact.state, artefact.arrays)
 
     def done(self) -> dict[str, Artefact]:
-        """Return what each finished stage left."""
+        """Return the results of the finished stages by name."""
         return {name: self.artefact(name) for name in self.signed.stages if self.is_done(name)}
 
     def reopen(self, stage: str) -> None:
-        """Make a stage unfinished, before what it left is replaced.
+        """Make a stage unfinished before its result is replaced.
 
-        Who dies while one model replaces another then has neither of them.
+        If the process dies while one model replaces another, neither of them is left.
         """
         folder = self._folder(f"{stage}-done")
         if folder.exists():
@@ -116,10 +116,10 @@ class JobFiles:
                 sync_folder(folder.parent)
 
     def finish(self, stage: str, left: Artefact) -> None:
-        """Keep what a stage left: from now on it is finished."""
+        """Save the result of a stage, which is finished from now on."""
         self._checkpoints.save(self._folder(f"{stage}-done"), START, left.facts, left.arrays)
 
-    # What the job's people look for
+    # The files that users read
 
     @property
     def model(self) -> Path:
@@ -128,7 +128,7 @@ class JobFiles:
 
     @property
     def used_model(self) -> Path:
-        """The folder of the shard of the model that the job uses."""
+        """The folder of the shard of the model that the job predicts with."""
         return self.store.models / str(self.signed.model)
 
     @property

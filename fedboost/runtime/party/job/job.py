@@ -39,26 +39,26 @@ if TYPE_CHECKING:
 
 @dataclass
 class PartyJob:
-    """One job at one party. What lies on disk is in `files`, the party's rows are in `table`.
+    """One job at one party. `files` are its files on disk, `table` holds the party's rows.
 
-    What happens to a job is, in this order: `begin`, then `context`, `keep` and `close` of each
-    stage, `finish`; or `stop`, and `forget` where it does not go on. Its parts hear of it in this
-    order: the session of the open stage, the answers of the attempt, the table, the files.
+    The methods are called in this order: `begin`, then `context`, `keep` and `close` of each stage,
+    then `finish`; or `stop`, and `forget` if the job does not go on. The parts of a job are told in
+    this order: the session of the open stage, the answers of the attempt, the table, the files.
     """
 
     signed: SignedJob
     store: Store
-    attempt: int = -1  # none has begun in this process
+    attempt: int = -1  # no attempt has begun in this process
     session: Session | None = None
-    halted: FedboostError | None = None  # why this attempt is over here
-    fault: FedboostError | None = None  # of our table; others read its kind
+    halted: FedboostError | None = None  # the reason why this attempt has ended here
+    fault: FedboostError | None = None  # an error about our table; others read only its kind
     answers: Answers = field(default_factory=Answers)  # of this attempt
     heard: float = field(default_factory=now)  # when the coordinator last called
     cpu_started: float = 0.0
     cpu_steps: float = 0.0
     sent: dict[str, tuple[int, int]] = field(default_factory=dict)  # bytes and messages by peer
-    passed_over: set[str] = field(default_factory=set)  # see `Outbox`, of sessions that are closed
-    keep_row_sets: Callable[[], None] | None = None  # of the open stage, not kept yet
+    passed_over: set[str] = field(default_factory=set)  # see `Outbox`; of closed sessions
+    keep_row_sets: Callable[[], None] | None = None  # of the open stage, not recorded yet
     recording: Recording | None = None  # of the open stage
 
     def __post_init__(self) -> None:
@@ -72,33 +72,36 @@ class PartyJob:
 
     @property
     def unsure(self) -> set[str]:
-        """Peers who may lack something that was sent to them."""
+        """Peers that may lack a message sent to them."""
         return self.passed_over | (self.session.passed_over if self.session else set())
 
-    # What may be asked of it now
+    # Checks of requests
 
     def check_attempt(self, attempt: int) -> None:
-        """Refuses, by a ProtocolError, what is asked of an attempt that is over."""
+        """Raise a ProtocolError for a request about another attempt than the current one."""
         if attempt != self.attempt:
             raise ProtocolError(f"attempt {attempt} of the job is over", job=self.id)
 
     def check_runs(self, attempt: int) -> None:
-        """Refuses the same, and, with the reason, an attempt that has ended here."""
+        """Raise the same, or the reason if the attempt has ended here."""
         self.check_attempt(attempt)
         if self.halted is not None:
             raise self.halted
 
     def session_of(self, stage: str) -> Session:
-        """The session of a stage that is open, in an attempt that has not ended."""
+        """Return the session of an open stage; a ProtocolError if the stage is not open.
+
+        Raises the reason if the attempt has ended.
+        """
         self.check_runs(self.attempt)
         if self.session is None or self.session.protocol.name != stage:
             raise ProtocolError(f"the stage {stage[:64]!r} is not open", job=self.id)
         return self.session
 
-    # What happens to it
+    # Course of the job
 
     def begin(self, attempt: int, cpu_now: float) -> None:
-        """Make an attempt the one that counts."""
+        """Make an attempt the current one."""
         self.attempt, self.answers = attempt, Answers()
         self.halted = self.fault = None
         self.cpu_started, self.cpu_steps, self.heard = cpu_now, 0.0, now()
@@ -106,7 +109,7 @@ class PartyJob:
     def context(
         self, stage: str, place: Place, workers: Workers, policy: Policy, signer: Signer
     ) -> StageContext[Settings]:
-        """Return what the party brings to a stage; a ProtocolError unless it is its turn."""
+        """Return the party's context for a stage; a ProtocolError unless it is the stage's turn."""
         signed, artefacts = self.signed, self.files.done()
         self._check_turn(stage, artefacts)
         artefacts |= self._earlier(stage)
@@ -124,7 +127,7 @@ class PartyJob:
         )
 
     def record(self, stage: str, place: Place) -> Recording | None:
-        """Begin to keep what a replay of a stage takes, if the job wants one: of the last stage."""
+        """Begin to record the last stage for a replay, if the job wants that."""
         signed = self.signed
         if not signed.is_recorded or stage != signed.stages[-1]:
             return None
@@ -133,17 +136,17 @@ class PartyJob:
         return self.recording
 
     def keep(self, stage: str, place: Place, taken: Artefact) -> None:
-        """Keep a checkpoint."""
+        """Save a checkpoint."""
         if self.recording is not None:
             self.recording.sync()
         self.files.keep(stage, place, taken)
 
     def close(self, stage: str, left: Artefact) -> None:
-        """Keep what a stage left."""
+        """Save the result of a stage."""
         results.leave(self.table, stage, left, self.session.told if self.session else [])
 
     def settle(self) -> None:
-        """Add what the closing session sent to the job's totals, and let it go."""
+        """Add the session's sent bytes to the job's totals and close it."""
         if self.session is not None:
             for peer, sent in self.session.sent.items():
                 count, messages = self.sent.get(peer, (0, 0))
@@ -157,20 +160,20 @@ class PartyJob:
             self.recording = None
 
     def finish(self, result: dict[str, Any]) -> None:
-        """Keep the job's result, which the guest alone hears."""
+        """Save the job's result; only the guest has one."""
         if result:
             self.files.write_result(result)
 
     async def stop(self, reason: FedboostError) -> None:
-        """End the attempt: every wait in it ends with `reason`."""
-        # Not the error itself, which is raised in frames that name all that the attempt held.
+        """End the attempt; all its waits end with `reason`."""
+        # A copy, because the error's traceback keeps the whole attempt in memory.
         self.halted = self.halted or copy(reason)
         if self.session is not None:
             await self.session.stop(reason)
             self.settle()
 
     async def forget(self) -> None:
-        """Let go what only an attempt that goes on needs, once nothing of it writes any more."""
+        """Free the memory that only a running attempt needs, once all its writes are done."""
         await self.answers.settled()
         self.table.release()
 
@@ -185,7 +188,7 @@ class PartyJob:
             raise ProtocolError(f"the stage {stage} needs {missing[0]} first", job=self.id)
 
     def _earlier(self, stage: str) -> dict[str, Artefact]:
-        """Return what this job uses of earlier ones: a model, rows in common, a disclosure."""
+        """Return artefacts of earlier jobs in use: model, rows in common, disclosure."""
         signed, artefacts = self.signed, dict[str, Artefact]()
         if signed.model is not None and stage not in signed.protocol.before:
             artefacts[flow.MODEL] = shards.load(self.files.used_model)
@@ -198,7 +201,7 @@ class PartyJob:
 
 @dataclass(frozen=True)
 class StagePlace:
-    """A stage in one attempt, and the place behind which it is opened."""
+    """A stage in one attempt, and the last place before its start."""
 
     stage: str
     attempt: int
@@ -214,9 +217,7 @@ def stage_context(
     lasting: Callable[[str], Secrets],
     **more: Any,
 ) -> StageContext[Settings]:
-    """Return what a party brings to a stage: what follows from the job, its rows and its secrets,
-    beside what else it has.
-    """
+    """Return the context of a stage: the facts of the job, the rows, the secrets, and `more`."""
     return StageContext(
         party=signed.party,
         role=signed.role,

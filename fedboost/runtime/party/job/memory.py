@@ -1,7 +1,7 @@
-"""Admits jobs at a party as far as the memory goes that its daemon may use, and the disk.
+"""Admits jobs at a party within the memory and the disk that its daemon may use.
 
-A party estimates by its own table and decides by its own settings. A job that is alone here needs
-no estimate; it waits only where others hold memory, or disk, that it needs.
+A party estimates by its own table and decides by its own settings. A single job needs no estimate;
+a job waits only if other jobs hold memory or disk that it needs.
 """
 
 from __future__ import annotations
@@ -24,24 +24,24 @@ from fedboost.runtime.process.memory_limit import allowed_bytes
 log = logging.getLogger(__name__)
 
 GB = 1e9
-# Of a daemon with its compiled kernels, and of a worker process with ciphers, as measured by
+# Memory of a daemon with compiled kernels, and of a worker process with ciphers, as measured by
 # `fedboost estimate`: see `estimate.prices`.
 DAEMON_BYTES, WORKER_BYTES = 400_000_000, 180_000_000
-# What a peer sends may take at least so much: a dozen parts of a stream that wait, and the answer
-# that they add up to.
+# The least memory for messages of one peer: a dozen waiting parts of a stream, and the array that
+# they are added up in.
 PEER_BYTES_LEAST = 1 << 28
 
 Sources = Callable[[], Mapping[str, SourceSpec]]
 
 
 class Space(NamedTuple):
-    """Bytes that jobs take or may take."""
+    """Bytes that jobs use or may use."""
 
     memory: float
     disk: float = 0.0  # for files of large tables
 
     def holds(self, taken: Space) -> bool:
-        """Return whether so much fits."""
+        """Return whether `taken` fits."""
         return taken.memory <= self.memory and taken.disk <= self.disk
 
 
@@ -51,7 +51,7 @@ MemoryOf = Callable[[JobSpec, str, SourceSpec], Space]  # job, party, its table
 @dataclass
 class _Held:
     job: PartyJob
-    asked: float  # when its coordinator asked for it last
+    asked: float  # when its coordinator last asked for it
     begun: bool = False
     room: Space | None = None  # not estimated yet
 
@@ -60,24 +60,24 @@ class JobMemory:
     """The memory that jobs hold at one party. All methods belong to the event loop's thread."""
 
     def __init__(self, config: PartyConfig, sources: Sources, jobs: Mapping[str, PartyJob]) -> None:
-        """`sources` gives the tables that count now."""
-        self.of: MemoryOf | None = None  # estimates; None: every job has memory enough
+        """`sources` gives the current tables."""
+        self.of: MemoryOf | None = None  # estimates; None: memory is not limited
         self._config, self._sources, self._jobs = config, sources, jobs
         allowed = config.memory_gb * GB if config.memory_gb is not None else allowed_bytes()
         memory = allowed - DAEMON_BYTES - config.processes * WORKER_BYTES
         disk = math.inf if config.disk_gb is None else config.disk_gb * GB
         self._free = Space(memory, disk)
-        # What the owner states, no job may exceed.
+        # Limits that the owner states hold for every single job.
         self._stated = Space(math.inf if config.memory_gb is None else memory, disk)
         self._held: dict[str, _Held] = {}
-        self._queue: dict[str, float] = {}  # when each was asked for last, oldest first
+        self._queue: dict[str, float] = {}  # when each was last asked for, oldest first
         self._known: dict[tuple[str, str], Space] = {}  # by job's settings and table
         self._deciding = asyncio.Lock()
 
     async def take(self, job: PartyJob) -> bool:
-        """Return whether a job holds its memory now; if not, its turn comes in order.
+        """Return whether a job holds its memory now; if not, it waits for its turn.
 
-        A PolicyError where it needs more than `memory_gb` or `disk_gb` allow any job.
+        A PolicyError if it needs more than `memory_gb` or `disk_gb` allow any job.
         """
         if self.of is None:
             return True
@@ -94,7 +94,7 @@ class JobMemory:
             return held is not None
 
     async def begin(self, job: PartyJob) -> None:
-        """Has a job keep its memory until it leaves; an UnreachableError where there is none."""
+        """Have a job keep its memory until it leaves; an UnreachableError if there is none."""
         if not await self.take(job):
             raise UnreachableError(
                 f"other jobs have the memory or the disk of {self._config.name}",
@@ -105,22 +105,23 @@ class JobMemory:
             self._held[job.id].begun = True
 
     def peer_bytes_max(self, job: PartyJob) -> int:
-        """Return how many bytes what one peer sends in a job may take: its share of the memory for
-        jobs, without what other jobs hold as far as that has been estimated.
+        """Return the bytes that messages of one peer may use in a job.
+
+        This is the peer's share of the memory for jobs, less the estimates of other jobs.
         """
         rooms = [held.room for id_, held in self._held.items() if id_ != job.id]
         left = self._free.memory - sum(room.memory for room in rooms if room is not None)
         return max(PEER_BYTES_LEAST, int(left) // max(1, len(job.signed.peers)))
 
     def leave(self, id_: str) -> None:
-        """Gives back what a job held or waited for."""
+        """Give back the memory or the turn of a job."""
         self._held.pop(id_, None)
         self._queue.pop(id_, None)
         if not self._held:
             self._known.clear()
 
     def _expire(self) -> None:
-        """Forgets jobs that have not begun and of which their coordinators say no more."""
+        """Forget jobs that have not begun and that their coordinators no longer ask for."""
         since = now() - self._config.timers.peer_lost_s
         for id_, held in list(self._held.items()):
             if not held.begun and held.asked < since:
@@ -132,7 +133,7 @@ class JobMemory:
     async def _fits(self, job: PartyJob) -> bool:
         if not self._held and min(self._stated) == math.inf:
             return self._is_next(job)
-        for paused in list(self._jobs.values()):  # whose tables are read again when they go on
+        for paused in list(self._jobs.values()):  # their tables are read again when they go on
             if paused.halted is not None and paused.id not in self._held:
                 await paused.forget()
         need = await self._need(job)
@@ -147,7 +148,7 @@ class JobMemory:
                 key=key,
                 todo="ask its owner, whose log says how much",
             )
-        for held in list(self._held.values()):  # any of which may leave meanwhile
+        for held in list(self._held.values()):  # any of them may leave meanwhile
             held.room = await self._need(held.job) if held.room is None else held.room
         rooms = [need, *(held.room for held in self._held.values() if held.room is not None)]
         taken = Space(*map(sum, zip(*rooms, strict=True)))
@@ -157,7 +158,7 @@ class JobMemory:
         return fits and self._is_next(job)
 
     def _is_next(self, job: PartyJob) -> bool:
-        """Return whether it is a job's turn; it is nobody's who has left meanwhile."""
+        """Return whether it is a job's turn; a job that has left meanwhile has none."""
         return next(iter(self._queue), None) == job.id
 
     def _short(self, need: Space) -> str:
@@ -168,7 +169,7 @@ class JobMemory:
         return f"it needs {need.memory / GB:.2f} GB of the {memory / GB:.2f} GB for jobs{disk}"
 
     async def _need(self, job: PartyJob) -> Space:
-        """Return a job's estimate, of which one is made for all jobs alike on one table."""
+        """Return a job's estimate; jobs with equal settings on one table share one estimate."""
         assert self.of is not None
         signed, key = job.signed, _key(job)
         source = self._sources().get(signed.dataset)
@@ -179,7 +180,7 @@ class JobMemory:
             spec = terms.spec.model_copy(update={"params": dict(terms.params)})
             try:
                 self._known[key] = await asyncio.to_thread(self.of, spec, signed.party, source)
-            except FedboostError as error:  # begin says it better, and refuses it
+            except FedboostError as error:  # `begin` refuses it with a better error
                 log.warning("%s: its memory is not known: %s", job.id, "; ".join(error.lines()))
                 return Space(0.0)
         return self._known[key]

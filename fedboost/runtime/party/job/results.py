@@ -1,4 +1,4 @@
-"""What a stage leaves at a party: a model, predictions, rows in common, a disclosure."""
+"""Saves the results of stages at a party: a model, predictions, rows in common, a disclosure."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from fedboost.runtime.store.transcripts import END, Transcripts
 
 
 def leave(table: JobTable, stage: str, left: Artefact, told: Sequence[StatusReport]) -> None:
-    """Keep what a stage left, and put a model or predictions where they are looked for.
+    """Save the result of a stage, and write its model or predictions to their place in the store.
 
-    `told` is what the party's steps of the stage have told. The stage is finished when this
-    returns, and unfinished while it lasts.
+    `told` are the reports of the party's steps. The stage is unfinished until this function
+    returns.
     """
     signed, files, protocol = table.signed, table.files, protocols.named(stage)
     files.reopen(stage)
@@ -30,7 +30,7 @@ def leave(table: JobTable, stage: str, left: Artefact, told: Sequence[StatusRepo
         table.rows_in_common.save(signed.id, left, facts, told)
     if protocol.leaves == "model" and signed.role is not flow.AGGREGATOR:
         _write_model(table, protocol, left)
-    is_last = stage == signed.protocol.name  # another job's are the first margins of its training
+    is_last = stage == signed.protocol.name  # predictions of other stages become first margins
     if is_last and protocol.leaves == "predictions" and "prediction" in left.arrays:
         _write_predictions(table, left)
     files.finish(stage, left)
@@ -38,7 +38,7 @@ def leave(table: JobTable, stage: str, left: Artefact, told: Sequence[StatusRepo
 
 def _disclose(table: JobTable, protocol: flow.Protocol[Settings], left: Artefact) -> None:
     kept, signed = left, table.signed
-    # The guest's labels have to stand beside the same rows again.
+    # A later job must match the guest's labels with the same rows.
     if table.aligned_ids is not None and signed.role is flow.GUEST:
         kept = with_rows(kept, table.aligned_ids)
     table.disclosures.save(signed.id, kept, protocol.name, signed.table)

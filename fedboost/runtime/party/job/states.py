@@ -1,6 +1,6 @@
-"""How a job stands at a party: one table of what may happen to it, and all that moves it.
+"""The states of a party's jobs: the table of transitions and all code that changes a state.
 
-Nothing else moves a party's job. What its owner decided about it is no state: see `decisions`.
+A decision of the owner about a job is not a state: see `decisions`.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ log = logging.getLogger(__name__)
 
 
 class PartyJobEvent(StrEnum):
-    """What happens to a job at a party."""
+    """An event that changes a job's state at a party."""
 
-    ASKED = "wait for approval"  # proposed, and somebody here has to look at it first
-    AGREED = "be agreed to"  # proposed, and nothing here is against it
+    ASKED = "wait for approval"  # proposed, and an owner has to approve it first
+    AGREED = "be agreed to"  # proposed and allowed
     BEGUN = "begin"
     PAUSED = "pause"
     FAILED = "fail"
@@ -45,13 +45,13 @@ def _table() -> Mapping[tuple[JobState | None, PartyJobEvent], JobState]:
         state.WAITING: {**going, event.ASKED: state.WAITING, event.AGREED: state.WAITING},
         state.AGREED: {
             **going,
-            event.ASKED: state.WAITING,  # the policy of now asks for somebody
+            event.ASKED: state.WAITING,  # the current policy asks for approval
             event.AGREED: state.AGREED,
             event.PAUSED: state.AGREED,  # an attempt that never began here
         },
         state.RUNNING: {
             **going,
-            event.ASKED: state.RUNNING,  # a lost answer; it has begun with somebody's approval
+            event.ASKED: state.RUNNING,  # a lost answer; it has begun with the owner's approval
             event.AGREED: state.RUNNING,
             event.PAUSED: state.PAUSED,
             event.FINISHED: state.FINISHED,
@@ -63,7 +63,7 @@ def _table() -> Mapping[tuple[JobState | None, PartyJobEvent], JobState]:
             event.PAUSED: state.PAUSED,
         },
         state.FAILED: {**going, event.ASKED: state.WAITING, event.AGREED: state.FAILED},
-        # Over here, while another party has not heard of the result yet.
+        # Finished here, while another party has not received the result yet.
         state.FINISHED: {
             repeated: state.FINISHED
             for repeated in (event.ASKED, event.AGREED, event.BEGUN, event.FINISHED)
@@ -73,7 +73,7 @@ def _table() -> Mapping[tuple[JobState | None, PartyJobEvent], JobState]:
     return {(old, event): new for old, moves in by_state.items() for event, new in moves.items()}
 
 
-TABLE = _table()  # what is not in it is refused
+TABLE = _table()  # all other transitions are refused
 
 
 # How a coordinator may end an attempt.
@@ -85,32 +85,34 @@ _STOPS: Mapping[str, PartyJobEvent] = {
 
 
 def stop_of(state: str) -> PartyJobEvent:
-    """Return what a coordinator's state makes happen to a job; a PeerError for another."""
+    """Return the event of a state that a coordinator names; a PeerError for another state."""
     if state not in _STOPS:
         raise PeerError(f"the coordinator puts a job into the state {state[:32]!r}")
     return _STOPS[state]
 
 
 class PartyJobStates:
-    """The jobs of one party's store. All but `finishes` belong to the event loop's thread."""
+    """The states of the jobs in one party's store.
+
+    All methods but `finishes` belong to the event loop's thread.
+    """
 
     def __init__(self, store: Store, party: str) -> None:
-        """Jobs that ran when the store was left are paused."""
+        """Pause the jobs that an earlier process left running."""
         self._store, self._party = store, party
         self.decisions = Decisions(store)
         self._moving = threading.Lock()  # held from reading a state until the next one is written
-        # What the store did not take.
+        # Ends of attempts that the store could not record.
         self._untold: dict[str, tuple[PartyJobEvent, FedboostError]] = {}
         for job in store.jobs(JobState.RUNNING):
             self._happens(job.id, PartyJobEvent.PAUSED, "the party's daemon was restarted")
 
-    # Before it runs
+    # Before a job runs
 
     def consents(self, id_: str, digest: bytes, *, asks: bool) -> bool:
-        """Return whether a job may run: the policy `asks` nobody, or somebody approved this
-        manifest.
+        """Return whether a job may run: without `asks`, or once the owner approved this manifest.
 
-        A PolicyError where somebody denied it.
+        A PolicyError if the owner denied it.
         """
         decision = self.decisions.of(id_, digest)
         if decision is not None and decision.verdict is Verdict.DENIED:
@@ -118,9 +120,10 @@ class PartyJobStates:
         return decision is not None or not asks
 
     def proposed(self, id_: str, name: str, text: bytes, *, consents: bool) -> StoredJob:
-        """The job as it stands now that it was proposed, for the first time or again.
+        """Note that a job is proposed, for the first time or again; return it.
 
-        A PeerError where it was proposed otherwise before; a PolicyError where it is cancelled.
+        A PeerError if it was proposed with another manifest before; a PolicyError if it is
+        cancelled.
         """
         event = PartyJobEvent.AGREED if consents else PartyJobEvent.ASKED
         job = self._store.find(id_)
@@ -132,24 +135,24 @@ class PartyJobStates:
         if job.state is JobState.CANCELLED:
             raise PolicyError(job.reason, party=self._party, job=id_)
         if job.state is JobState.FAILED:
-            self._store.keep_manifest(id_, text)  # which is gone where nobody had agreed to it
+            self._store.keep_manifest(id_, text)  # deleted if nobody had agreed to it
         return self._happens(id_, event)
 
     def approve(self, id_: str, user: str) -> StoredJob:
-        """Notes that somebody approves the job as it was proposed; refused once it is over."""
+        """Note that the owner approves the job as proposed; refused once the job has ended."""
         self._decide(id_, Verdict.APPROVED, user, "")
         return self._store.job(id_)
 
     def deny(self, id_: str, user: str, reason: str) -> str:
-        """Notes that somebody denies the job, for good; gives what everybody else is told."""
+        """Note that the owner denies the job for good; return the text that others read."""
         return self.denial(self._decide(id_, Verdict.DENIED, user, reason))
 
     def decision(self, job: StoredJob) -> Decision | None:
-        """Return what was decided about a job."""
+        """Return the owner's decision about a job."""
         return self.decisions.of(job.id, job.manifest_sha256)
 
     def denial(self, decision: Decision) -> str:
-        """Return what everybody in the job reads of a denial."""
+        """Return the text about a denial that all parties of the job read."""
         why = f": {decision.reason}" if decision.reason else ""
         return f"{self._party}'s owner denied the job{why}"
 
@@ -159,10 +162,10 @@ class PartyJobStates:
             raise ProtocolError(f"the job is {job.state}, nothing is left to decide", job=id_)
         return self.decisions.note(id_, job.manifest_sha256, verdict, user, reason)
 
-    # While it runs
+    # While a job runs
 
     def begins(self, id_: str, attempt: int) -> None:
-        """An attempt is the one that counts; its number is used once, also by a restart."""
+        """Make an attempt the current one; no restart uses its number again."""
         job = self._store.job(id_)
         if attempt <= job.attempt:
             raise ProtocolError(f"attempt {attempt} of the job is over", job=id_)
@@ -172,13 +175,13 @@ class PartyJobStates:
         self._untold.pop(id_, None)
 
     def finishes(self, id_: str, result: Mapping[str, Any] | None = None) -> None:
-        """The job is done; the guest hears its result."""
+        """Note that the job has finished; only the guest has a result."""
         self._happens(id_, PartyJobEvent.FINISHED, result=result)
 
     def ends(self, id_: str, event: PartyJobEvent, reason: FedboostError) -> None:
-        """Notes why an attempt is over; `again` tries once more what a full disk refused.
+        """Note why an attempt has ended; if the disk is full, `again` retries.
 
-        Nothing where the job is in no attempt that could end so.
+        Does nothing if the job's state allows no such end.
         """
         known = self._untold.pop(id_, None)
         try:
@@ -188,20 +191,20 @@ class PartyJobStates:
             job = self._happens(id_, event, reason.what, reason.where.get("party", ""))
         except StoreError as error:
             if known is None:
-                text = "the store cannot note that %s is to %s, and will be tried until it can: %s"
+                text = "the store cannot record that %s is to %s; this is retried until it can: %s"
                 log.error(text, id_, event, "; ".join(error.lines()))
             self._untold[id_] = event, reason
             return
         log.warning("%s is %s: %s", id_, job.state.shown, "; ".join(reason.lines()))
 
     def again(self) -> None:
-        """Tries to note what the store has not taken."""
+        """Retry the ends that the store could not record."""
         for id_, (event, reason) in list(self._untold.items()):
             self.ends(id_, event, reason)
 
     @staticmethod
     def _check(job: StoredJob, event: PartyJobEvent) -> JobState:
-        """Return where an event leads from here; a ProtocolError where it may not happen."""
+        """Return the state after an event; a ProtocolError if the event may not happen."""
         after = TABLE.get((job.state, event))
         if after is None:
             raise ProtocolError(f"a job that is {job.state.shown} cannot {event}", job=job.id)
@@ -215,7 +218,7 @@ class PartyJobStates:
         waiting_for: str = "",
         result: Mapping[str, Any] | None = None,
     ) -> StoredJob:
-        """Moves the job; what changes neither its state nor its reason is not written."""
+        """Change the job's state by the table; write nothing if state and reason stay."""
         with self._moving:
             job = self._store.job(id_)
             after = self._check(job, event)
@@ -225,5 +228,5 @@ class PartyJobStates:
                 id_, after, reason=reason, waiting_for=waiting_for, result=result
             )
             if after in OVER and not job.attempt and self.decision(job) is None:
-                self._store.keep_manifest(id_, None)  # nobody has agreed to it, nothing was told
+                self._store.keep_manifest(id_, None)  # never agreed to, nothing was disclosed
             return moved

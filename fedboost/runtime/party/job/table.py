@@ -1,4 +1,4 @@
-"""A party's table in one job: read once, held to what the job began with, cut to aligned rows."""
+"""A party's table in one job: read once, compared with the first attempt, cut to aligned rows."""
 
 from __future__ import annotations
 
@@ -35,35 +35,33 @@ log = logging.getLogger(__name__)
 
 @dataclass
 class JobTable:
-    """The rows that a party brings to a job; empty until they are read, and after the job."""
+    """The rows that a party brings to a job; empty before they are read and after the job."""
 
     signed: SignedJob
     files: JobFiles
     frame: Frame | None = None
-    stays: bool = False  # while the job runs, for a rehearsal that judges it afterwards
-    aligned_ids: EncodedIds | None = None  # of the last stage's rows, where an alignment found them
-    id_cells: pa.Table | None = None  # of a table to predict, as the party has them
+    stays: bool = False  # keep the table for a rehearsal after the job
+    aligned_ids: EncodedIds | None = None  # of the last stage's rows, if it was aligned
+    id_cells: pa.Table | None = None  # of a table to predict, as the party wrote them
     warnings: tuple[TableWarning, ...] = ()  # of `frame`
 
     @property
     def disclosures(self) -> Disclosures:
-        """Return what jobs have disclosed, for others to use again."""
+        """Disclosures of earlier jobs that later jobs can reuse."""
         return Disclosures(self.files.store.folder)
 
     @property
     def rows_in_common(self) -> RowsInCommon:
-        """Return what jobs have aligned, for others to use again."""
+        """Alignments of earlier jobs that later jobs can reuse."""
         return RowsInCommon(self.files.store.folder)
 
     @property
     def is_large(self) -> bool:
-        """Return whether memory that its job frees is worth the time of giving it back."""
+        """Return whether the table is so large that freed memory is worth giving back."""
         return self.frame is not None and self.frame.n_rows >= LARGE_ROWS
 
     def read(self, source: SourceSpec, owned: Owned) -> None:
-        """Load the party's table, which lies at `source`; refuse one that changed since the first
-        attempt.
-        """
+        """Load the party's table from `source`; a DataError if it changed since an attempt."""
         from fedboost.runtime.party.job import table_warnings
 
         self._check_disclosure()
@@ -72,7 +70,7 @@ class JobTable:
         assert self.frame is not None
         if self.is_large:
             keep_apart()
-        give_back()  # what reading took beside the table
+        give_back()  # memory that reading used besides the table
         if signed.protocol.leaves == "model":
             self.warnings = table_warnings.of_frame(signed.party, self.frame)
         for note in self.frame.notes:
@@ -89,7 +87,7 @@ class JobTable:
             self._coarsen(source, owned)
 
     def _coarsen(self, source: SourceSpec, owned: Owned) -> None:
-        """Give the values of groups in place of a table's own: all that others may learn of."""
+        """Replace the table's values by those of their groups, so that others learn no more."""
         from fedboost.runtime.party.job import table_warnings
         from fedboost.runtime.party.job.value_groups import ValueGroups
 
@@ -111,11 +109,11 @@ class JobTable:
         self.frame, self.id_cells = loaded(self.signed, source, self.files.store.folder)
 
     def release(self) -> None:
-        """Let the table's memory go."""
+        """Free the table's memory."""
         self.frame = self.id_cells = self.aligned_ids = None
 
     def check(self) -> None:
-        """Refuse a table that the job's protocol, or the model that it uses, cannot use."""
+        """Refuse a table that the job's protocol, or the model to predict with, cannot use."""
         from fedboost.data.categories import refuse_many
         from fedboost.model import columns
 
@@ -135,7 +133,7 @@ class JobTable:
             raise error.at(party=signed.party) from None
 
     def check_alignment(self, least: int) -> None:
-        """Refuse rows in common of which an earlier job left nothing here that fits this one."""
+        """Refuse an earlier job's rows in common unless they are kept here and fit this job."""
         signed = self.signed
         if signed.aligned_by is not None and self.frame is not None:
             stage = protocols.aligns(signed.manifest.spec, signed.params) or ""
@@ -143,9 +141,9 @@ class JobTable:
             self.rows_in_common.check(signed.aligned_by, asked, least)
 
     def told_again(self, stage: str) -> StatusReport:
-        """Return what the guest told of the rows in common when an earlier job found them.
+        """Return the guest's report on rows in common from the job that found them.
 
-        Once a job, at its first stage.
+        Only at the first stage of a job; empty otherwise.
         """
         signed = self.signed
         if signed.aligned_by is None or self.frame is None or stage != signed.stages[0]:
@@ -153,7 +151,7 @@ class JobTable:
         return self.rows_in_common.told(signed.aligned_by)
 
     def warned(self, stage: str, tells: Collection[str]) -> list[Warned]:
-        """Return what the job is warned of our table at a stage, by what our policy tells."""
+        """Return the warnings about our table at a stage, with figures if our policy tells them."""
         from fedboost.runtime.party.job import table_warnings
 
         signed, warnings = (
@@ -170,17 +168,17 @@ class JobTable:
         return [Warned(party=signed.party, warning=text) for text in told]
 
     def at(self, stage: str, artefacts: Mapping[str, Artefact]) -> Frame | None:
-        """Return the table of a stage: its aligned rows, or what was disclosed before.
+        """Return the table of a stage: its aligned rows, or the rows of an earlier disclosure.
 
-        The last stage's is all that stays in memory: a later attempt reads the table again. A
-        DataError where an earlier attempt at the stage had other rows.
+        Only the last stage's table stays in memory: a later attempt reads the table again. A
+        DataError if an earlier attempt at the stage had other rows.
         """
         protocol = protocols.named(stage)
         is_last = stage == self.signed.stages[-1] and protocol.leaves != "rows"
         frame = self.rows_of(stage, artefacts, goes=is_last and not self.stays)
         if frame is not None and not self.files.pin(f"{stage}-rows", frame.ids_digest().hex()):
             raise DataError(
-                "the rows in common are not those with which the job began",
+                "the rows in common have changed since the job began",
                 party=self.signed.party,
                 todo="submit a new job",
             )
@@ -189,7 +187,7 @@ class JobTable:
         return replace(frame) if frame is not None and self.stays else frame
 
     def aligned(self) -> NDArray[np.int64] | None:
-        """Return the rows of the table that an alignment has left, in their order; or None."""
+        """Return the aligned rows of the table in their order; None without an alignment."""
         signed = self.signed
         if signed.aligned_by is not None:
             (left,) = self.rows_in_common.load(signed.aligned_by).values()
@@ -202,8 +200,9 @@ class JobTable:
     def rows_of(
         self, stage: str, artefacts: Mapping[str, Artefact], *, goes: bool = False
     ) -> Frame | None:
-        """Return the table of a stage, whether or not an earlier attempt had the same; with `goes`
-        the whole table is ours no more.
+        """Return the table of a stage without comparing it with earlier attempts.
+
+        With `goes`, the whole table is released.
         """
         frame = self.frame
         if frame is None:
@@ -221,7 +220,7 @@ class JobTable:
         return frame.become(rows) if goes else frame.take(rows)
 
     def _check_disclosure(self) -> None:
-        """Refuse to use again what was never disclosed here, or to others."""
+        """Refuse an earlier disclosure that was not made here or not to these parties."""
         signed = self.signed
         if signed.reused is None:
             return
@@ -232,7 +231,8 @@ class JobTable:
 
 
 def loaded(signed: SignedJob, source: SourceSpec, folder: Path) -> tuple[Frame, pa.Table | None]:
-    """Return what a job reads of a party's table, and of one to predict the ids as it has them;
+    """Return the table of a job, and the ids as written if the job predicts.
+
     `folder` is the party's store.
     """
     from fedboost.data.loading import check_label, load_with_ids

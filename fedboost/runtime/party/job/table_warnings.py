@@ -1,7 +1,6 @@
-"""What a party's own table makes one doubt: columns that give the label away, lose their values
-or never vary, ids that do not match.
+"""Warnings about a party's table: revealing, lossy or constant columns, ids without a match.
 
-Nothing here refuses a job. The table's owner reads all of a warning in the log; others read its
+A warning refuses no job. The table's owner reads the whole warning in the log; others read its
 `kind`, unless the owner's policy tells figures.
 """
 
@@ -19,33 +18,34 @@ from fedboost.data.frame import Frame
 from fedboost.data.id_differences import likely_cause
 from fedboost.ground.ids import EncodedIds
 
-MATCHED_MIN = 0.9  # of a party's ids; of fewer it looks for a cause
-CLASS_ROWS_MIN = 10  # of fewer rows, a column ranks the labels so well by chance
-ROWS_MAX = 20_000  # of which a column is ranked; more take time and say the same
-CATEGORIES_MAX = 100  # more of them rank any labels
+MATCHED_MIN = 0.9  # share of a party's ids; below it, look for a cause
+CLASS_ROWS_MIN = 10  # in a smaller class a column ranks the labels so well by chance
+ROWS_MAX = 20_000  # rows to rank a column by; more take time and do not change the verdict
+CATEGORIES_MAX = 100  # with more of them a column ranks any labels
 
 
 @dataclass(frozen=True)
 class TableWarning:
-    """One doubt: `text` with names and figures of the table, `kind` without."""
+    """One warning: `text` with names and figures of the table, `kind` without."""
 
     text: str
     kind: str
 
     @property
     def quiet(self) -> str:
-        """Return what others may read."""
+        """The text that others may read."""
         return f"{self.kind}; its owner reads more in the party's log"
 
 
 def of_frame(party: str, frame: Frame) -> tuple[TableWarning, ...]:
-    """Return what a table makes one doubt before anything is trained on it."""
+    """Return the warnings about a table before training."""
     return (*_giving_away(party, frame), *_merged(party, frame), *_constant(party, frame))
 
 
 def of_alignment(party: str, ids: EncodedIds, rows: NDArray[np.int64]) -> Iterator[TableWarning]:
-    """Yield a warning where fewer of a table's ids than MATCHED_MIN have matched, with the likely
-    cause; `rows` are those that did.
+    """Yield a warning if fewer ids than MATCHED_MIN have matched, with the likely cause.
+
+    `rows` are the matched rows.
     """
     share = len(rows) / len(ids)
     if share >= MATCHED_MIN:
@@ -61,7 +61,7 @@ def of_alignment(party: str, ids: EncodedIds, rows: NDArray[np.int64]) -> Iterat
 
 
 def of_groups(party: str, most: int | None, max_bin: int | None) -> Iterator[TableWarning]:
-    """Yield a warning where a job asks for more bins than the owner lets it tell groups apart."""
+    """Yield a warning if a job asks for more bins than the owner lets it tell groups apart."""
     if most is not None and max_bin is not None and most < max_bin:
         what = (
             f"{party} lets jobs tell {most} groups of a column's values apart, so max_bin "
@@ -71,7 +71,7 @@ def of_groups(party: str, most: int | None, max_bin: int | None) -> Iterator[Tab
 
 
 def of_thresholds(party: str, inside: int) -> Iterator[TableWarning]:
-    """Yield a warning where thresholds of a model lie inside groups of the table to predict."""
+    """Yield a warning if thresholds of a model lie inside groups of the table to predict."""
     if inside:
         what = f"{party}: the model divides inside groups of the table's values, so scores are near"
         yield TableWarning(
@@ -88,7 +88,7 @@ def _merged(party: str, frame: Frame) -> Iterator[TableWarning]:
 
 
 def _constant(party: str, frame: Frame) -> Iterator[TableWarning]:
-    """Yield a warning where no column of a dense table without a label can divide rows."""
+    """Yield a warning if no column of a dense table without a label can divide rows."""
     if frame.label is not None or not isinstance(frame.values, np.ndarray):
         return
     if all(len(np.unique(column)) < 2 for column in frame.values.T):
@@ -97,7 +97,7 @@ def _constant(party: str, frame: Frame) -> Iterator[TableWarning]:
 
 
 def _giving_away(party: str, frame: Frame) -> Iterator[TableWarning]:
-    """Yield a warning of columns that rank a binary label alone; a sparse table is passed over."""
+    """Yield a warning about columns that rank a binary label alone, of a dense table."""
     if frame.label is None or not isinstance(frame.values, np.ndarray):
         return
     rows = np.linspace(0, frame.n_rows - 1, min(frame.n_rows, ROWS_MAX)).astype(np.int64)

@@ -1,16 +1,15 @@
 """The groups of a column's values that jobs may tell apart (`bins_max` of a declared table).
 
-They are fixed by the first job on the table, over all of its rows, and are the same for every job,
-peer and protocol after it. A table is coarsened before a protocol sees it:
+The first job on a table fixes them over all of its rows; they are the same for every later job,
+peer and protocol. A table is coarsened before a protocol sees it:
 
     numbers      from one cut point to the next      become the cut point below them
     dates        as numbers: days                    and so month and weekday of these
     categories   beyond the most frequent ones       become missing
 
-So whatever anybody does in whatever jobs, a value is known to be in one of `bins_max` groups at
-most. Nobody but the owner has a say in the rows, the cut points, or what counts as missing; whether
-a column holds numbers or categories is settled by the first job. Cut points have few digits: they
-are nobody's value.
+All jobs together therefore reveal at most which of `bins_max` groups a value is in. Only the owner
+decides about rows, cut points and missing values; the first job settles whether a column holds
+numbers or categories. Cut points have few digits: they are no row's value.
 """
 
 from __future__ import annotations
@@ -42,8 +41,10 @@ DIGITS_MOST = 9  # of a float32
 
 @dataclass(frozen=True, eq=False)
 class NumberGroups:
-    """Groups of a column of numbers, `most` at most: float32 `cuts` (groups − 1,) between them,
-    rising, and `values` (groups,), which stand for all of a group.
+    """Groups of a column of numbers, at most `most`.
+
+    float32 `cuts` (groups − 1,) rise and lie between the groups; each of `values` (groups,)
+    replaces all values of its group.
     """
 
     most: int
@@ -54,8 +55,9 @@ class NumberGroups:
     def fixed(
         cls, distinct: Cuts, counts: NDArray[np.int64], most: int, kept: Cuts = NO_CUTS
     ) -> Self:
-        """Return groups of `distinct` values, float32 rising, which `counts` rows have. Cut points
-        that were `kept` before stay, or, where they are too many, some of them.
+        """Return groups of `distinct` values, rising float32, with `counts` rows each.
+
+        Cut points that were `kept` before stay; if there are too many, some of them do.
         """
         if len(kept) >= most:
             rows = np.bincount(np.searchsorted(kept, distinct, side="right"), counts, len(kept) + 1)
@@ -68,21 +70,21 @@ class NumberGroups:
             if len(distinct) <= most:  # each value is a group
                 return cls(most, cuts, distinct if len(distinct) else np.zeros(1, np.float32))
         values = np.concatenate([_below(cuts, distinct), cuts])
-        if np.float32(0) in distinct:  # of which a sparse table keeps none
+        if np.float32(0) in distinct:  # a sparse table stores no zeros
             values[np.searchsorted(cuts, np.float32(0), side="right")] = 0.0
         return cls(most, cuts, values)
 
     @classmethod
     def read(cls, most: int, cuts: Sequence[float], values: Sequence[float]) -> Self:
-        """Return what `facts` wrote."""
+        """Return the groups that `facts` wrote."""
         return cls(most, np.array(cuts, np.float32), np.array(values, np.float32))
 
     def facts(self) -> dict[str, Any]:
-        """Return them as JSON, exactly."""
+        """Return the groups as JSON, without loss."""
         return {"most": self.most, "cuts": self.cuts.tolist(), "values": self.values.tolist()}
 
     def apply(self, frame: Frame, column: int) -> None:
-        """Write the value of its group over each of a column's numbers; missing ones stay."""
+        """Replace each of a column's numbers by the value of its group; missing values stay."""
         values = frame.values
         if isinstance(values, np.ndarray):
             self.coarsen(values[:, column])
@@ -92,7 +94,7 @@ class NumberGroups:
             self.coarsen(values.data[begin:end])
 
     def coarsen(self, numbers: Cuts) -> None:
-        """Write the value of its group over each of some numbers, float32 (n,)."""
+        """Replace each of some numbers, float32 (n,), by the value of its group."""
         binning.coarsen(numbers, self.cuts, self.values)
 
 
@@ -105,9 +107,7 @@ class CategoryGroups:
 
     @classmethod
     def of_column(cls, frame: Frame, column: int, most: int, kept: Sequence[str] = ()) -> Self:
-        """Return the `kept` categories, and the most frequent others of a frame's column while
-        there is room.
-        """
+        """Return the `kept` categories, then the most frequent others, `most` at most."""
         texts, codes = _codes(frame, column)
         counts = np.bincount(codes[~np.isnan(codes)].astype(np.int64), minlength=len(texts))
         frequent = [texts[code] for code in np.argsort(-counts, kind="stable").tolist()]
@@ -115,15 +115,15 @@ class CategoryGroups:
 
     @classmethod
     def read(cls, most: int, texts: Sequence[str]) -> Self:
-        """Return what `facts` wrote."""
+        """Return the groups that `facts` wrote."""
         return cls(most, tuple(texts))
 
     def facts(self) -> dict[str, Any]:
-        """Return them as JSON."""
+        """Return the groups as JSON."""
         return {"most": self.most, "texts": list(self.texts)}
 
     def apply(self, frame: Frame, column: int) -> None:
-        """Have a column lack the categories that jobs may not see."""
+        """Make the categories that jobs may not see missing in a column."""
         texts, codes = _codes(frame, column)
         hidden = [code for code, text in enumerate(texts) if text not in {*self.texts}]
         if hidden:
@@ -146,10 +146,11 @@ class ValueGroups:
         source: SourceSpec,
         thresholds: Mapping[str, Cuts] | None = None,
     ) -> Frame:
-        """Return a frame with the values of groups in place of its own, in the same memory.
+        """Return a frame with its values replaced by those of their groups, in the same memory.
 
-        Columns that no job has used get their groups now. Those of a table to predict are cut like
-        another column of that name of ours, if it has all `thresholds` of the model, or at these.
+        Columns that no job has used get their groups now. For a table to predict, they take the cut
+        points of our column of that name that has all `thresholds` of the model, or else the
+        thresholds.
         """
         kept, made = self._known(table), {}
         derived = {
@@ -170,7 +171,7 @@ class ValueGroups:
     def _settled(
         self, frame: Frame, column: int, most: int, before: Groups | None, thresholds: Cuts
     ) -> Groups:
-        """The groups of a column: those `before`, if they are as the owner wants them."""
+        """Return a column's groups: `before` if it fits the owner's settings, or new groups."""
         name = frame.columns[column]
         kind = CategoryGroups if name in frame.categories else NumberGroups
         if before is not None and not isinstance(before, kind):
@@ -200,7 +201,7 @@ class ValueGroups:
         return NumberGroups.fixed(distinct, counts, most, cuts)
 
     def _like_the_model(self, name: str, thresholds: Cuts, most: int) -> Cuts:
-        """The cut points of a column of that name which hold all `thresholds`, or these."""
+        """Return cut points of a column of that name with all `thresholds`, or the thresholds."""
         if not len(thresholds):
             return NO_CUTS
         with self._store.transaction() as sql:
@@ -215,7 +216,7 @@ class ValueGroups:
             return _of_table(sql, table)
 
     def _keep(self, table: Owned, made: Mapping[str, Groups]) -> dict[str, Groups]:
-        """Keep groups of columns; those that another job has kept meanwhile stay. Returns all."""
+        """Keep new groups unless another job kept some meanwhile; return all groups."""
         with self._store.transaction() as sql:
             known = _of_table(sql, table)
             for name, groups in made.items():
@@ -241,7 +242,7 @@ def _read(text: str) -> Groups:
 
 
 def _codes(frame: Frame, column: int) -> tuple[tuple[str, ...], Cuts]:
-    """The texts of a categorical column, and the code of each row, float32 (n,)."""
+    """Return the texts of a categorical column, and the code of each row, float32 (n,)."""
     assert isinstance(frame.values, np.ndarray)
     return frame.categories[frame.columns[column]], frame.values[:, column]
 
@@ -275,7 +276,7 @@ def _coarsened(frame: Frame, by_name: Mapping[str, Groups], dates: Sequence[str]
 
 
 def _refined(cuts: Cuts, distinct: Cuts, counts: NDArray[np.int64], most: int) -> Cuts:
-    """More cut points: the group with the most rows is halved, until there are so many groups."""
+    """Return more cut points: the group with most rows is halved until there are enough groups."""
     while len(cuts) + 1 < most:
         place = np.searchsorted(cuts, distinct, side="right")
         rows = np.bincount(place, counts, len(cuts) + 1)
@@ -291,7 +292,7 @@ def _refined(cuts: Cuts, distinct: Cuts, counts: NDArray[np.int64], most: int) -
 
 
 def _below(cuts: Cuts, distinct: Cuts) -> Cuts:
-    """A number with few digits that stands for what lies below all cut points, float32 (1,)."""
+    """Return a number with few digits below all cut points, float32 (1,)."""
     if not len(cuts):
         return np.zeros(1, np.float32)
     least = np.nextafter(cuts[:1], np.float32(-np.inf))
@@ -301,7 +302,7 @@ def _below(cuts: Cuts, distinct: Cuts) -> Cuts:
 
 
 def _short(low: Cuts, high: Cuts) -> Cuts:
-    """The float32 number with the fewest digits in (low, high], for each pair."""
+    """Return the float32 number with the fewest digits in (low, high], for each pair."""
     cuts = binning.between(low, high)
     for place, (below, above) in enumerate(zip(low.tolist(), high.tolist(), strict=True)):
         scale = math.floor(math.log10(max(abs(below), abs(above), sys.float_info.min)))

@@ -1,4 +1,4 @@
-"""How a job pauses or ends at a party: what is at work stops, the store says why."""
+"""The pauses and ends of jobs at a party: work stops, the store records the reason."""
 
 from __future__ import annotations
 
@@ -22,18 +22,21 @@ from fedboost.runtime.transport.identity import Peer
 
 log = logging.getLogger(__name__)
 
-_FOR_GOOD = (PartyJobEvent.CANCELLED, PartyJobEvent.DENIED)  # then no file of the job stays
+_FOR_GOOD = (PartyJobEvent.CANCELLED, PartyJobEvent.DENIED)  # all files of the job are deleted then
 
 
 class Halting:
-    """The other ends of one party's jobs. All methods belong to the event loop's thread."""
+    """Ends attempts of one party's jobs without a result.
+
+    All methods belong to the event loop's thread.
+    """
 
     def __init__(self, parts: PartyParts) -> None:
         self._parts, self._jobs, self._states = parts, parts.jobs, parts.states
-        self._worked: float | None = None  # when a job was last at work; None: nothing to give back
+        self._worked: float | None = None  # when a job last ran; None: no memory to give back
 
     async def stop(self, caller: Peer, request: party_pb2.StopRequest) -> None:
-        """Ends an attempt because the coordinator says so: paused, failed or cancelled."""
+        """End an attempt at the coordinator's request, as paused, failed or cancelled."""
         check_leader(caller)
         event, reason = stop_of(request.state), faults.from_message(request.reason)
         if request.job in self._jobs:
@@ -44,7 +47,7 @@ class Halting:
             self._end_unknown(request.job, event, reason)
 
     async def deny(self, id_: str, user: str, reason: str) -> None:
-        """Ends a job because our owner denies it; it fails at the coordinator's next look."""
+        """End a job that our owner denies; it fails at the coordinator's next request."""
         denial = PolicyError(self._states.deny(id_, user, reason), party=self._parts.name)
         if id_ in self._jobs:
             await self._halt(self._jobs[id_], PartyJobEvent.DENIED, denial)
@@ -52,7 +55,7 @@ class Halting:
             self._end_unknown(id_, PartyJobEvent.DENIED, denial)
 
     async def pause_all(self) -> None:
-        """Pauses what runs here: the daemon stops."""
+        """Pause all jobs at the daemon's stop."""
         party = self._parts.name
         reason = UnreachableError(
             f"{party}'s daemon was stopped", party=party, todo="start it again"
@@ -61,9 +64,9 @@ class Halting:
             await self._halt(job, PartyJobEvent.PAUSED, reason)
 
     async def watch(self, is_there: Callable[[], Awaitable[object]], lost_s: float) -> None:
-        """Pauses jobs whose coordinator is gone: silent, and `is_there` raises UnreachableError.
+        """Pause jobs of a lost coordinator: silent, and `is_there` raises UnreachableError.
 
-        Gives memory back once no job is at work any more. Runs as long as the daemon.
+        Also gives memory back once no job is running. Runs as long as the daemon.
         """
         while True:
             await asyncio.sleep(min(1.0, lost_s / 4))
@@ -91,21 +94,21 @@ class Halting:
                     job.heard = now()
 
     async def _rest(self) -> None:
-        """Give back what jobs have used, some seconds after the last of them."""
+        """Give memory back to the system some seconds after the last job."""
         if any(job.halted is None for job in self._jobs.values()):
             self._worked = now()
         elif self._worked is not None and now() - self._worked > memory.QUIET_S:
             self._worked = None
             if isinstance(self._parts.workers, workers.ProcessWorkers):
-                self._parts.workers.discard()  # here, where no job can begin meanwhile
+                self._parts.workers.discard()  # on the loop: no job begins meanwhile
             await asyncio.to_thread(memory.give_all_back)
 
     async def _halt(self, job: PartyJob, event: PartyJobEvent, reason: FedboostError) -> None:
-        """Ends this attempt of a job; every wait in it ends with `reason`."""
+        """End this attempt of a job; all its waits end with `reason`."""
         await job.stop(reason)
         self._parts.memory.leave(job.id)
         self._states.ends(job.id, event, job.fault or reason)
-        if event is not PartyJobEvent.PAUSED:  # else the table is needed again, soon
+        if event is not PartyJobEvent.PAUSED:  # a paused job soon needs its table again
             await job.forget()
         if event in _FOR_GOOD:
             self._parts.store.discard(job.id)
@@ -114,7 +117,7 @@ class Halting:
             self._jobs.pop(job.id, None)
 
     def _end_unknown(self, id_: str, event: PartyJobEvent, reason: FedboostError) -> None:
-        """Ends a job that this process is not at work on."""
+        """End a job that has no attempt in this process."""
         self._states.ends(id_, event, reason)
         if event in _FOR_GOOD:
             self._parts.store.discard(id_)
@@ -124,20 +127,23 @@ WriteReport = Callable[[job_pb2.JobJournal, str], None]  # renders a journal int
 
 
 class Finishing:
-    """The good ends of one party's jobs. All methods belong to the event loop's thread."""
+    """Ends one party's jobs with a result.
+
+    All methods belong to the event loop's thread.
+    """
 
     def __init__(self, parts: PartyParts) -> None:
         self._parts = parts
         self.write_report: WriteReport | None = None
 
     async def share(self, job: PartyJob, request: party_pb2.FinishRequest) -> party_pb2.FinishReply:
-        """Return what the job has cost us so far, and where its model lies."""
+        """Return our costs of the job, our released sums and the model's id."""
         return await asyncio.to_thread(self._share, job, request)
 
     async def rehearse(
         self, job: PartyJob, request: party_pb2.FinishRequest
     ) -> party_pb2.FinishReply:
-        """Return what all parties' forecasts come to, for the result of a trial."""
+        """Return the combined forecasts of all parties, for the result of a trial."""
         rehearsing = self._parts.rehearsing
         if rehearsing is None:
             raise ProtocolError("this party rehearses nothing", job=job.id)
@@ -148,7 +154,7 @@ class Finishing:
     async def finish(
         self, job: PartyJob, request: party_pb2.FinishRequest
     ) -> party_pb2.FinishReply:
-        """Ends the job here, with what its result says."""
+        """End the job here with its result."""
         await asyncio.to_thread(self._finish, job, request)
         self._parts.jobs.pop(job.id, None)
         self._parts.memory.leave(job.id)

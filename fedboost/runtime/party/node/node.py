@@ -1,6 +1,6 @@
-"""A party as others reach it: its coordinator, its peers and its owner, and what each may ask.
+"""A party as others reach it: the requests of its coordinator, its peers and its owner.
 
-No network here: `daemon` serves these methods over gRPC, `simulate` calls them directly.
+The node does not use the network: `daemon` serves its methods over gRPC, `simulate` calls them.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ from fedboost.runtime.store.forgetting import Forgetting
 from fedboost.runtime.store.store import JobState, Store, StoredJob
 from fedboost.runtime.transport.identity import Peer, greeting
 
-# Of one peer in one job. A stream has five parts under way, and a link that broke sends them twice.
+# Of one peer in one job. A stream has five parts in flight, and repeats them after a broken link.
 MESSAGES_AT_ONCE_MAX = 32
-BYTES_AT_ONCE_MAX = 1 << 29  # a message alone may be larger, as far as its step allows
+BYTES_AT_ONCE_MAX = 1 << 29  # a single message may be larger, up to the limit of its step
 
 
 @dataclass
@@ -50,20 +50,25 @@ class _Sending:
 
 
 class Admission:
-    """One party's door. All methods belong to the event loop's thread."""
+    """The limit on messages that each peer has in flight to one party.
+
+    All methods belong to the event loop's thread.
+    """
 
     def __init__(self) -> None:
         self._sending: dict[tuple[str, str], _Sending] = {}  # by job and sender
 
     @contextmanager
     def room(self, envelope: Envelope, most: int = sys.maxsize) -> Iterator[None]:
-        """Inside, a message has room; refused where its sender has too much under way, `most`
-        bytes where its job has less memory for it.
+        """Hold room for a message inside the context.
+
+        An UnreachableError if its sender has too many messages or bytes in flight; `most` is the
+        limit in bytes if the job has less memory for them.
         """
         key, count = (envelope.job, envelope.sender), envelope.payload_bytes
         under_way = self._sending.setdefault(key, _Sending())
         over = under_way.messages and under_way.bytes + count > min(BYTES_AT_ONCE_MAX, most)
-        if over or under_way.messages >= MESSAGES_AT_ONCE_MAX:  # an honest one may have a bad link
+        if over or under_way.messages >= MESSAGES_AT_ONCE_MAX:  # an honest peer may have a bad link
             raise UnreachableError(
                 f"{envelope.sender} sends more at once than there is room for: "
                 f"{under_way.messages} messages of {under_way.bytes} bytes are under way",
@@ -83,9 +88,10 @@ log = logging.getLogger(__name__)
 
 
 class PartyNode:
-    """One party. Every method that a peer can reach takes the caller first.
+    """One party. Every method that a peer can call takes the caller first.
 
-    `Starting`, `Stages`, `Finishing` and `Halting` do what is asked of a job, in this order.
+    `Starting`, `Stages`, `Finishing` and `Halting` carry out the requests about a job, in this
+    order.
     """
 
     def __init__(
@@ -102,12 +108,12 @@ class PartyNode:
         self.finishing = Finishing(parts)
         self._halting = Halting(parts)
         self._admission = Admission()
-        # Reads the owner's settings file again, where there is one
+        # Reads the owner's settings file again, if there is one
         self.reread: Callable[[], PartyConfig] | None = None
 
     @property
     def config(self) -> PartyConfig:
-        """The owner's settings, by which jobs are judged."""
+        """The owner's settings, which judge jobs."""
         return self.judge.config
 
     @config.setter
@@ -115,14 +121,14 @@ class PartyNode:
         self.judge.config = config
 
     def close(self) -> None:
-        """Closes what the node opened."""
+        """Close the database connections of the node."""
         self.parts.close()
 
     # Anybody with a certificate
 
     @quietly
     async def hello(self, caller: Peer, _: job_pb2.HelloRequest) -> job_pb2.HelloReply:
-        """Return who we are."""
+        """Return our certificate and version."""
         ours = self._identity()
         known = self.config.addresses()
         if caller.role != "user" and caller.name not in known:
@@ -135,19 +141,20 @@ class PartyNode:
     async def offer_schemes(
         self, caller: Peer, request: party_pb2.SchemesRequest
     ) -> party_pb2.SchemesReply:
-        """Return what is against which encryption scheme, of a job that leaves the choice open."""
+        """Return the objections to each encryption scheme, for a job with `scheme: auto`."""
         return await self._starting.offer_schemes(caller, request)
 
     @quietly
     async def propose(self, caller: Peer, request: party_pb2.Proposal) -> party_pb2.Agreement:
-        """Our signature under a job that our policy allows; none while a person has to approve."""
+        """Return our signature of a job that our policy allows, none until its approval."""
         return self._starting.propose(caller, request)
 
     @quietly
     async def make_room(self, caller: Peer, request: job_pb2.JobId) -> party_pb2.Room:
-        """Return whether a job has its memory here now; it keeps it until it ends or pauses.
+        """Reserve a job's memory; return whether it holds it now, until it ends or pauses.
 
-        Refused, like `begin`, while nobody has approved it: an estimate counts the table's rows.
+        An unapproved job is refused, as by `begin`: an estimate reveals the number of rows of the
+        table.
         """
         job = self.under_way.called(caller, request.id)
         self.parts.refuse_unapproved(job)
@@ -155,21 +162,21 @@ class PartyNode:
 
     @quietly
     async def begin(self, caller: Peer, request: party_pb2.BeginRequest) -> party_pb2.BeginReply:
-        """Starts an attempt: every party has signed, our table is sound. Says how far we are."""
+        """Begin an attempt that all parties have signed; return the checkpoints of this party."""
         return await self._starting.begin(self.under_way.called(caller, request.job), request)
 
     @quietly
     async def open_stage(
         self, caller: Peer, request: party_pb2.StageRequest
     ) -> party_pb2.StageReply:
-        """Begin a stage, from the start or from a checkpoint; once in an attempt."""
+        """Open a stage at its start or at a checkpoint; once in an attempt."""
         job = self.under_way.at(caller, request.job, request.attempt)
         subject = ("stage", request.stage)
         return await job.answers.once(subject, request, lambda: self._stages.open(job, request))
 
     @quietly
     async def run_step(self, caller: Peer, request: StepCall) -> StepReply:
-        """Does one step."""
+        """Do the steps of a call."""
         job = self.under_way.at(caller, request.job, request.attempt)
         return await self._stages.run_step(job, request)
 
@@ -177,24 +184,24 @@ class PartyNode:
     async def end_loop(
         self, caller: Peer, request: party_pb2.EndLoopRequest
     ) -> party_pb2.EndLoopReply:
-        """Hear that a loop has ended whose next round we wait for."""
+        """End the loop whose next round the session waits for."""
         job = self.under_way.at(caller, request.job, request.attempt)
         await job.session_of(request.stage).end_loop(request.number)
         return party_pb2.EndLoopReply()
 
     def check_leads(self, caller: Peer, job: str) -> None:
-        """Refuses whoever does not lead the job, before anything of it is told."""
+        """Raise a PolicyError unless the caller leads the job."""
         self.under_way.led(caller, job)
 
     def sign_of_life(self, request: StepCall) -> StepReply:
-        """Return what we say every few seconds while the steps of a call take their time."""
+        """Return the sign of life that we send every few seconds while steps run."""
         job = self.under_way.get(request.job)
         session = None if job is None else job.session
         return StepReply(working=True) if session is None else session.sign_of_life()
 
     @quietly
     async def commit(self, caller: Peer, request: party_pb2.CommitRequest) -> party_pb2.CommitReply:
-        """Keeps where we stand, behind a round or inside one."""
+        """Save a checkpoint after a round or within one."""
         job = self.under_way.at(caller, request.job, request.attempt)
         subject = ("place", request.stage, (request.round, *request.within))
         return await job.answers.once(subject, request, lambda: self._stages.keep(job, request))
@@ -203,7 +210,7 @@ class PartyNode:
     async def close_stage(
         self, caller: Peer, request: party_pb2.StageRequest
     ) -> party_pb2.StageReply:
-        """Keeps what the stage left: an alignment, a model."""
+        """Save the result of the stage, such as an alignment or a model."""
         job = self.under_way.at(caller, request.job, request.attempt)
         subject = ("end of", request.stage)
         return await job.answers.once(
@@ -212,13 +219,13 @@ class PartyNode:
 
     @quietly
     async def finish(self, caller: Peer, request: party_pb2.FinishRequest) -> party_pb2.FinishReply:
-        """First our share of the result; then, told the result, the end of the job here.
+        """Return our share of the result; a request with the result ends the job here.
 
-        In between, in a trial: what the forecasts come to.
+        In a trial, a request with forecasts returns their combination.
         """
         if request.result and request.job not in self.under_way:
             stored = self.under_way.stored(caller, request.job, request.attempt)
-            if stored is not None and stored.state is JobState.FINISHED:  # our answer was lost
+            if stored is not None and stored.state is JobState.FINISHED:  # our reply was lost
                 return party_pb2.FinishReply()
         job = self.under_way.at(caller, request.job, request.attempt)
         subject, work = ("share",), self.finishing.share
@@ -230,7 +237,7 @@ class PartyNode:
 
     @quietly
     async def stop(self, caller: Peer, request: party_pb2.StopRequest) -> party_pb2.StopReply:
-        """Ends an attempt because the coordinator says so: paused, failed or cancelled."""
+        """End an attempt at the coordinator's request, as paused, failed or cancelled."""
         await self._halting.stop(caller, request)
         return party_pb2.StopReply()
 
@@ -238,7 +245,7 @@ class PartyNode:
 
     @quietly
     async def recall(self, caller: Peer, _: RecallRequest) -> RecallReply:
-        """The newest head of the caller's own ledger that we keep."""
+        """Return the newest head of the caller's own ledger that we keep."""
         self.check_peer(caller)
         kept = await asyncio.to_thread(self.ledger.newest_kept, caller.name)
         return (
@@ -246,22 +253,22 @@ class PartyNode:
         )
 
     def check_peer(self, caller: Peer) -> None:
-        """Refuses whoever is none of our peers."""
+        """Raise a PolicyError unless the caller is one of our peers."""
         if caller.role != "party" or caller.name not in self.config.peers:
             raise PolicyError(f"{caller} is not known here", todo="add it to `peers`")
 
     def admit(self, caller: Peer, envelope: Envelope) -> AbstractContextManager[None]:
-        """Room for a message; refuses one by its envelope, before a byte of it is read."""
+        """Return room for a message; refuse it by its envelope, before its payload is read."""
         try:
             receiver = self._receiver(caller, envelope)
             receiver.admit(envelope)
             return self._admission.room(envelope, receiver.context.services.peer_bytes_max)
-        except OwnersError as error:  # why the session has stopped
+        except OwnersError as error:  # the reason why the session has stopped
             raise self.hush(envelope.job, error) from None
 
     @quietly
     async def accept(self, caller: Peer, envelope: Envelope, payload: bytes) -> bool:
-        """Takes in a message; True if it had arrived before. A forged one ends the job."""
+        """Accept a message; return True if it had arrived before. A forged message ends the job."""
         session = self._receiver(caller, envelope)
         try:
             return await session.accept(envelope, payload)
@@ -278,12 +285,12 @@ class PartyNode:
     # The owner
 
     async def jobs(self, caller: Peer, _: job_pb2.ListRequest) -> party_pb2.OwnedJobs:
-        """Every job this party has seen."""
+        """Return every job this party has seen."""
         self.judge.owner(caller)
         return party_pb2.OwnedJobs(jobs=[self.owned(job) for job in self.store.jobs()])
 
     def owned(self, job: StoredJob) -> party_pb2.OwnedJob:
-        """A job as our owner reads it; a FedboostError of one that another version wrote."""
+        """Return a job as our owner reads it; a FedboostError for a job of another version."""
         shown = owned(self.config, job, self.spending.said(job))
         forecast = self.forecasts.of(self.config, job)
         if forecast is not None:
@@ -292,30 +299,30 @@ class PartyNode:
         return shown
 
     async def approve(self, caller: Peer, request: job_pb2.JobId) -> party_pb2.OwnedJob:
-        """Lets a job run, as it was proposed."""
+        """Let a job run as it was proposed."""
         self.judge.owner(caller)
         return owned(self.config, self.states.approve(request.id, caller.name))
 
     async def deny(self, caller: Peer, request: party_pb2.DenyRequest) -> party_pb2.OwnedJob:
-        """Refuses a job; it fails at the coordinator's next look."""
+        """Deny a job; it fails at the coordinator's next request."""
         self.judge.owner(caller)
         await self._halting.deny(request.id, caller.name, request.reason)
         return owned(self.config, self.store.job(request.id))
 
     async def forget(self, caller: Peer, request: party_pb2.ForgetRequest) -> party_pb2.OwnedJob:
-        """Deletes what is kept here of a job that is over; gives what it was."""
+        """Delete our data of a finished job; return the job as it was."""
         self.judge.owner(caller)
         return owned(self.config, await self._forget(request.id, request.keeps_model))
 
     async def models(self, caller: Peer, _: job_pb2.ListRequest) -> party_pb2.OwnedModels:
-        """Every model of which a shard lies here."""
+        """Return every model with a shard in our store."""
         self.judge.owner(caller)
         return await asyncio.to_thread(model_store.listed, self.store.models)
 
     async def fetch_model(
         self, caller: Peer, request: party_pb2.ModelId
     ) -> AsyncIterator[party_pb2.ShardPiece]:
-        """Our shard of a model, for an owner to take along; the ledger says who did."""
+        """Yield our shard of a model in pieces, for the owner; the ledger records the user."""
         self.judge.owner(caller)
         models = self.store.models
         packed, row = await asyncio.to_thread(model_store.taken, models, request.id, caller.name)
@@ -324,12 +331,12 @@ class PartyNode:
             yield piece
 
     async def reload(self, caller: Peer, _: party_pb2.ReloadRequest) -> party_pb2.Reloaded:
-        """Takes up what has changed in our settings file; jobs that run go on."""
+        """Apply changes of our settings file; running jobs go on."""
         self.judge.owner(caller)
         return party_pb2.Reloaded(changed=await self.take_up())
 
     def hush(self, job: str, error: OwnersError) -> FedboostError:
-        """Return what others may read of an error about our table, which we keep for the owner."""
+        """Return the error that others may read; keep the full error for the owner."""
         quiet = error.quiet()
         if quiet is error:
             return error
@@ -341,10 +348,10 @@ class PartyNode:
     # The daemon
 
     async def take_up(self) -> list[str]:
-        """Read the settings file again, and have what has changed count from now on.
+        """Read the settings file again and apply its changes from now on.
 
-        Returns the keys that have. A ConfigError where the file is wrong, or a change needs a
-        restart or the end of a job; then nothing changes.
+        Return the changed keys. A ConfigError if the file is wrong, or if a change needs a restart
+        or the end of a job; then nothing changes.
         """
 
         def check(fresh: PartyConfig) -> None:
@@ -355,15 +362,15 @@ class PartyNode:
         return changed
 
     async def watch_coordinator(self, is_there: Callable[[], Awaitable[object]]) -> None:
-        """Pauses jobs whose coordinator is gone, as long as the daemon runs."""
+        """Pause jobs whose coordinator is lost; runs as long as the daemon."""
         await self._halting.watch(is_there, self.config.timers.peer_lost_s)
 
     async def pause_all(self) -> None:
-        """Pauses what runs here: the daemon stops."""
+        """Pause all jobs at the daemon's stop."""
         await self._halting.pause_all()
 
     async def forget_old(self) -> None:
-        """Deletes jobs and models that are older than the owner wants to keep them."""
+        """Delete the jobs and models that are older than the owner's retention times."""
         keeps, forgetting = self.config.retention, self._forgetting
         for job in await asyncio.to_thread(forgetting.jobs_due, keeps.jobs_days):
             await self._forget(job, keeps_model=True)
@@ -372,5 +379,5 @@ class PartyNode:
 
     async def _forget(self, id_: str, keeps_model: bool) -> StoredJob:
         forgotten = await asyncio.to_thread(self._forgetting.forget, id_, keeps_model=keeps_model)
-        self.under_way.pop(id_, None)  # of one that has failed
+        self.under_way.pop(id_, None)  # a failed job is still there
         return forgotten

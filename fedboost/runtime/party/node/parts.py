@@ -1,4 +1,4 @@
-"""What all jobs of a party share: its store and ledger, who judges them, what they compute with."""
+"""The objects that all jobs of a party share: its store and ledger, its judge, its workers."""
 
 from __future__ import annotations
 
@@ -40,7 +40,11 @@ class PartyJobs(dict[str, PartyJob]):
         self._party, self._store = party, store
 
     def led(self, caller: Peer, id_: str) -> PartyJob:
-        """The job, if the caller leads it; a PolicyError, or that we were restarted meanwhile."""
+        """Return the job if the caller leads it.
+
+        A PolicyError if the caller does not; an UnreachableError if this party was restarted
+        meanwhile.
+        """
         check_leader(caller)
         job = self.get(id_)
         if job is None:
@@ -52,19 +56,19 @@ class PartyJobs(dict[str, PartyJob]):
         return job
 
     def called(self, caller: Peer, id_: str) -> PartyJob:
-        """The same, whose coordinator has called just now."""
+        """Return the job as `led` does, and note that its coordinator has just called."""
         job = self.led(caller, id_)
         job.heard = now()
         return job
 
     def at(self, caller: Peer, id_: str, attempt: int) -> PartyJob:
-        """The same, in this attempt."""
+        """Return the job as `called` does; a ProtocolError unless it is in this attempt."""
         job = self.called(caller, id_)
         job.check_attempt(attempt)
         return job
 
     def stored(self, caller: Peer, id_: str, attempt: int) -> StoredJob | None:
-        """Return the store's job if the caller leads it and speaks of its last attempt or later."""
+        """Return the stored job if the caller leads it and names its last attempt or later."""
         check_leader(caller)
         job = self._store.find(id_)
         if job is None:
@@ -73,9 +77,10 @@ class PartyJobs(dict[str, PartyJob]):
         return job if leads and attempt >= job.attempt else None
 
     def receiver(self, caller: Peer, envelope: Envelope, *, is_known: bool) -> Session:
-        """The open stage that a message is for; `is_known` says that the caller is a peer of ours.
+        """Return the session of the open stage that a message is for.
 
-        A PeerError where it is for none, an UnreachableError where we were restarted meanwhile.
+        `is_known` tells whether the caller is our peer. A PeerError if the message is for no open
+        stage, an UnreachableError if this party was restarted meanwhile.
         """
         if caller.role != "party" or caller.name != envelope.sender:
             raise PeerError(f"{caller} sent a message in the name of {envelope.sender[:64]!r}")
@@ -96,7 +101,7 @@ class PartyJobs(dict[str, PartyJob]):
 
 
 def check_leader(caller: Peer) -> None:
-    """Refuses, by a PolicyError, whoever is no coordinator."""
+    """Raise a PolicyError unless the caller is a coordinator."""
     if caller.role != "coordinator":
         raise PolicyError(
             f"{caller} does not lead jobs", todo="connect with a coordinator's certificate"
@@ -104,7 +109,7 @@ def check_leader(caller: Peer) -> None:
 
 
 def _restarted(party: str) -> FedboostError:
-    """Return what a party says of an attempt that its daemon did not outlive."""
+    """Return the error about an attempt that a restart of our daemon has ended."""
     return UnreachableError(
         f"{party} knows nothing of this attempt, it was restarted",
         party=party,
@@ -113,7 +118,7 @@ def _restarted(party: str) -> FedboostError:
 
 
 class PeerCalls(Links, Recalls, Protocol):
-    """What a party asks of others."""
+    """The calls that a party makes to other parties."""
 
 
 @dataclass
@@ -124,7 +129,7 @@ class PartyCpu:
     clock: Callable[[], float] | None = time.process_time  # None: only steps count
 
     def now(self) -> float:
-        """Seconds so far."""
+        """Return the seconds so far."""
         return (self.clock() if self.clock else 0.0) + self.workers.cpu_seconds()
 
 
@@ -136,7 +141,7 @@ class PartyParts:
     ) -> None:
         self.name = config.name
         self.store, self.links, self.workers = store, links, workers
-        self.part_workers: PartWorkers = Embedded()  # who adds up rows
+        self.part_workers: PartWorkers = Embedded()  # the workers that add up rows
         self.cpu = PartyCpu(workers)
         self.ledger = Ledger(store.database)
         self.judge = Judge(config, trust, store)
@@ -157,25 +162,25 @@ class PartyParts:
         self.memory = JobMemory(config, lambda: self.judge.config.datasets, self.jobs)
 
     def rehearse(self) -> None:
-        """Say of each job that is tried from now on what default limits would allow."""
+        """Have each trial from now on judged by default limits as well."""
         self.rehearsing = Rehearsing(self.judge, self.store, self.spending.account)
 
     def close(self) -> None:
-        """Closes what was opened here."""
+        """Close the connections to the database."""
         self.ledger.close()
         self.spending.account.close()
 
     def consents(self, job: PartyJob) -> bool:
-        """Return whether nobody needs to be asked now, or somebody approved exactly this job."""
+        """Return whether the job may run: by policy, or as a person approved this manifest."""
         asks = self.judge.config.policy.approve != "never"
         return self.states.consents(job.id, job.signed.manifest_sha256, asks=asks)
 
     def refuse_unapproved(self, job: PartyJob) -> None:
-        """Raise a PolicyError unless our policy allows the job as it is now, and asks nobody or
-        somebody approved exactly this manifest.
+        """Raise a PolicyError unless our policy allows the job now and it is approved.
 
-        Asked before anything about a table goes into an answer: without it a coordinator would
-        learn of tables that no owner lets it use.
+        It is approved if the policy asks nobody or a person approved this manifest. Checked before
+        a reply says anything about a table: otherwise a coordinator would learn of tables that it
+        may not use.
         """
         self.judge.job(job.signed)
         if not self.consents(job):
@@ -186,7 +191,7 @@ class PartyParts:
             )
 
     def record(self, coming: Sequence[Noted], leaving: Sequence[Noted]) -> None:
-        """Writes messages into the ledger; those that leave are charged in the same transaction."""
+        """Write messages into the ledger; charge the leaving ones in the same transaction."""
         rows = [disclosure("in", message) for message in coming]
         rows += [disclosure("out", message) for message in leaving]
         self.ledger.record(*rows, first=partial(self.spending.charge, leaving))

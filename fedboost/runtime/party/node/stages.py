@@ -1,4 +1,4 @@
-"""The stages of a job at a party: opened and judged, walked in a session, kept, closed."""
+"""The stages of a job at a party: opens and judges them, runs, saves and closes them."""
 
 from __future__ import annotations
 
@@ -27,11 +27,14 @@ from fedboost.runtime.store.forgetting import Forgetting
 from fedboost.runtime.store.store import JobState
 from fedboost.runtime.transport.identity import Peer
 
-LARGE_BYTES = 1 << 23  # of a checkpoint, which stands in memory several times as it is written
+LARGE_BYTES = 1 << 23  # of a checkpoint, which is in memory several times while it is written
 
 
 class Starting:
-    """The beginnings of one party's jobs. All methods belong to the event loop's thread."""
+    """Begins attempts at one party's jobs.
+
+    All methods belong to the event loop's thread.
+    """
 
     def __init__(self, parts: PartyParts, forgetting: Forgetting) -> None:
         self._parts, self._forgetting = parts, forgetting
@@ -39,7 +42,7 @@ class Starting:
         self._recalled = Recalled(parts.name, parts.ledger, parts.links, check)
 
     def propose(self, caller: Peer, request: party_pb2.Proposal) -> party_pb2.Agreement:
-        """Our signature under a job that our policy allows; none while a person has to approve."""
+        """Return our signature of a job that our policy allows, none until its approval."""
         check_leader(caller)
         parts = self._parts
         terms = manifest.decode(request.manifest)
@@ -63,7 +66,7 @@ class Starting:
     async def offer_schemes(
         self, caller: Peer, request: party_pb2.SchemesRequest
     ) -> party_pb2.SchemesReply:
-        """Return what is against which encryption scheme, of a job that leaves the choice open."""
+        """Return the objections to each encryption scheme, for a job with `scheme: auto`."""
         from fedboost.runtime.policy.scheme_offers import scheme_offer
 
         check_leader(caller)
@@ -71,16 +74,16 @@ class Starting:
         return await asyncio.to_thread(scheme_offer, self._parts.judge, caller.name, spec)
 
     async def begin(self, job: PartyJob, request: party_pb2.BeginRequest) -> party_pb2.BeginReply:
-        """Starts an attempt: every party has signed, our table is sound. Says how far we are."""
+        """Begin an attempt that all parties have signed; return the checkpoints of this party."""
         if request.manifest_sha256 != job.signed.manifest_sha256:
-            raise PeerError("the job to begin is not the one that was proposed")
+            raise PeerError("the job to begin differs from the proposed one")
         before = job.answers
         if request.attempt != job.attempt:
             self._take_up(job, request)
         return await job.answers.once(("begin",), request, lambda: self._begin(job, before))
 
     def _take_up(self, job: PartyJob, request: party_pb2.BeginRequest) -> None:
-        """Makes an attempt the one that counts; its number is used once, also by a restart."""
+        """Make an attempt the current one; no restart uses its number again."""
         parts = self._parts
         parts.judge.signatures(job.signed, list(request.signatures))
         parts.refuse_unapproved(job)
@@ -92,11 +95,11 @@ class Starting:
         if job.session is not None:
             await job.session.stop(ProtocolError("a new attempt of the job began", job=job.id))
             job.settle()
-        await before.settled()  # what an earlier attempt still writes
+        await before.settled()  # an earlier attempt may still write
         await self._parts.memory.begin(job)
         parts, config = self._parts, self._parts.judge.config
         if parts.store.job(job.id).state is JobState.FINISHED:
-            # Here; another party has not heard the result yet.
+            # The job is finished here, and another party has not received the result yet.
             return party_pb2.BeginReply(stages_done=job.signed.stages)
         signed, table = job.signed, job.table
         await self._recalled.refuse_gaps(signed.peers)
@@ -110,13 +113,16 @@ class Starting:
 
 
 class Stages:
-    """The stages of one party's jobs. All methods belong to the event loop's thread."""
+    """Opens, runs, saves and closes the stages of one party's jobs.
+
+    All methods belong to the event loop's thread.
+    """
 
     def __init__(self, parts: PartyParts) -> None:
         self._parts = parts
 
     async def open(self, job: PartyJob, request: party_pb2.StageRequest) -> party_pb2.StageReply:
-        """Begin a stage, from the start or from a checkpoint."""
+        """Open a stage at its start or at a checkpoint."""
         parts = self._parts
         job.check_runs(request.attempt)
         job.settle()
@@ -124,7 +130,7 @@ class Stages:
         job.table.stays = parts.rehearsing is not None
         is_large = job.table.is_large
         if is_large:
-            await asyncio.to_thread(give_back, of_cycles=True)  # the stage before
+            await asyncio.to_thread(give_back, of_cycles=True)  # memory of the previous stage
         again = await asyncio.to_thread(job.table.told_again, request.stage)
         warned = await asyncio.to_thread(job.table.warned, request.stage, tells)
         context = await asyncio.to_thread(
@@ -165,23 +171,23 @@ class Stages:
         job.check_runs(request.attempt)  # it may have been halted meanwhile
         job.session = session
         told.MergeFrom(await session.open(checkpoint))
-        is_last = request.stage == job.signed.stages[-1]  # which has a frame of its own
+        is_last = request.stage == job.signed.stages[-1]  # this stage's frame is separate
         if session.protocol.tables.bins_values and is_last and context.frame is not None:
             context.frame.drop_values()
-        await asyncio.to_thread(give_back)  # what binning took beside the bins
-        heard = await asyncio.to_thread(let_out, told)  # as of a step
+        await asyncio.to_thread(give_back)  # memory that binning used besides the bins
+        heard = await asyncio.to_thread(let_out, told)  # handled like a step's report
         heard.warnings.extend(warned)
         return party_pb2.StageReply(told=heard)
 
     async def run_step(self, job: PartyJob, request: StepCall) -> StepReply:
-        """Does what is asked for in one call: by now every party has opened the stage."""
+        """Do the steps of a call: by now every party has opened the stage."""
         await self._keep_row_sets(job)
         reply = await job.session_of(request.stage).run_step(request)
         job.cpu_steps += sum(turn.cost.cpu_seconds for turn in reply.turns)
         return reply
 
     async def keep(self, job: PartyJob, request: party_pb2.CommitRequest) -> party_pb2.CommitReply:
-        """Keeps where we stand, behind a round or inside one."""
+        """Save a checkpoint after a round or within one."""
         place = (request.round, *request.within)
         taken = await job.session_of(request.stage).snapshot(place)
 
@@ -189,13 +195,13 @@ class Stages:
             job.keep(request.stage, place, taken)
             head = self._parts.heads.exchange(job, request.stage, place, request.heads)
             if sum(array.nbytes for array in taken.arrays.values()) >= LARGE_BYTES:
-                give_back()  # the checkpoint as it was written, and what the round took
+                give_back()  # memory of the written checkpoint and of the round
             return party_pb2.CommitReply(head=head)
 
         return await asyncio.to_thread(keep)
 
     async def close(self, job: PartyJob, stage: str) -> party_pb2.StageReply:
-        """Keeps what a stage left: an alignment, a model."""
+        """Save the result of a stage, such as an alignment or a model."""
         left = await job.session_of(stage).close()
         await asyncio.to_thread(job.close, stage, left)
         job.settle()
@@ -204,8 +210,9 @@ class Stages:
     async def _judge(
         self, job: PartyJob, stage: str, context: flow.StageContext[Settings]
     ) -> StatusReport:
-        """Refuse what the policy does not allow of the rows that take part; give what the others
-        are told.
+        """Judge the rows of the stage by our policy; return the report for the other parties.
+
+        A PolicyError if the policy does not allow them.
         """
         parts, signed = self._parts, job.signed
         judge, rows = parts.judge, (context.frame, context.validation)
@@ -219,14 +226,14 @@ class Stages:
         if leaves == "model":
             judge.held_out(signed, context.validation)
         told = await asyncio.to_thread(parts.spending.judge_context, signed, stage, context)
-        if parts.rehearsing is None:  # which judges them afterwards
+        if parts.rehearsing is None:  # a rehearsal judges the rows afterwards
             job.keep_row_sets = await asyncio.to_thread(judge.row_sets, signed, stage, *rows)
         return told
 
     async def _keep_row_sets(self, job: PartyJob) -> None:
-        """Keep which rows sums and metrics will be about, before anything leaves."""
+        """Record the rows of sums and metrics before anything leaves."""
         keep = job.keep_row_sets
         if keep is not None and self._parts.rehearsing is None:
             await asyncio.to_thread(keep)
-            if job.keep_row_sets is keep:  # and not of a stage that was opened meanwhile
+            if job.keep_row_sets is keep:  # not those of a stage that was opened meanwhile
                 job.keep_row_sets = None

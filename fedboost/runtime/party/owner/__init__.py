@@ -3,9 +3,9 @@
 Modules:
     alone           a model of one party's own rows and columns
     model_store     lists models and hands out shards
-    rehearsing      what default limits would say of a trial
+    rehearsing      the verdict of default limits on a trial
     releases        a host's consent to a merged model
-    replay_results  what a replay says, signed, and a host's look at it
-    replaying       a guest's steps again, held to its ledger
-    replays         replays a job by what the store has kept of it
+    replay_results  the signed result of a replay, and its comparison with a host's records
+    replaying       repeats a guest's steps and compares them with its ledger
+    replays         replays a job from the record in the store
 """

@@ -1,6 +1,6 @@
-"""A model that a party trains on its own rows and columns, beside which a federation is seen.
+"""A model that a party trains on its own rows and columns, to compare a federation with.
 
-Nobody is asked anything, and nothing leaves.
+No other party takes part, and nothing leaves.
 """
 
 from __future__ import annotations
@@ -21,14 +21,15 @@ from fedboost.ground.settings import Settings
 
 
 def metric_of(params: BoostingParams) -> str:
-    """Name of the metric that models are compared by: the first of the job."""
+    """Return the name of the metric that compares models: the first of the job."""
     return params.metrics[0]
 
 
 def measured(frame: Frame, held: NDArray[np.bool_], params: BoostingParams) -> float | None:
-    """Return the metric of a model of this table alone, on its held-out rows, or else on its own.
+    """Return the metric of a model of this table alone, on held-out rows or else training rows.
 
-    The settings are the job's. None where the table has no label, no column, or no model.
+    The settings are the job's. None if the table has no label, no column, or too few rows for a
+    model.
     """
     if frame.label is None or not frame.columns:
         return None
@@ -66,7 +67,7 @@ def _settings(kind: type[Settings], params: BoostingParams) -> dict[str, Any]:
 
 
 def _depth(params: BoostingParams) -> Mapping[str, int]:
-    """Trees of the guest and of hosts one below the other are as deep together."""
+    """Return the depth of the guest's and hosts' trees together if they are stacked."""
     parts = [getattr(params, name, None) for name in ("guest_depth", "host_depth")]
     below = getattr(params, "mode", "layered") == "layered"
     return {"max_depth": sum(depth or 0 for depth in parts)} if all(parts) and below else {}

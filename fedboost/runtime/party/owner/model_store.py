@@ -1,7 +1,7 @@
-"""The models in a party's store, as its owner lists them and takes one's shard along.
+"""The models in a party's store: a list for the owner, and shards to download.
 
-A shard that leaves the daemon leaves for a user whom the policy calls an approver; it is written
-into the ledger all the same, since it may leave the house with that user.
+Only a user whom the policy lists as an approver can download a shard. The ledger records it
+nevertheless, since that user can pass the shard on.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from fedboost.model import shards
 from fedboost.model.shards import Packed
 from fedboost.runtime.ledger.rows import SALT_BYTES, DisclosureRow
 
-STEP = "fetch_model"  # what the ledger calls it; no step of a job
+STEP = "fetch_model"  # its name in the ledger; no step of a job
 REVEALS = "to an approver of this party, the party's own shard of the model."
 PROTECTION = "TLS to the user's certificate."
 
 
 def listed(models: Path) -> OwnedModels:
-    """Every model of which a shard lies below `models`."""
+    """Return every model with a shard below `models`."""
     from fedboost.model import kinds
 
     facts_of_all = (shards.load_facts(models / name) for name in shards.names(models))
@@ -36,9 +36,9 @@ def listed(models: Path) -> OwnedModels:
 
 
 def taken(models: Path, model: str, user: str) -> tuple[Packed, DisclosureRow]:
-    """A model's shard as its files hold it, and the ledger's row for `user` taking it along.
+    """Return the files of a model's shard, and the ledger's row about the download by `user`.
 
-    A ConfigError where there is no such model, a DataError where its files were changed.
+    A ConfigError for an unknown model, a DataError if its files were changed.
     """
     packed = shards.read(shards.folder_of(models, model))
     shard = shards.unpacked(packed, model)
@@ -48,7 +48,7 @@ def taken(models: Path, model: str, user: str) -> tuple[Packed, DisclosureRow]:
         job=model,
         step=STEP,
         kind=ShardPiece.DESCRIPTOR.full_name,
-        peer=f"user {user}",  # which no party can be called
+        peer=f"user {user}",  # no party can have this name
         bytes=len(content),
         values=sum(array.size for array in shard.arrays.values()),
         protection=PROTECTION,
@@ -60,7 +60,7 @@ def taken(models: Path, model: str, user: str) -> tuple[Packed, DisclosureRow]:
 
 
 def pieces(packed: Packed) -> Iterator[ShardPiece]:
-    """The shard cut for the way, facts first."""
+    """Yield the shard in pieces for the network, facts first."""
     for piece in wire.pieces(packed.facts):
         yield ShardPiece(facts=piece)
     for piece in wire.pieces(packed.arrays):
@@ -68,7 +68,7 @@ def pieces(packed: Packed) -> Iterator[ShardPiece]:
 
 
 async def assembled(received: AsyncIterator[ShardPiece], party: str, model: str) -> Packed:
-    """The shard that `pieces` cut; a PeerError or DataError where what came is no whole one."""
+    """Return the shard that `pieces` cut; a PeerError or DataError if they make none."""
     facts, arrays = bytearray(), bytearray()
     async for part in received:
         kind = part.WhichOneof("content")
@@ -85,9 +85,9 @@ async def assembled(received: AsyncIterator[ShardPiece], party: str, model: str)
 
 
 def keep(out: Path, model: str, packed: Packed) -> Path:
-    """Writes a shard into the folder `out`, where it becomes the folder that is given back.
+    """Write a shard into a new folder below `out`; return that folder.
 
-    An older copy is replaced; a ConfigError where something else has that name.
+    An older copy is replaced. A ConfigError if a folder of that name holds something else.
     """
     folder = shards.folder_of(out, model)
     if folder.exists() and model not in shards.names(out):
@@ -101,7 +101,7 @@ def keep(out: Path, model: str, packed: Packed) -> Path:
 
 
 def _owned(facts: dict[str, Any]) -> OwnedModel:
-    """A model's facts as its kind says them, as a message."""
+    """Return a model's facts, as described by its kind, as a message."""
     metrics = [
         Metric(split=split, name=name, value=value)
         for split, values in facts["metrics"].items()

@@ -1,8 +1,8 @@
-"""What a party's policy would say of a job between organisations, told after a trial of it.
+"""A trial's forecast: the verdict of a party's policy on the same job between organisations.
 
-The job runs under limits that are wide open. Afterwards it is judged as if they were the defaults,
-by what it asks, by the rows that took part and by what has been charged: the same rules that judge
-a job as it runs. A trial that would be refused uses nothing up for later ones.
+The trial runs without limits. Afterwards it is judged under the default limits, by its settings,
+its rows and its charges: the same rules that judge a job as it runs. A trial that would be refused
+uses up nothing of the limits for later ones.
 """
 
 from __future__ import annotations
@@ -47,10 +47,10 @@ from fedboost.runtime.store.store import Store
 if TYPE_CHECKING:
     from fedboost.data.frame import Frame
 
-REFUSED = "refused-trials.json"  # in the store: jobs that use nothing up
-LEFT_MAX = 1000  # further jobs that are counted
+REFUSED = "refused-trials.json"  # in the store: jobs that use up nothing
+LEFT_MAX = 1000  # limit for the number of further jobs
 NO_TREES = {"encryption", "dropout"}  # settings that leave trees as they are
-# What a job changes so that these keys let it pass, beside smaller trees.
+# Changes of a job that satisfy these keys, besides smaller trees.
 INSTEAD: Mapping[str, Change] = {
     "policy.allow_insecure": {"encryption": {"scheme": AUTO}},
     "policy.aggregation_apart_min": {"dropout": "wait"},
@@ -58,7 +58,7 @@ INSTEAD: Mapping[str, Change] = {
 
 
 class Rehearsing:
-    """One party's trials."""
+    """The trials of one party."""
 
     def __init__(self, judge: Judge, store: Store, account: Account) -> None:
         policy = with_default_limits(judge.config.policy)
@@ -67,13 +67,13 @@ class Rehearsing:
         self.store, self.account = store, account
 
     def forecast(self, job: PartyJob) -> Forecast:
-        """Return what the party's policy would say of a job that has just been tried."""
+        """Return the verdict of the party's policy on a job that has just been tried."""
         if job.signed.protocol.leaves != "model":
             return Forecast(party=job.signed.party)
         return _Trial(self, job).forecast()
 
     def compare(self, job: PartyJob, told: Sequence[bytes], journal: JobJournal) -> dict[str, Any]:
-        """Return the result's `rehearsal`, from what all parties forecast; asked of the guest."""
+        """Return the guest's `rehearsal` for the result, from the forecasts of all parties."""
         forecasts = [parse(Forecast, json.loads(text)) for text in told]
         trial = _Trial(self, job)
         curve = Curve.of(journal, trial.metric)
@@ -98,7 +98,7 @@ class Rehearsing:
         return names
 
     def note(self, job: PartyJob, *, refused: bool) -> None:
-        """Keep that a job would have been refused, or of one that would not which rows it used."""
+        """Record that a job would have been refused, or else the rows that it used."""
         if refused:
             text = json.dumps([*self.refused, job.id])
             write_file(self.store.folder / REFUSED, text.encode(), PUBLIC_MODE)
@@ -108,14 +108,14 @@ class Rehearsing:
 
 @dataclass(frozen=True)
 class Curve:
-    """A metric of the federated model after each round, on the rows that it is judged by."""
+    """A metric of the federated model after each round, on the rows that decide the best round."""
 
     by_round: Mapping[int, float]
     best: float | None
 
     @classmethod
     def of(cls, journal: JobJournal, metric: str) -> Curve:
-        """Read it from a journal."""
+        """Return the curve of a journal."""
         rounds: dict[str, dict[int, float]] = {}
         best: dict[str, float] = {}
         for event in journal.events:
@@ -128,7 +128,7 @@ class Curve:
 
 
 class _Trial:
-    """One job at one party, with the table that it used."""
+    """One job at one party, with its table."""
 
     def __init__(self, home: Rehearsing, job: PartyJob) -> None:
         self.home, self.policy, self.job, self.signed = home, home.policy, job, job.signed
@@ -148,7 +148,7 @@ class _Trial:
 
     @cached_property
     def learns_from(self) -> Learnt:
-        """Return the rows that a model is trained on here."""
+        """The rows that a model is trained on here."""
         assert self.frame is not None
         return learnt(self.signed, self.frame, self.held)
 
@@ -158,14 +158,14 @@ class _Trial:
 
     @cached_property
     def entries(self) -> list[AccountEntry]:
-        """The account of earlier jobs, but those that would have been refused."""
+        """The accounts of earlier jobs, without jobs that would have been refused."""
         refused = self.home.refused
         others = self.home.account.others(self.owned, self.signed.id)
         return [entry for entry in others if entry.job not in refused]
 
     @cached_property
     def entry(self) -> AccountEntry | None:
-        """This job's own; nothing is expected of it any more."""
+        """This job's account; nothing is expected of the job any more."""
         account = self.home.account.entry(self.signed.id)
         return None if account is None else replace(account, state="")
 
@@ -194,16 +194,16 @@ class _Trial:
         return self.signed.protocol.tables.labelled
 
     def alone(self, change: Change) -> float | None:
-        """The metric of a model of this party alone, with a change."""
+        """Return the metric of a model of this party alone, with a change of settings."""
         from fedboost.runtime.party.owner import alone
 
         assert self.frame is not None
         return alone.measured(self.frame, self.held, self._changed(change).params)
 
-    # What refuses, in the order of the border
+    # Checks that refuse a job, in the order of a real one
 
     def checks(self) -> Iterator[Callable[[], object]]:
-        """Yield the checks of the border, in the order of a job."""
+        """Yield the checks of the policy in the order of a real job."""
         yield lambda: self.home.judge.job(self.signed)
         if self.frame is None:
             return
@@ -251,12 +251,12 @@ class _Trial:
             )
 
     def _sums(self, signed: SignedJob, jobs: int = 0) -> None:
-        """Judge what a job is expected to tell, after so many more such jobs as this one."""
+        """Judge the expected sums of a job after so many more jobs like this one."""
         if signed.role is HOST and self.frame is not None:
             judge_expected(self.policy, signed, self.learns_from, self._told(jobs))
 
     def _charges(self, jobs: int = 1) -> None:
-        """Judge what this job, or so many of them, have told beside earlier ones."""
+        """Judge the charges of this job, or of so many of them, together with earlier ones."""
         together = self.policy.together(self.signed.table.guest)
         judge_told(self.policy, accounts.told_of(self._told(jobs), together))
         rows = 0 if self.entry is None else self.entry.scored
@@ -265,7 +265,7 @@ class _Trial:
             self.policy.judge_rows(self.signed.table.guest, rows, rows)
 
     def _as_charged(self, signed: SignedJob) -> None:
-        """Judge another job by what this one was charged beyond its forecast."""
+        """Judge another job's sums, scaled by this job's charge relative to its forecast."""
         if signed.role is not HOST or self.frame is None or self.entry is None:
             return
         if self.entry.counted <= self.entry.planned or not self.entry.planned:
@@ -276,11 +276,11 @@ class _Trial:
         self.policy.judge_told_sums(told + planned * self.entry.counted / self.entry.planned)
 
     def _told(self, jobs: int) -> list[AccountEntry]:
-        """The account, with this job so often."""
+        """Return the accounts of earlier jobs, and this job's as often as given."""
         return self.entries + ([] if self.entry is None else [self.entry] * jobs)
 
     def left(self) -> int | None:
-        """Return how many such jobs would be accepted after this one; None where any number."""
+        """Return how many such jobs would be accepted after this one; None means any number."""
 
         def fits(more: int) -> bool:
             try:
@@ -294,10 +294,10 @@ class _Trial:
             return None
         return greatest(LEFT_MAX - 1, fits)
 
-    # What would do instead
+    # Changes that would be accepted
 
     def changes(self, key: str) -> list[Change]:
-        """Changes with which this party would accept the job."""
+        """Return changes of settings that would make this party accept the job."""
         first = INSTEAD.get(key, {})
         if key == "policy.quantile_tolerance_min":
             first = {"quantile_tolerance": self.policy.quantile_tolerance_min}
@@ -306,7 +306,7 @@ class _Trial:
             return [dict(first)]
         try:
             possible = remedies(self.signed.protocol.params, raw, self._fits)
-        except (ConfigError, AttributeError):  # of a protocol without trees
+        except (ConfigError, AttributeError):  # a protocol without trees
             return []
         return [{**first, **change} for change in possible]
 
@@ -329,8 +329,10 @@ class _Trial:
         return SignedJob(self.signed.party, manifest, self.signed.manifest_sha256)
 
     def cost(self, curve: Curve, alone: float | None) -> Callable[[Change], tuple[float, str]]:
-        """Return what changes cost: of fewer rounds as this job has shown, else as of the guest,
-        whose metric is `alone` without a change.
+        """Return a function that gives the cost of a change, as a number and in words.
+
+        Fewer rounds cost as much as this job has shown. Other changes cost as much as for the party
+        alone, whose metric without a change is `alone`.
         """
         sign = -1.0 if self.metric and _rises(self.metric) else 1.0
 

@@ -1,8 +1,7 @@
 """A host's consent to a merged model: its splits, signed for the guest, and a row in both ledgers.
 
-The file has two lines: JSON, and under it the host's signature, with its certificate, over that
-text. It names the model, the host and the only party it is for, so that it is of no use for
-another model or to anybody else.
+The file has two lines: JSON, then the host's signature over that text with its certificate. It
+names the model, the host and the receiver, so that it is of no use for another model or party.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ from fedboost.runtime.policy.judgement import SEPARATOR, Signatures, Trust, chec
 from fedboost.runtime.transport.identity import verify_certificate
 from fedboost.runtime.transport.tls import Revocations, TlsFiles, load_identity
 
-# How ledgers call it.
+# Their names in ledgers.
 KIND, STAGE, STEP = "fedboost.model.Release", "model", "release"
 REVEALS = (
     "to the guest, what this host's splits of the model ask: columns by name, thresholds, "
@@ -48,7 +47,7 @@ PROTECTION = "signed with the host's certificate; a file that is handed over, no
 
 
 class Release(Settings):
-    """What is signed."""
+    """The signed content."""
 
     what: Literal["fedboost model release 1"] = "fedboost model release 1"
     model: str
@@ -60,14 +59,14 @@ class Release(Settings):
     shard: HostShard
 
     def encode(self) -> bytes:
-        """Return what is signed: JSON with sorted keys and no spaces, on one line."""
+        """Return the signed text: JSON with sorted keys and no spaces, on one line."""
         text = json.dumps(self.model_dump(mode="json"), sort_keys=True, separators=(",", ":"))
         return text.encode()
 
 
 @dataclass(frozen=True)
 class ReleaseFile:
-    """A release as it lies in a file."""
+    """A release and its signature, as in its file."""
 
     release: Release
     text: bytes
@@ -75,7 +74,7 @@ class ReleaseFile:
 
     @cached_property
     def shard(self) -> Artefact:
-        """The host's part of the model; a DataError where its splits cannot be."""
+        """The host's part of the model; a DataError if its splits are impossible."""
         return host_shard(self.release.shard, party=self.release.party)
 
     @property
@@ -84,7 +83,7 @@ class ReleaseFile:
         return self.text + b"\n" + base64.b64encode(self.signature) + b"\n"
 
     def disclosure(self, direction: Direction) -> DisclosureRow:
-        """The row for a ledger: the host's own ("out") or the guest's ("in")."""
+        """Return the row for a ledger: the host's own ("out") or the guest's ("in")."""
         release = self.release
         return DisclosureRow(
             direction=direction,
@@ -104,10 +103,10 @@ class ReleaseFile:
 
 
 def draft(config: PartyConfig, shard: Artefact, receiver: str, ledger: Ledger) -> Release:
-    """Return what a host would tell `receiver` of its part of a model.
+    """Return a host's splits of a model, to be released to `receiver`.
 
-    A ConfigError where there is nothing to release, or the receiver is not the model's guest; a
-    PolicyError where the policy does not know the receiver.
+    A ConfigError if there is nothing to release or the receiver is not the model's guest; a
+    PolicyError if the policy does not list the receiver.
     """
     facts, model = shard.facts, shard.facts["job"]
     kind = kinds.of(facts)
@@ -138,9 +137,9 @@ def draft(config: PartyConfig, shard: Artefact, receiver: str, ledger: Ledger) -
 
 
 def sign(config: PartyConfig, release: Release, ledger: Ledger) -> ReleaseFile:
-    """The release under the party's signature, once it stands in the party's ledger.
+    """Return the release under the party's signature, after its row is in the party's ledger.
 
-    A ConfigError where the party has no certificate.
+    A ConfigError if the party has no certificate.
     """
     tls = _tls(config)
     identity = load_identity(tls, role="party", name=config.name)
@@ -152,32 +151,32 @@ def sign(config: PartyConfig, release: Release, ledger: Ledger) -> ReleaseFile:
 
 
 def read(config: PartyConfig, content: bytes, model: str, **where: str) -> ReleaseFile:
-    """Return what a host has released of a model to this party; `where` goes into errors.
+    """Return a host's release of a model to this party; `where` goes into errors.
 
-    A ConfigError where the file is none or for another model or party; a PeerError where the host
-    has not signed it with a certificate that was good then and is not revoked; a DataError where
-    its splits cannot be.
+    A ConfigError if the file is no release or is for another model or party; a PeerError unless the
+    host signed it with a certificate that was valid then and is not revoked; a DataError if its
+    splits are impossible.
     """
     try:
         released = _parsed(content)
         release = released.release
         _check_subject(config, release, model)
         _check_signature(_tls(config), released)
-        assert released.shard.facts["party"] == release.party  # looked at now, not when it is used
+        assert released.shard.facts["party"] == release.party  # decodes it, so errors show now
     except FedboostError as error:
         raise error.at(**where) from None
     return released
 
 
 def note(ledger: Ledger, file: ReleaseFile) -> None:
-    """Puts what came into the ledger of the party that got it; once, however often it is read."""
+    """Add a received release to the receiver's ledger, unless it is there already."""
     row = file.disclosure("in")
     if all(entry.sha256 != row.sha256 for entry in ledger.rows(row.job) if entry.direction == "in"):
         ledger.record(row)
 
 
 def _parsed(content: bytes) -> ReleaseFile:
-    """A file of exactly the bytes that `ReleaseFile.file` gives."""
+    """Parse a file, which must have exactly the bytes of `ReleaseFile.file`."""
     if len(content) > FILE_BYTES_MAX:
         raise ConfigError(
             f"the file has {len(content)} bytes, too many for a release",
@@ -203,7 +202,7 @@ def _check_subject(config: PartyConfig, release: Release, model: str) -> None:
     said = (shard.job, shard.party, shard.guest)
     if said != (release.model, release.party, release.receiver):
         raise DataError(
-            "what is released is not what the release says",
+            "the released splits belong to another model or party than the release names",
             party=release.party,
             todo="have the party release its splits again",
         )
@@ -234,7 +233,7 @@ def _check_signature(tls: TlsFiles, file: ReleaseFile) -> None:
 def _tls(config: PartyConfig) -> TlsFiles:
     if config.tls is None:
         raise ConfigError(
-            "insecure_loopback has no certificate that a consent could be signed or checked by",
+            "insecure_loopback has no certificate to sign or check a consent with",
             todo="give the party tls: fedboost certs create",
         )
     return config.tls

@@ -1,8 +1,8 @@
-"""What an auditor or a host is given of a replay, signed by the guest whose job it was.
+"""The result of a replay for an auditor or a host, signed by the job's guest.
 
-The file has two lines: JSON, and under it the guest's signature, with its certificate, over that
-text. What it says holds as far as the program that made it is the published one: an auditor runs
-it on the guest's machine.
+The file has two lines: JSON, then the guest's signature over that text with its certificate. Its
+claims hold if the program that made it is the published one: an auditor runs it on the guest's
+machine.
 """
 
 from __future__ import annotations
@@ -43,17 +43,17 @@ FILE_BYTES_MAX = 1 << 28
 
 
 class ColumnSummary(Settings):
-    """How the numbers of a column spread: with weights of 2^i a sum is read row by row."""
+    """The spread of a column's numbers: with weights of 2^i a sum would reveal its rows."""
 
     least: float
     most: float
-    least_above_zero: float  # the smallest size of those that are not zero
+    least_above_zero: float  # the smallest absolute value except zero
     distinct: int
     zero: int  # rows
 
     @classmethod
     def of(cls, values: Floats) -> ColumnSummary:
-        """Return that of float64 (n,)."""
+        """Return the summary of float64 (n,)."""
         sizes = np.abs(values[values != 0])
         return cls(
             least=float(values.min()) if len(values) else 0.0,
@@ -64,7 +64,7 @@ class ColumnSummary(Settings):
         )
 
     def in_words(self, what: str) -> str:
-        """Say it of `what` they are."""
+        """Return the summary in words; `what` names the numbers."""
         ratio = max(abs(self.least), abs(self.most)) / (self.least_above_zero or 1.0)
         return (
             f"{what}: {self.least:g} to {self.most:g}, {self.distinct:,} different, the "
@@ -73,12 +73,12 @@ class ColumnSummary(Settings):
 
 
 class ReplayedTable(Settings):
-    """What the guest's rows were; the hashes are SHA-256, in hex."""
+    """The guest's rows in the replay; the hashes are SHA-256, in hex."""
 
-    rows: int  # that take part, held-out ones among them
-    trained: int  # of them
-    table_sha256: str  # of all that the job read, as fedboost hashes tables
-    ids_sha256: str  # of the rows that take part, in their order: equal at every party
+    rows: int  # of the stage, held-out ones included
+    trained: int  # rows used for training
+    table_sha256: str  # of the whole table of the job, as fedboost hashes tables
+    ids_sha256: str  # of the stage's rows, in their order: equal at every party
     labels_sha256: str  # of their labels, float64, little endian, in that order
     weights_sha256: str  # of their weights, the same
     labels: ColumnSummary
@@ -86,7 +86,7 @@ class ReplayedTable(Settings):
 
     @classmethod
     def of(cls, frame: Frame, held_out: Bits, table: str) -> ReplayedTable:
-        """Return that of the rows that take part."""
+        """Return the summary of a stage's rows."""
         assert frame.label is not None
         weight = np.ones(frame.n_rows) if frame.weight is None else frame.weight
         return cls(
@@ -102,28 +102,28 @@ class ReplayedTable(Settings):
 
 
 class ReplayedPayloads(Settings):
-    """What passed one way between the guest and a peer."""
+    """The payloads in one direction between the guest and a peer."""
 
     payloads: int
     bytes: int
-    signed: int  # of them, those about which the peer has signed the same at a commit
-    hashes: list[str]  # of each, SHA-256 over place, size, salt and SHA-256 (`place_hash`), rising
+    signed: int  # of them, those that the peer's signed ledger holds too, as of a commit
+    hashes: list[str]  # SHA-256 of place, size, salt and SHA-256 each (`place_hash`), rising
 
 
 class ReplayedPeer(Settings):
     """The payloads between the guest and one peer."""
 
-    sent: ReplayedPayloads  # those of the guest's that are byte for byte what honest training sends
-    came: ReplayedPayloads  # those that the replay's steps were given as the peer's
+    sent: ReplayedPayloads  # the guest's payloads that equal those of honest training
+    came: ReplayedPayloads  # the peer's payloads that the replay's steps took
 
     @property
     def unsigned(self) -> int:
-        """Return how many of them the peer has not signed."""
+        """Number of payloads that the peer has not signed."""
         return sum(way.payloads - way.signed for way in (self.sent, self.came))
 
 
 class ReplayResult(Settings):
-    """What is signed."""
+    """The signed content."""
 
     what: Literal["fedboost replay 1"] = "fedboost replay 1"
     job: str
@@ -131,32 +131,32 @@ class ReplayResult(Settings):
     party: Name
     at: AwareDatetime
     version: str
-    stage: str  # that was replayed
+    stage: str  # the replayed one
     attempts: int
-    is_whole: bool  # whether the last attempt came to the stage's end
-    is_confirmed: bool  # all that was sent is what honest training sends, given what came
-    difference: str  # where honest training would have sent something else; empty: nowhere
-    ledger: list[str]  # where peers have signed other ledgers; nothing where all agree
+    is_whole: bool  # whether the last attempt reached the stage's end
+    is_confirmed: bool  # all sent payloads equal those of honest training on the received ones
+    difference: str  # the first one that honest training would not have sent; empty if none
+    ledger: list[str]  # the differences between peers' signed ledgers and ours
     table: ReplayedTable
     peers: dict[str, ReplayedPeer]
-    other_payloads: dict[str, int]  # of stages that are not replayed, by their names
+    other_payloads: dict[str, int]  # number in each stage that is not replayed
 
     def encode(self) -> bytes:
-        """Return what is signed: JSON with sorted keys and no spaces, on one line."""
+        """Return the signed text: JSON with sorted keys and no spaces, on one line."""
         return manifest.canonical(self.model_dump(mode="json"))
 
     @property
     def not_shown(self) -> dict[str, int]:
-        """Return how many payloads each peer has not signed: it alone knows what passed."""
+        """Number of payloads that each peer has not signed: no other record of them exists."""
         return {name: peer.unsigned for name, peer in self.peers.items() if peer.unsigned}
 
     @property
     def is_honest(self) -> bool:
-        """Return whether all is confirmed, and signed by the peers."""
+        """Return whether all payloads are confirmed, and signed by the peers."""
         return self.is_confirmed and not self.not_shown
 
     def sentences(self) -> list[str]:
-        """Say it to a person."""
+        """Return the result in sentences for a person."""
         tries = f"{self.attempts} attempt{'s' * (self.attempts != 1)} at {self.stage}"
         said = [f"{self.party}'s part of {self.job}, {tries}:"]
         for name, peer in self.peers.items():
@@ -190,16 +190,16 @@ class ReplayResult(Settings):
 def sign(config: PartyConfig, result: ReplayResult) -> bytes:
     """Return the file: the result under the guest's signature.
 
-    A ConfigError where the party has no certificate.
+    A ConfigError if the party has no certificate.
     """
     text = result.encode()
     return text + b"\n" + base64.b64encode(signatures_of(config).sign(text)) + b"\n"
 
 
 def read(config: PartyConfig, content: bytes) -> ReplayResult:
-    """Return what a guest has signed; a ConfigError where the file is no such thing.
+    """Return a guest's signed result; a ConfigError if the file is none.
 
-    A PeerError where the party named in it did not sign it.
+    A PeerError if the party named in it did not sign it.
     """
     text, _, rest = content.partition(b"\n")
     try:
@@ -217,9 +217,11 @@ def read(config: PartyConfig, content: bytes) -> ReplayResult:
 
 
 def compare(config: PartyConfig, result: ReplayResult) -> list[str]:
-    """Return in words what a host knows otherwise: other terms of the job, other rows in common,
-    payloads of the guest that the result does not confirm, or payloads of the host that are not
-    those that the replay was given; a ConfigError where it has no such job.
+    """Return the differences between a result and a host's own records, in words.
+
+    They concern the terms of the job, the rows in common, payloads from the guest that the result
+    does not confirm, and payloads from the host that the replay did not take. A ConfigError if the
+    host has no such job.
     """
     signed, state = signed_job(config, result.job)
     with closing(Ledger(config.store / "store.sqlite", read_only=True)) as ledger:
@@ -233,7 +235,7 @@ def compare(config: PartyConfig, result: ReplayResult) -> list[str]:
     came = set() if peer is None else {*peer.came.hashes}
     got = [row for row in rows if row.direction == "in"]
     left = [row for row in rows if row.direction == "out"]
-    # What was on its way when an attempt broke off need not have come.
+    # Messages in flight at the end of an interrupted attempt may be lost.
     whole = max((row.attempt for row in rows), default=0) if state is JobState.FINISHED else None
     differing = [
         f"{_named(row)} is not among the payloads that were replayed"
@@ -249,8 +251,9 @@ def compare(config: PartyConfig, result: ReplayResult) -> list[str]:
 
 
 def _forged(party: str, left: Sequence[Row], came: Set[str], whole: int | None) -> list[str]:
-    """Return where what a replay was given is not what a host sent; of attempt `whole` all of it
-    must have come.
+    """Return the differences between the host's payloads and those of a replay.
+
+    All payloads of attempt `whole` must have arrived.
     """
     ours = {place_hash(party, row): row for row in left}
     differing = [
@@ -270,7 +273,7 @@ def _named(row: Row) -> str:
 
 
 def signed_job(config: PartyConfig, job: str) -> tuple[SignedJob, JobState]:
-    """Return a job of a party's store, which a daemon may have open; a ConfigError for another."""
+    """Return a job of a party's store, which a daemon may have open; a ConfigError if unknown."""
     path = config.store / "store.sqlite"
     text = "SELECT text, state FROM jobs LEFT JOIN manifests ON job = id WHERE id = ?"
     with on_disk(path), closing(opened(path, "ro")) as connection:
@@ -288,7 +291,7 @@ def signed_job(config: PartyConfig, job: str) -> tuple[SignedJob, JobState]:
 
 
 def _ids_of(config: PartyConfig, signed: SignedJob) -> str | None:
-    """Return the hash of the ids that a host has in common; None where it no longer knows them."""
+    """Return the hash of a host's ids in common; None if the host no longer has them."""
     aligned, source = RowsInCommon(config.store), config.datasets[signed.dataset]
     job = signed.aligned_by or signed.id
     try:
@@ -302,8 +305,9 @@ def _ids_of(config: PartyConfig, signed: SignedJob) -> str | None:
 
 
 def place_hash(party: str, row: Row) -> str:
-    """Return the hash of what both ends of a payload know of it, its place and its salt among that;
-    nobody else can guess it. `party` is the one whose row it is.
+    """Return a hash of the facts about a payload that only its two parties know, its salt included.
+
+    `party` is the owner of the row.
     """
     return hashlib.sha256(json.dumps(signed_heads.entry(party, row)).encode()).hexdigest()
 
@@ -313,10 +317,10 @@ def _hash_of(values: Floats) -> str:
 
 
 def signatures_of(config: PartyConfig) -> Signatures:
-    """Return what signs for a party; a ConfigError where it has no certificate."""
+    """Return the signer of a party; a ConfigError if the party has no certificate."""
     if config.tls is None:
         raise ConfigError(
-            "insecure_loopback has no certificate that a result could be signed by",
+            "insecure_loopback has no certificate to sign a result with",
             todo="give the party tls: fedboost certs create",
         )
     tls = config.tls

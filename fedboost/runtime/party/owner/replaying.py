@@ -1,7 +1,7 @@
-"""A replay of a guest's job: its steps again, from its table, its secret and what it received.
+"""A replay of a guest's job: it repeats the steps with the table, the secret and received messages.
 
-Each message that the steps give is held to the row of the ledger about the one that left. Where an
-attempt ended early, the next one begins from what this replay had come to, not from a checkpoint.
+Each message of a step is compared with the ledger's row of the sent message. After an interrupted
+attempt, the next one begins from the state of this replay, not from a checkpoint.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from fedboost.runtime.party.stage.outbox import Links, Terms
 from fedboost.runtime.party.stage.session import Session
 from fedboost.runtime.store.recordings import RecordedAttempt, RecordedMessage
 
-# Of a message: attempt, number of its step, part, the peer.
+# Key of a message: attempt, number of its step, part, peer.
 MessageKey = tuple[int, int, int, str]
-WAIT_S = 600.0  # for what lies on the disk
+WAIT_S = 600.0  # for messages that are on the disk
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class ReplayDifference:
     where: str  # tree and nodes, in words
 
     def sentence(self) -> str:
-        """Say it to a person."""
+        """Return the difference as a sentence."""
         place = f"attempt {self.attempt}, step {self.step} (number {self.number}"
         if not self.peer:
             return f"{place}): honest training goes on otherwise; {self.where}"
@@ -66,17 +66,17 @@ class AttemptOverError(Exception):
 
 @dataclass
 class SentPayloads:
-    """The guest's ledger of the stage, against which a replay holds what it gives."""
+    """The guest's ledger of the stage, which a replay compares its messages with."""
 
     protocol: flow.Protocol[Settings]
     sent: Mapping[MessageKey, Row]
     came: Mapping[MessageKey, Row]
     confirmed: dict[MessageKey, Row] = field(default_factory=dict)
-    fed: dict[MessageKey, Row] = field(default_factory=dict)  # what steps were given of `came`
+    fed: dict[MessageKey, Row] = field(default_factory=dict)  # the rows of `came` that steps took
 
     @classmethod
     def of(cls, protocol: flow.Protocol[Settings], rows: Sequence[Row]) -> SentPayloads:
-        """Return those of the rows that are about the stage."""
+        """Return the payloads of a stage among the ledger's rows."""
         mine = [row for row in rows if row.stage == protocol.name]
         by_way = {
             way: {_key_of_row(row): row for row in mine if row.direction == way}
@@ -85,25 +85,25 @@ class SentPayloads:
         return cls(protocol, by_way["out"], by_way["in"])
 
     def check_came(self, envelope: Envelope) -> None:
-        """Refuse a kept message that the ledger does not say has come."""
+        """Refuse a stored message that differs from its row in the ledger."""
         row = self.came.get(_key_of_sender(envelope))
         if row is None or _said(row) != _said_of(envelope):
             raise DataError(
-                f"what is kept of {envelope.sender}'s {envelope.step} (number {envelope.number}) "
-                "is not what the ledger says has come",
+                f"the stored copy of {envelope.sender}'s {envelope.step} "
+                f"(number {envelope.number}) differs from the ledger",
                 todo="restore the store from one backup",
             )
 
     def feed(self, envelope: Envelope) -> None:
-        """Take note of a message that a step is given."""
+        """Note a message that a step takes."""
         key = _key_of_sender(envelope)
         self.fed[key] = self.came[key]
 
     def confirm(self, noted: Noted, attempt: RecordedAttempt, state: Any, *, is_last: bool) -> None:
-        """Take note of a message that is the one that left.
+        """Confirm that a message equals the sent one.
 
-        Raises a DifferenceFoundError for another one; and where none left, an AttemptOverError if
-        the step was the last of the attempt.
+        Raises a DifferenceFoundError if it differs. If none left, raises an AttemptOverError after
+        the last step of the attempt.
         """
         envelope = noted.envelope
         key = (envelope.attempt, envelope.number, envelope.part, envelope.receiver)
@@ -123,7 +123,7 @@ class SentPayloads:
         raise DifferenceFoundError(_difference(envelope, envelope.receiver, text))
 
     def check_all(self, attempt: int) -> None:
-        """Raise a DifferenceFoundError for a message of an attempt that no step has given."""
+        """Raise a DifferenceFoundError if the attempt sent a message that no step gave."""
         for key, row in self.sent.items():
             if key[0] == attempt and key not in self.confirmed:
                 where = "no step of honest training sends it there"
@@ -131,7 +131,7 @@ class SentPayloads:
 
 
 class NoLinks(Links):
-    """Links over which nothing leaves."""
+    """Links that deliver nothing."""
 
     async def deliver(self, envelope: Envelope, payload: bytes) -> None:
         """See `Links`."""
@@ -139,20 +139,20 @@ class NoLinks(Links):
 
 @dataclass
 class ReplayWalk(flow.Run):
-    """The walk of one attempt, of which the guest's steps alone are done."""
+    """The walk of one attempt; only the guest's steps are done."""
 
     protocol: flow.Protocol[Settings]
     context: StageContext[Settings]
     terms: Terms
     attempt: RecordedAttempt
     payloads: SentPayloads
-    wanted: frozenset[Place]  # places behind which later attempts begin
+    wanted: frozenset[Place]  # places that later attempts begin after
     snapshots: dict[Place, Artefact]
-    done: Callable[[int], None] = lambda _: None  # hears of steps that are done
+    done: Callable[[int], None] = lambda _: None  # called with the number of finished steps
     counters: list[int] = field(default_factory=list)
     ended: str = ""
-    stands: Place = ()  # that has been passed since the last step
-    _next: int = 0  # among the steps that were asked for
+    stands: Place = ()  # passed since the last step
+    _next: int = 0  # index in the recorded steps
 
     def __post_init__(self) -> None:
         self.params, self.table = self.context.params, self.context.table
@@ -164,10 +164,10 @@ class ReplayWalk(flow.Run):
         for message in self.attempt.came:
             self.payloads.check_came(message.envelope)
             self._unread.setdefault(message.envelope.kind, []).append(message)
-        self._failed: Exception | None = None  # why the record of what leaves was refused
+        self._failed: Exception | None = None  # why a message that leaves was refused
 
     async def walk(self) -> bool:
-        """Walk as far as the attempt went; return whether that is the whole stage."""
+        """Walk as far as the attempt went; return whether it reached the stage's end."""
         place = self.attempt.opening.place
         told = await self.session.open(None if place == START else self.snapshots[place])
         self.ended = told.ends
@@ -189,7 +189,7 @@ class ReplayWalk(flow.Run):
         among: tuple[str, ...] = (),
         spares: bool = False,
     ) -> None:
-        """See `flow.Run`: the guest's steps, one after the other."""
+        """Do the guest's steps one after another; see `flow.Run`."""
         await self._keep()
         for step in steps:
             if self.context.party in (self.table.among(step.roles, among) if at is None else (at,)):
@@ -222,8 +222,9 @@ class ReplayWalk(flow.Run):
             self.ended = ""
 
     async def _keep(self) -> None:
-        """Keep what later attempts begin with, where one began behind this place: right behind it,
-        as parties do, and not after further steps that pass no other.
+        """Keep a snapshot of this place if a later attempt begins here.
+
+        It is taken at once, as parties do, before any further step.
         """
         stands, self.stands = self.stands, ()
         if stands in self.wanted:
@@ -246,7 +247,7 @@ class ReplayWalk(flow.Run):
         except (PeerError, ProtocolError, DataError) as error:
             if self._failed is not None:
                 raise self._failed from None
-            if self._next == len(self._steps):  # it ended there as well
+            if self._next == len(self._steps):  # the attempt ended there as well
                 raise AttemptOverError from None
             raise self._differs(step, number, f"it ends there: {error.what}") from None
         finally:
@@ -259,7 +260,7 @@ class ReplayWalk(flow.Run):
         self.done(1)
 
     def _differs(self, step: Step, number: int, where: str) -> DifferenceFoundError:
-        """Return the error about a step that honest training does otherwise, or not at all."""
+        """Return the error about a step that honest training does differently or not at all."""
         kind = "" if step.gives is None else step.gives.DESCRIPTOR.name
         attempt = self.terms.attempt
         return DifferenceFoundError(
@@ -269,9 +270,9 @@ class ReplayWalk(flow.Run):
     def _taken(
         self, step: Step, number: int, among: tuple[str, ...]
     ) -> list[list[RecordedMessage]]:
-        """Return the kept messages that a step takes, of each sender.
+        """Return the stored messages that a step takes, by sender.
 
-        An AttemptOverError where some have not come and the step was the last one.
+        An AttemptOverError if some are missing and the step was the last one.
         """
         if step.takes is None:
             return []
@@ -287,7 +288,7 @@ class ReplayWalk(flow.Run):
                 if self._next == len(self._steps):
                     raise AttemptOverError
                 raise DataError(
-                    f"what {sender} sent for step {step.name} (number {number}) is not kept here",
+                    f"{sender}'s message for step {step.name} (number {number}) is not stored here",
                     todo="restore the store from one backup",
                 )
         return list(by_sender.values())
@@ -297,7 +298,7 @@ class ReplayWalk(flow.Run):
             payload = await asyncio.to_thread(message.payload)
             if hashlib.sha256(payload).digest() != message.envelope.payload_sha256:
                 raise StoreError(
-                    "what was kept of the job for a replay is damaged",
+                    "the record of the job for a replay is damaged",
                     todo="restore it from a backup",
                     file=message.path.name,
                 )
@@ -322,9 +323,9 @@ async def walk_attempts(
     payloads: SentPayloads,
     done: Callable[[int], None],
 ) -> bool:
-    """Replay attempts in their order; return whether the last one came to the stage's end.
+    """Replay attempts in their order; return whether the last one reached the stage's end.
 
-    Raises a DifferenceFoundError for the first message that honest training sends otherwise.
+    Raises a DifferenceFoundError for the first message that differs from honest training.
     """
     snapshots: dict[Place, Artefact] = {}
     wanted = frozenset(attempt.opening.place for attempt in attempts) - {START}
@@ -350,14 +351,14 @@ async def walk_attempts(
 
 
 async def _first_failure(*tasks: asyncio.Task[Any]) -> None:
-    """Wait until all are done; raises the first error of one, as soon as it is there."""
+    """Wait until all tasks are done; raise the first error at once."""
     done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
     for task in done:
         task.result()
 
 
 def _copied(taken: Artefact) -> Artefact:
-    """Return a snapshot as a store gives it back, of which nothing changes with the session."""
+    """Return a copy of a snapshot as a store returns it, independent of the session."""
     whole = taken.whole()
     facts = json.loads(json.dumps(whole.facts))
     return Artefact(facts, {name: array.copy() for name, array in whole.arrays.items()})

@@ -1,4 +1,4 @@
-"""A guest's job replayed on its own machine, by what its store has kept of it."""
+"""Replays a guest's job on its own machine, from the record in its store."""
 
 from __future__ import annotations
 
@@ -55,11 +55,11 @@ class _Job:
     workers: Workers
 
     def terms(self, attempt: RecordedAttempt) -> Terms:
-        """Return what messages of an attempt carry."""
+        """Return the terms in an attempt's messages."""
         return Terms(self.signed.id, self.signed.manifest_sha256, attempt.opening.attempt)
 
     def context(self, attempt: RecordedAttempt) -> StageContext[Settings]:
-        """Return what the guest brought to an attempt."""
+        """Return the guest's context of an attempt."""
         opening = attempt.opening
         return stage_context(
             self.signed,
@@ -76,10 +76,10 @@ class _Job:
 def replay(
     config: PartyConfig, job: str, workers: Workers, done: Callable[[int], None] = lambda _: None
 ) -> ReplayResult:
-    """Do again what the guest did in a job; `done` hears of steps.
+    """Replay a guest's part of a job; `done` is called with the number of finished steps.
 
-    A ConfigError where the job cannot be replayed here; a DataError where the table is not the one
-    that it was trained on, or what was kept does not fit the ledger.
+    A ConfigError if the job cannot be replayed here; a DataError if the table has changed since the
+    training, or if the record does not fit the ledger.
     """
     signed = _replayable_job(config, job)
     stage = signed.stages[-1]
@@ -130,9 +130,9 @@ def replay(
 
 
 def forget(config: PartyConfig, job: str) -> None:
-    """Destroy what a replay of a job takes, its sealed seed first; the job itself stays.
+    """Destroy the record of a job for replays, its sealed seed first; the job itself stays.
 
-    A ConfigError while the job is not over, or where nothing is kept of it.
+    A ConfigError if the job has not ended, or if no record is left.
     """
     _replayable_job(config, job, over=True)
     recordings = Recordings(config.store)
@@ -143,11 +143,11 @@ def forget(config: PartyConfig, job: str) -> None:
 
 
 def _replayable_job(config: PartyConfig, job: str, *, over: bool = False) -> SignedJob:
-    """Return a job whose guest the party was; a ConfigError where it cannot be replayed."""
+    """Return a job that this party guided as guest; a ConfigError if it cannot be replayed."""
     signed, state = signed_job(config, job)
     if not signed.manifest.spec.replayable:
         raise ConfigError(
-            f"{job} cannot be replayed: its guest kept neither secrets nor what it received",
+            f"{job} cannot be replayed: its guest kept neither secrets nor received messages",
             todo="set replayable: true in the next job",
         )
     if signed.role is not flow.GUEST:
@@ -166,15 +166,16 @@ def _replayable_job(config: PartyConfig, job: str, *, over: bool = False) -> Sig
 def _rows(
     config: PartyConfig, signed: SignedJob, attempts: Sequence[RecordedAttempt]
 ) -> tuple[Frame, str]:
-    """Return the rows that took part, and the whole table's digest; a DataError where the table is
-    not the one of the training.
+    """Return the job's rows and the whole table's digest.
+
+    A DataError if the table is not the one of the training.
     """
     source = config.datasets[signed.dataset]
     frame, _ = loaded(signed, source, config.store)
     digest = frame.digest().hex()
     if any(attempt.opening.table != digest for attempt in attempts):
         raise DataError(
-            "the table is not the one that the job was trained on",
+            "the table differs from the one of the training",
             party=config.name,
             file=source.name,
             todo="put the table of the training back where the settings file says",
@@ -186,7 +187,7 @@ def _rows(
 def _of_peer(
     party: str, peer: str, rows: Iterable[Row], signed: Mapping[str, set[int]]
 ) -> ReplayedPayloads:
-    """Return what the result says of the rows about one peer."""
+    """Return the result's figures on the payloads of one peer."""
     some = [row for row in rows if row.peer == peer]
     return ReplayedPayloads(
         payloads=len(some),
@@ -197,7 +198,7 @@ def _of_peer(
 
 
 def _others(rows: Sequence[Row], stage: str) -> dict[str, int]:
-    """Return how many payloads left in each stage that is not replayed."""
+    """Return the number of sent payloads in each stage that is not replayed."""
     counts: Mapping[str, int] = {
         name: sum(row.direction == "out" and row.stage == name for row in rows)
         for name in dict.fromkeys(row.stage for row in rows)
@@ -207,6 +208,6 @@ def _others(rows: Sequence[Row], stage: str) -> dict[str, int]:
 
 def _forgotten(job: str) -> ConfigError:
     return ConfigError(
-        f"what a replay of {job[:80]} takes is no longer kept here",
+        f"the record for a replay of {job[:80]} is no longer kept here",
         todo="a store keeps it until the job is forgotten, or fedboost audit forget",
     )

@@ -1,8 +1,8 @@
-"""What a party was asked in one attempt, and what it said: nothing is done twice.
+"""The requests to a party in one attempt, and their answers: nothing is done twice.
 
-An answer can be lost on its way, and a question be repeated while the first is still at work. What
-was asked once and is asked again in other words is refused: a stage that opened twice would draw
-the same secrets for other values.
+An answer can be lost, and a request can be repeated while the first is still running. A second
+request with the same subject and other content is refused: a stage that opened twice would use the
+same secrets for other values.
 """
 
 from __future__ import annotations
@@ -22,25 +22,25 @@ from fedboost.runtime.process.bridge import hear_out
 
 @dataclass(frozen=True)
 class StepRequest:
-    """What the coordinator says of one step."""
+    """The coordinator's request for one step."""
 
     number: int
     among: tuple[str, ...] = ()  # the hosts that take part in it; empty: all
-    awaits: bool = False  # what it takes may be still on its way
-    spares: bool = False  # a peer that is gone gets nothing
-    is_last: bool = True  # of its call
+    awaits: bool = False  # messages that it takes may still be in flight
+    spares: bool = False  # a lost peer is skipped
+    is_last: bool = True  # the last step of its call
 
 
 @dataclass(frozen=True)
 class Started:
-    """A step at work; what the coordinator says of it is known once it has asked."""
+    """A running step; `call` is done once the coordinator has asked for the step."""
 
     call: Future[StepRequest]
     task: asyncio.Task[TurnReply]
 
 
 async def heard(call: Future[StepRequest]) -> StepRequest:
-    """Return the coordinator's call of a step, mostly at once: few begin before it asks."""
+    """Return the coordinator's request for a step, mostly at once: few steps begin before it."""
     if call.done() and not call.cancelled():
         return call.result()
     return await asyncio.wrap_future(call)
@@ -61,10 +61,10 @@ class Answers:
         question: Message,
         work: Callable[[], Coroutine[Any, Any, Reply]],
     ) -> Reply:
-        """Return what `work` gives, done for the first question about a subject and no other.
+        """Run `work` for the first request about a subject; return its reply, also for later ones.
 
-        It goes on when the caller is gone. The same question again gets the same answer, or the
-        same error; another one about that subject is a ProtocolError.
+        The work goes on if the caller is gone. An equal request gets the same answer or the same
+        error; another request about the subject is a ProtocolError.
         """
         text = question.SerializeToString(deterministic=True)
         if subject not in self._given:
@@ -79,7 +79,7 @@ class Answers:
         return reply
 
     async def settled(self) -> None:
-        """Returns once nothing of what was asked is at work any more."""
+        """Return once no request is running any more."""
         under_way = [task for _, task in self._given.values() if not task.done()]
         if under_way:
             await asyncio.wait(under_way)

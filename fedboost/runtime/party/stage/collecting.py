@@ -1,4 +1,4 @@
-"""What a step takes, out of the inbox: one message, one of each sender, or parts of a stream."""
+"""Takes a step's messages out of the inbox: one, one of each sender, or parts of a stream."""
 
 from __future__ import annotations
 
@@ -17,9 +17,10 @@ from fedboost.runtime.process.bridge import Bridge
 async def collect(
     step: Step, asked: Future[StepRequest], roles: Roles, inbox: Inbox, bridge: Bridge
 ) -> tuple[object, bool]:
-    """Return one message, one for each sender, or an iterator over parts; and whether all is there.
+    """Return a step's messages, and whether all of them have arrived.
 
-    What is not there yet of a stream is waited for by the thread that reads it.
+    The messages are one message, one for each sender, or an iterator over parts. The thread that
+    reads a stream waits for its missing parts.
     """
     if step.takes is None:
         return None, True

@@ -1,4 +1,7 @@
-"""What has arrived for a party in one stage and is not used yet: each message once, in bounds."""
+"""The messages that have arrived for a party in one stage and are not used yet.
+
+Each message is taken in once, and their number and bytes are limited.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ from google.protobuf.message import Message
 from fedboost.ground.errors import FedboostError, PeerError, UnreachableError
 
 PARTS_WAITING_MAX = 8  # of a stream, before its sender has to wait
-MESSAGES_WAITING_MAX = 2  # one to be used, and one of a party that is a step ahead
+MESSAGES_WAITING_MAX = 2  # one to be used, and one of a sender that is a step ahead
 
 Key = tuple[str, int, str, int]  # of a message: sender, number, the step that takes it, part
 
@@ -31,11 +34,11 @@ class Arrived:
 
     @property
     def place(self) -> tuple[int, int]:
-        """Return where it belongs among the others of its kind and sender."""
+        """The message's place among the others of its kind and sender."""
         return self.number, self.part
 
 
-# Waits in a step's thread for what comes in the event loop's.
+# Waits in a step's thread for a coroutine of the event loop.
 Wait: TypeAlias = Callable[[Coroutine[Any, Any, Arrived]], Arrived]
 
 
@@ -43,30 +46,32 @@ class Inbox:
     """Messages by kind and sender. All methods but two belong to the event loop's thread."""
 
     def __init__(self, wait_s: float, party: str) -> None:
-        """The inbox of a `party`, where no wait is longer than `wait_s`."""
+        """Every wait in the inbox of `party` ends after `wait_s` at the latest."""
         self._wait_s, self._party = wait_s, party
         self._waiting: dict[tuple[str, str], list[Arrived]] = {}  # in order of their places
         self._next_part: dict[tuple[str, str], int] = {}  # of the stream that is being read
         self._used: dict[tuple[str, str], int] = {}  # the step whose message was used last
         self._seen: dict[Key, bytes] = {}
-        self.coming: dict[Key, int] = {}  # bytes of messages that have come, until they lie here
-        self._waits: list[Callable[[], list[str]]] = []  # under way: whose messages are missing
+        self.coming: dict[Key, int] = {}  # bytes of messages that have come and are not queued yet
+        self._waits: list[Callable[[], list[str]]] = []  # each lists senders it waits for
         self._changed = asyncio.Condition()
         self._stopped: FedboostError | None = None
-        self.gives_up = False  # what `comes` waits for will not come
+        self.gives_up = False  # the messages that `comes` waits for will not come
 
     @property
     def awaited(self) -> list[str]:
-        """The parties whose messages are waited for now."""
+        """The parties that messages are waited for from."""
         return sorted({party for of in self._waits for party in of()})
 
     def waiting(self, kind: str, sender: str) -> int:
-        """Return how many messages of a sender lie here and are not used yet."""
+        """Return the number of a sender's messages that are not used yet."""
         return len(self._waiting.get((kind, sender), ()))
 
     def check_room(self, key: Key, n_bytes: int, most: int) -> None:
-        """Refuse, by a PeerError, a message whose sender's others leave no room for it in `most`
-        bytes, unless it is here already: memory is no larger for what a peer announces.
+        """Raise a PeerError if a new message and its sender's other messages exceed `most` bytes.
+
+        Memory is not extended for a size that a peer announces. Messages that are here already may
+        repeat.
         """
         sender = key[0]
         if key in self._seen or key in self.coming:
@@ -89,11 +94,11 @@ class Inbox:
         return before is not None
 
     async def put(self, kind: str, key: Key, digest: bytes, arrived: Arrived) -> None:
-        """Keeps a message until it is taken; a stream's sender waits while many parts lie here.
+        """Queue a message until it is taken; a stream's sender waits while many parts are queued.
 
-        Only the party itself, in another role, does not: its steps come one after the other, and
-        nothing of its stream is read before all has been given. Parts may overtake one another on
-        their way. A PeerError refuses a third message, and one of a step whose message was used.
+        The party itself does not wait in another role: its steps run one after another, so its
+        stream is read only after all of it has been given. Parts may overtake one another. A
+        PeerError for a third message, and for a message of a step whose message was used.
         """
         sender, place = key[0], (kind, key[0])
         queue = self._waiting.setdefault(place, [])
@@ -109,7 +114,7 @@ class Inbox:
                 f"room for {kind} from {sender}",
             )
         self.coming.pop(key, None)
-        if self.seen(key, digest):  # the same message came on a second way while this one waited
+        if self.seen(key, digest):  # the same message came on a second link while this one waited
             return
         bisect.insort(queue, arrived, key=lambda message: message.place)
         self._seen[key] = digest
@@ -117,7 +122,7 @@ class Inbox:
             self._changed.notify_all()
 
     async def next(self, kind: str, sender: str) -> Arrived:
-        """The next part of a stream; waits for it no longer than the deadline."""
+        """Return the next part of a stream; waits for it until the deadline."""
         place = (kind, sender)
         queue = self._waiting.setdefault(place, [])
         part = self._next_part.get(place, 0)
@@ -131,9 +136,9 @@ class Inbox:
         return arrived
 
     async def arrival(self, kind: str, senders: list[str], before: int) -> None:
-        """Waits until each of them has sent a message that `take` would give.
+        """Wait until each of the senders has sent a message that `take` would return.
 
-        Whoever has sent a later one first, which no party does, is refused by a PeerError.
+        A PeerError if one has sent a later message first, which honest parties do not do.
         """
 
         missing = partial(self._missing, kind, senders, before)
@@ -141,19 +146,19 @@ class Inbox:
             await self._until(lambda: not missing(), kind, missing)
 
     async def comes(self, kind: str, senders: list[str], before: int) -> bool:
-        """Wait as `arrival` does; return False where the inbox gives up first."""
+        """Wait as `arrival` does; return False if the inbox gives up first."""
         missing = partial(self._missing, kind, senders, before)
         await self._until(lambda: not missing() or self.gives_up, kind, missing)
         return not missing()
 
     async def give_up(self) -> None:
-        """End the wait of `comes`, now and until the next call of the coordinator."""
+        """End the wait of `comes`, until the next call of the coordinator."""
         self.gives_up = True
         async with self._changed:
             self._changed.notify_all()
 
     def _missing(self, kind: str, senders: list[str], before: int) -> list[str]:
-        """Return who has sent nothing yet; a PeerError names one who has sent a later one."""
+        """Return the senders without a message; a PeerError if one has sent a later message."""
         there = self.senders(kind, before)
         left = [sender for sender in senders if sender not in there]
         for sender in left:
@@ -162,7 +167,7 @@ class Inbox:
         return left
 
     def take(self, kind: str, sender: str, before: int) -> Message:
-        """The one message that a step before number `before` gave; two of them are a PeerError."""
+        """Return the one message of a step before number `before`; a PeerError if there are two."""
         queue = self._waiting[kind, sender]
         arrived = queue.pop(0)
         if not arrived.last:
@@ -173,7 +178,7 @@ class Inbox:
         return arrived.message
 
     def senders(self, kind: str, before: int) -> list[str]:
-        """Return who sent a message of that kind, given before step `before` and not used yet."""
+        """Return the senders of unused messages of that kind from steps before number `before`."""
         return [
             sender
             for (known, sender), queue in self._waiting.items()
@@ -181,13 +186,13 @@ class Inbox:
         ]
 
     def check_read(self, kind: str, before: int) -> None:
-        """Refuses, by a PeerError, a stream read ahead that no step before `before` gave."""
+        """Raise a PeerError if a stream read ahead came from step `before` or a later one."""
         for (known, sender), number in self._used.items():
             if known == kind and number >= before:
                 raise _later(kind, sender)
 
     async def stop(self, reason: FedboostError) -> None:
-        """Ends every wait with `reason`, now and from now on."""
+        """End every wait with `reason`, now and from now on."""
         self._stopped = reason
         async with self._changed:
             self._changed.notify_all()
@@ -195,7 +200,7 @@ class Inbox:
     async def _until(
         self, ready: Callable[[], bool], what: str, of: Callable[[], list[str]] = list
     ) -> None:
-        """Waits until it is `ready`; an error names the first of those whom it still waits `of`."""
+        """Wait until `ready()`; `of` lists the senders, and a timeout names the first of them."""
         if self._stopped is None and ready():
             return
         self._waits.append(of)
@@ -214,7 +219,7 @@ class Inbox:
         if self._stopped is not None:
             raise self._stopped
 
-    # For the thread that uses a stream, whose first part is there
+    # For the thread that reads a stream after its first part
 
     def parts(self, kind: str, sender: str, first: Arrived, wait: Wait) -> Iterator[Message]:
         """Yield the parts of a stream."""
@@ -229,7 +234,7 @@ class Inbox:
     def parts_of_all(
         self, kind: str, firsts: Mapping[str, Arrived], wait: Wait
     ) -> Iterator[dict[str, Message]]:
-        """Yield part after part of streams side by side, of those that have not ended."""
+        """Yield the next part of each open stream, by sender, until all have ended."""
         streams = {
             sender: self.parts(kind, sender, first, wait) for sender, first in firsts.items()
         }

@@ -1,7 +1,7 @@
-"""When messages reach the ledger: one that has come together with what leaves next, or soon.
+"""Times the writing of messages to the ledger: arrived ones with the next that leave, or soon.
 
-A message may be used at once. Its sender hears that it has arrived, and anything that depends on it
-leaves, only when it is on the disk.
+A step may use a message at once. Only when the message is on the disk does its sender hear that it
+has arrived, and may messages that depend on it leave.
 """
 
 from __future__ import annotations
@@ -12,28 +12,29 @@ from collections.abc import Callable, Sequence
 
 from fedboost.runtime.ledger.rows import Noted
 
-# Turns of the event loop within which a step that a message has waited for may give its answer.
+# Turns of the event loop for a step to give its answer to a message it has waited for.
 TURNS = 16
-LATER_S = 0.005  # within which it may where it waits for others, too
+LATER_S = 0.005  # the same for a step that waits for other messages as well
 
-# Writes messages that have come, and those that are about to leave, in one transaction.
+# Writes arrived messages, and messages about to leave, in one transaction.
 Record = Callable[[Sequence[Noted], Sequence[Noted]], None]
 
 
 class Notes:
-    """The messages of one stage on their way to the ledger."""
+    """The messages of one stage that are to be written to the ledger."""
 
     def __init__(self, record: Record) -> None:
         self._record = record
-        self._lock = threading.Lock()  # what came first is written first
+        self._lock = threading.Lock()  # messages are written in the order of arrival
         self._coming: list[Noted] = []
         self._waiting: list[asyncio.Future[None]] = []
-        self._writes = 0  # so far, also what was refused
-        self._due = self._due_later = -1  # of how many writes the next is to come by itself
+        self._writes = 0  # so far, refused ones included
+        self._due = self._due_later = -1  # number of writes at which the next one was scheduled
 
     def came(self, *messages: Noted, later: bool = False) -> asyncio.Future[None]:
-        """Take messages in; return what is done once they, and all before, are on the disk: soon,
-        or somewhat `later`, where nothing can leave on account of them alone.
+        """Take messages in; return a future that is done once they and all before are on the disk.
+
+        They are written soon, or somewhat `later` if nothing can leave because of them alone.
         """
         loop = asyncio.get_running_loop()
         written: asyncio.Future[None] = loop.create_future()
@@ -53,9 +54,9 @@ class Notes:
         return written
 
     def leave(self, *messages: Noted) -> None:
-        """Write these messages, behind those that have come; all on the disk when this returns.
+        """Write these messages after those that have come; all are on the disk on return.
 
-        Nothing is written, and nothing may leave, where it raises. In any thread.
+        If this raises, nothing is written and nothing may leave. Can be called in any thread.
         """
         with self._lock:
             if not self._coming and not messages:
@@ -66,17 +67,17 @@ class Notes:
         _tell(waiting, None)
 
     def flush(self) -> None:
-        """Write what has come; where that is refused, whoever waits for it hears why."""
+        """Write the messages that have come; if that is refused, their futures get the error."""
         try:
             self.leave()
-        except Exception as error:  # what is refused stays here, to be written with what leaves
+        except Exception as error:  # refused messages stay, to be written with the next ones
             with self._lock:
                 waiting, self._waiting = self._waiting, []
                 self._writes += 1
             _tell(waiting, error)
 
     def _soon(self, turns: int, writes: int) -> None:
-        """Write what has come in so many turns, if it has not been written meanwhile."""
+        """Write the messages that have come after so many turns, unless they have been written."""
         if self._writes != writes:
             return
         if turns:
@@ -86,13 +87,13 @@ class Notes:
 
 
 def _tell(waiting: Sequence[asyncio.Future[None]], error: Exception | None) -> None:
-    """Ends waits, in their own loop; in any thread."""
+    """End waits in their own loop. Can be called in any thread."""
     if not waiting:
         return
 
     def end() -> None:
         for written in waiting:
-            if written.done():  # whoever waited is gone
+            if written.done():  # the waiting task is gone
                 continue
             if error is None:
                 written.set_result(None)

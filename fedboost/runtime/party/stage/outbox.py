@@ -1,4 +1,4 @@
-"""How what a step gives leaves a party: encoded once, noted in the ledger, sent to each taker."""
+"""Sends a step's messages: encodes each once, notes it in the ledger, sends it to each receiver."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-SENT_BYTES_KEPT_MAX = 1 << 16  # of a message: who has won a layer's nodes takes less
+SENT_BYTES_KEPT_MAX = 1 << 16  # of a message: the winners of a layer's nodes take less
 
 
 class Links(Protocol):
-    """How a message reaches another party."""
+    """The links to other parties."""
 
     async def deliver(self, envelope: Envelope, payload: bytes) -> None:
-        """Returns once the receiver holds the message; raises what it was refused with."""
+        """Return once the receiver holds the message; raise the error of its refusal."""
 
 
 @dataclass(frozen=True)
 class RecordedLinks(Links):
-    """Links whose small messages a recording keeps, so that a replay can say where they differ."""
+    """Links that record small messages, so that a replay can show differences."""
 
     links: Links
     recording: Recording
@@ -49,12 +49,12 @@ class RecordedLinks(Links):
         await self.links.deliver(envelope, payload)
 
 
-Keep = Callable[[Envelope, Message], Coroutine[Any, Any, None]]  # takes in what we give ourselves
+Keep = Callable[[Envelope, Message], Coroutine[Any, Any, None]]  # queues a message to ourselves
 
 
 @dataclass(frozen=True)
 class Terms:
-    """What every message of a job carries."""
+    """The terms that every message of a job carries."""
 
     job: str
     manifest_sha256: bytes
@@ -63,7 +63,7 @@ class Terms:
 
 @dataclass(frozen=True)
 class MessagePlace:
-    """Where a message belongs: the step that gave it, by its number, and which part it is."""
+    """The place of a message: the step that gave it, the step's number, and the part."""
 
     step: Step
     number: int
@@ -73,7 +73,7 @@ class MessagePlace:
 
 @dataclass(frozen=True)
 class Post:
-    """A message on its way to one peer."""
+    """A message to one peer, ready to be sent."""
 
     envelope: Envelope
     payload: bytes = field(repr=False)
@@ -99,16 +99,16 @@ class Outbox:
     keep: Keep
     secrets: Secrets  # of this stage and attempt
     sent: dict[str, Sent] = field(default_factory=dict)
-    passed_over: set[str] = field(default_factory=set)  # peers who may lack what was sent to them
-    stopped: FedboostError | None = None  # why nothing leaves any more
+    passed_over: set[str] = field(default_factory=set)  # peers that may lack a message sent to them
+    stopped: FedboostError | None = None  # why nothing may leave any more
 
     @property
     def counts(self) -> dict[str, tuple[int, int]]:
-        """Return bytes and messages so far, by peer."""
+        """Bytes and messages so far, by peer."""
         return {peer: (sent.bytes, sent.messages) for peer, sent in self.sent.items()}
 
     def sent_since(self, before: Mapping[str, tuple[int, int]]) -> list[LinkBytes]:
-        """Return what has been sent since the `counts` were those, to whom any was."""
+        """Return the bytes and messages sent since an earlier state of `counts`, by peer."""
         return [
             LinkBytes(peer=peer, bytes=n_bytes - before.get(peer, (0, 0))[0], messages=more)
             for peer, (n_bytes, messages) in self.counts.items()
@@ -118,10 +118,10 @@ class Outbox:
     def send(
         self, place: MessagePlace, receivers: Sequence[str], out: Out, *, spares: bool
     ) -> Sendings:
-        """Return what brings each peer its message, noted as sent; each ends when its has arrived.
+        """Note messages as sent; return a coroutine for each peer that delivers its message.
 
-        A message that goes to everybody goes to the `receivers`. With `spares` one ends as well
-        where its peer is gone.
+        A message without peers goes to all `receivers`. With `spares`, a coroutine also ends if its
+        peer is gone.
         """
         assert out.send is not None
         given = out.send
@@ -137,7 +137,7 @@ class Outbox:
             self.notes.leave(*noted)
         arriving: dict[str, Coroutine[Any, Any, None]] = {}
         for peer, post in posts.items():
-            if peer == self.party:  # in another role: nothing leaves
+            if peer == self.party:  # in another role of ours: nothing leaves
                 arriving[peer] = self.keep(post.envelope, messages[peer])
                 continue
             sent = self.sent.setdefault(peer, Sent())
@@ -147,7 +147,7 @@ class Outbox:
         return arriving
 
     async def _deliver(self, post: Post, *, spares: bool) -> None:
-        if self.stopped is not None:  # while it waited for the loop, which begins what is cancelled
+        if self.stopped is not None:  # meanwhile: the loop starts cancelled coroutines too
             raise self.stopped
         try:
             await self.links.deliver(post.envelope, post.payload)
@@ -158,7 +158,7 @@ class Outbox:
             log.info("passed over: %s", "; ".join(error.lines()))
 
     def _posts(self, place: MessagePlace, messages: Mapping[str, Message]) -> dict[str, Post]:
-        """Each peer's message, encoded; one that goes to several of them once."""
+        """Return each peer's message, encoded; a message to several peers is encoded once."""
         payloads: dict[int, tuple[bytes, bytes]] = {}
         posts = {}
         for peer, message in messages.items():
@@ -191,6 +191,6 @@ class Outbox:
         )
 
     def _salt(self, place: MessagePlace, peer: str) -> bytes:
-        """Return the salt of one message: secret, and the same if it ever has to be sent again."""
+        """Return the salt of one message: secret, and the same if the message is sent again."""
         where = ("salt", place.step.name, place.number, place.part, peer)
         return self.secrets.derive(*where)[:SALT_BYTES]

@@ -1,7 +1,7 @@
-"""A party's roles in one stage: which steps are its own, and between whom their messages go.
+"""A party's roles in one stage: its steps, and the senders and receivers of their messages.
 
-One role, mostly. An aggregator may be a guest or a host as well: then it has both, with a state of
-each, and what it gives in one and takes in the other does not leave it.
+Most parties have one role. An aggregator may be a guest or a host as well: then it has both, each
+with its state, and a message from one to the other does not leave the party.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from fedboost.flow import AGGREGATOR, GUEST, Role, StageContext, Step
 from fedboost.ground.errors import PeerError, ProtocolError
 from fedboost.ground.settings import Settings
 
-RUNS = (GUEST, AGGREGATOR)  # roles that one party has, so a message of theirs comes from one sender
+RUNS = (GUEST, AGGREGATOR)  # roles of a single party, so their messages have one sender
 
 
 @dataclass
 class ActiveRole:
-    """One role at work."""
+    """One role of the party in this stage."""
 
     module: ModuleType
     context: StageContext[Settings]
@@ -30,10 +30,10 @@ class ActiveRole:
 
 
 class Roles:
-    """All roles of a party that its protocol has, its own part first."""
+    """The roles of a party in its protocol, its own part first."""
 
     def __init__(self, protocol: flow.Protocol[Settings], context: StageContext[Settings]) -> None:
-        """`context` is the party's; each role gets one like it."""
+        """`context` is the party's; each role gets a copy."""
         self.protocol, self._table, self._party = protocol, context.table, context.party
         self._parts = {
             role: ActiveRole(protocol.module(role), replace(context, role=role))
@@ -52,7 +52,7 @@ class Roles:
 
     @property
     def main(self) -> ActiveRole:
-        """The party's own part; adding up for others leaves nothing behind."""
+        """The party's own part; an aggregator's role leaves no result."""
         return next(iter(self))
 
     @property
@@ -63,7 +63,7 @@ class Roles:
     # Steps
 
     def step(self, name: str) -> Step:
-        """The step of that name; a ProtocolError where it is none of ours."""
+        """Return our step of that name; a ProtocolError if we have none."""
         step = self.protocol.step(name)
         if step is None or not self.does(step):
             role = self.main.context.role
@@ -71,7 +71,7 @@ class Roles:
         return step
 
     def taker(self, kind: str) -> Step:
-        """Our step that takes messages of that kind; a PeerError where there is none."""
+        """Return our step that takes messages of that kind; a PeerError if we have none."""
         for step in self.protocol.taker(kind):
             if self.does(step):
                 return step
@@ -83,7 +83,7 @@ class Roles:
         return step.name in self._role_in
 
     def of(self, step: Step) -> ActiveRole:
-        """The role in which we do a step."""
+        """Return our role in a step."""
         return self._parts[self._role_in[step.name]]
 
     def may_start(self, step: Step) -> bool:
@@ -92,45 +92,45 @@ class Roles:
         return self.protocol.may_follow(part.context.role, step, part.last_step)
 
     def start(self, step: Step) -> None:
-        """Notes that the step has begun; a ProtocolError where it is not its turn."""
+        """Note that the step has begun; a ProtocolError if it is not its turn."""
         part = self.of(step)
         if not self.may_start(step):
             last = part.last_step or "the start"
             raise ProtocolError(f"{step.name} may not come after {last}", step=step.name)
         part.last_step = step.name
 
-    # Who gives, who takes
+    # Senders and receivers
 
     def takes_parts(self, step: Step) -> bool:
-        """Return whether what the step takes comes as a stream."""
+        """Return whether the step's messages arrive as a stream."""
         return step.takes is not None and step.takes in self.protocol.streamed
 
     def takes_alone(self, step: Step) -> bool:
-        """Return whether no other step of ours takes such messages; else only a call names one."""
+        """Return whether only this step of ours takes such messages; else a call names the step."""
         assert step.takes is not None
         taking = self.protocol.taker(step.takes.DESCRIPTOR.full_name)
         return sum(self.does(other) for other in taking) == 1
 
     def givers(self, step: Step) -> tuple[Role, ...]:
-        """The roles that give what the step takes."""
+        """Return the roles that give the step's messages."""
         return () if step.takes is None else self.protocol.givers(step.takes)
 
     def one_gives(self, step: Step) -> bool:
-        """Return whether what the step takes comes from one party, whoever takes part."""
+        """Return whether a single party gives the step's messages, for any set of hosts."""
         return all(role in RUNS for role in self.givers(step))
 
     def senders(self, step: Step, among: Iterable[str]) -> list[str]:
-        """Return whose messages the step takes, `among` the hosts that take part (empty: all)."""
+        """Return the senders of the step's messages, `among` these hosts (empty: all)."""
         return self._others(self.givers(step), step, among)
 
     def receivers(self, step: Step, among: Iterable[str]) -> list[str]:
-        """Return who gets what the step gives."""
+        """Return the receivers of the step's messages."""
         assert step.gives is not None
         taking = self.protocol.taker(step.gives.DESCRIPTOR.full_name)
         return self._others([role for s in taking for role in s.roles], step, among)
 
     def _others(self, roles: Iterable[Role], step: Step, among: Iterable[str]) -> list[str]:
-        """The parties of these roles; ourselves only where ours is another one than in `step`."""
+        """Return the parties of these roles; ourselves only in another role than that of `step`."""
         known = tuple(roles)
         ours = any(role in self._parts and role not in step.roles for role in known)
         parties = self._table.among(known, tuple(among))

@@ -1,7 +1,7 @@
-"""One party's side of one stage of a job: checks the order, runs steps, sends what they give.
+"""One party's side of one stage of a job: checks the order, runs steps, sends their messages.
 
-The session knows no network: messages leave through `Links` and come in through `accept`. Daemons
-and `fedboost simulate` run the same session.
+The session does not use the network: messages leave through `Links` and come in through `accept`.
+Daemons and `fedboost simulate` run the same session.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ from fedboost.runtime.process.clock import now
 from fedboost.runtime.process.memory import LARGE_ROWS, give_back
 from fedboost.runtime.store.recordings import Recording
 
-# Of one kind and sender, here and not used: those that may wait, and those that wait to wait.
+# Unused messages of one kind and sender: in the queue, or waiting for room in it.
 PARTS_HELD_MAX = PARTS_WAITING_MAX + 2 * (PARTS_IN_FLIGHT_MAX + 1)
-SLOW_S = 0.5  # of a step on many rows that gives memory back
-STEPS_AT_ONCE = 2  # the one that was asked for, and one that reads a stream ahead of its call
+SLOW_S = 0.5  # seconds of a step on many rows, after which memory is given back
+STEPS_AT_ONCE = 2  # the requested step, and a step that reads a stream ahead of its call
 
 
 @dataclass
@@ -59,16 +59,16 @@ class Session:
     links: Links
     record: Record
     wait_s: float
-    # What the coordinator may hear of what a step told, charged; without an owner, all of it.
+    # Charges a step's report; returns the part for the coordinator, without an owner all of it.
     let_out: Callable[[StatusReport], StatusReport] = lambda told: told
-    told: list[StatusReport] = field(default_factory=list)  # also what policy keeps back
+    told: list[StatusReport] = field(default_factory=list)  # with figures that policy withholds
     recording: Recording | None = None  # of a stage that can be replayed
-    _numbers: tuple[int, ...] = ()  # of the steps that were asked for last
+    _numbers: tuple[int, ...] = ()  # of the steps in the last call
     _current: asyncio.Task[StepReply] | None = None
     _eager: dict[str, Started] = field(default_factory=dict)
-    _coming: dict[Key, asyncio.Task[None]] = field(default_factory=dict)  # and not taken in yet
+    _coming: dict[Key, asyncio.Task[None]] = field(default_factory=dict)  # not queued yet
     _stopped: FedboostError | None = None
-    _at_step: str = ""  # that was asked for last
+    _at_step: str = ""  # of the last call
 
     def __post_init__(self) -> None:
         self._inbox = Inbox(self.wait_s, self.context.party)
@@ -91,7 +91,7 @@ class Session:
 
     @property
     def state(self) -> Any:
-        """Return what the party remembers in its own part."""
+        """The state of the party's own part."""
         return self._roles.main.state
 
     @property
@@ -101,11 +101,11 @@ class Session:
 
     @property
     def passed_over(self) -> set[str]:
-        """Peers who may lack something that was sent to them."""
+        """Peers that may lack a message sent to them."""
         return self._outbox.passed_over
 
     async def open(self, checkpoint: Artefact | None) -> StatusReport:
-        """Builds the party's state, from a checkpoint where there is one."""
+        """Build the party's state, from a checkpoint if there is one."""
         for part in self._roles:
             part.state = await asyncio.to_thread(part.module.begin, part.context)
         if checkpoint is None:
@@ -115,9 +115,9 @@ class Session:
         return told
 
     async def snapshot(self, place: flow.Place = ()) -> Artefact:
-        """Return what a later attempt needs to carry on from here; refused while a step is at work.
+        """Return the state for a later attempt to go on from; refused while a step runs.
 
-        `place` says where: between rounds, unless there are several numbers.
+        `place` has one number between rounds, several within a round.
         """
         self._check_not_stopped()
         if not self._is_idle or self._eager:
@@ -127,13 +127,13 @@ class Session:
         return taken
 
     async def close(self) -> Artefact:
-        """Return what the stage leaves behind."""
+        """Return the result of the stage."""
         main = self._roles.main
         left: Artefact = await asyncio.to_thread(main.module.finish, main.state)
         return left
 
     async def stop(self, reason: FedboostError) -> None:
-        """Ends every wait with `reason`."""
+        """End every wait with `reason`."""
         self._stopped = self._outbox.stopped = reason
         for started in self._eager.values():
             started.call.cancel()
@@ -147,17 +147,17 @@ class Session:
             raise self._stopped
 
     def release(self) -> None:
-        """Lets the threads go, once they see that it is over; nobody waits for that."""
+        """Shut down the threads without waiting for them."""
         self._threads.shutdown(wait=False)
 
     def sign_of_life(self) -> StepReply:
-        """Return at which step a party works, and who keeps it waiting."""
+        """Return the party's current step, and the parties it waits for."""
         return StepReply(working=True, step=self._at_step, waits_for=self._inbox.awaited)
 
-    # What arrives
+    # Arriving messages
 
     def admit(self, envelope: Envelope) -> None:
-        """Refuses a message by its envelope alone, before a byte of it is read."""
+        """Refuse a message by its envelope, before its payload is read."""
         sender, kind = envelope.sender, envelope.kind
         if not self._roles.are_open:
             raise PeerError(f"{sender} sent a message before the stage was open")
@@ -172,7 +172,7 @@ class Session:
         if giver is None or not set(roles) & set(giver.roles) or giver.gives is not step.takes:
             raise PeerError(f"{sender} may not send {kind} from step {envelope.step[:64]!r}")
         if len(envelope.salt) != SALT_BYTES or envelope.number > wire.COUNT_MAX:
-            raise PeerError(f"{sender} sent a {kind} of which no ledger can take note")
+            raise PeerError(f"{sender} sent a {kind} that no ledger can record")
         if not giver.streams and (envelope.part or not envelope.last):
             raise PeerError(f"{sender} sent a {kind} in parts, which travels whole")
         part = self._roles.of(step)
@@ -188,7 +188,7 @@ class Session:
         self._check_not_stopped()
 
     async def accept(self, envelope: Envelope, payload: bytes) -> bool:
-        """Takes in one whole message; True where it had arrived before."""
+        """Accept one complete message; return True if it had arrived before."""
         self.admit(envelope)
         sender = envelope.sender
         digest = hashlib.sha256(payload).digest()
@@ -197,7 +197,7 @@ class Session:
         step = self._roles.taker(envelope.kind)
         assert step.takes is not None
         key = (sender, envelope.number, step.name, envelope.part)
-        if key in self._coming:  # a second time, while the first waits for room
+        if key in self._coming:  # a repetition, while the first waits for room
             await asyncio.shield(self._coming[key])
         if self._inbox.seen(key, digest):
             await self._notes.came()
@@ -212,28 +212,28 @@ class Session:
             raise PeerError(f"{sender} sent a {envelope.kind} out of turn", step=step.name)
         message = wire.decode(step.takes, payload, sender)
         self._inbox.coming[key] = len(payload)
-        if self.recording is not None:  # before the ledger says that it has come
+        if self.recording is not None:  # before the ledger records its arrival
             self.recording.came(envelope, payload)
-        # It will be in the ledger, so it must come in, whatever becomes of the link it came by.
+        # It will be in the ledger, so it must be queued even if its link breaks.
         waits_on = any(party != sender for party in self._inbox.awaited)
         written = self._notes.came(Noted(envelope, message, DisclosureInfo()), later=waits_on)
         coming = self._coming[key] = asyncio.create_task(self._keep(envelope, message))
         coming.add_done_callback(lambda _: self._coming.pop(key, None))
         coming.add_done_callback(hear_out)
-        if starts:  # before any wait, in which the coordinator could ask for it and start it too
+        if starts:  # before any wait, in which the coordinator could start the step too
             self._eager[step.name] = self._start(step, now())
         await asyncio.shield(coming)
         await written
         return False
 
     def _held(self, step: Step, sender: str) -> int:
-        """Return how much of what a step takes has come from a sender and is not used yet."""
+        """Return how many of a sender's messages for a step have come and are not used yet."""
         assert step.takes is not None
         coming = sum(key[0] == sender and key[2] == step.name for key in self._coming)
         return coming + self._inbox.waiting(step.takes.DESCRIPTOR.full_name, sender)
 
     async def _keep(self, envelope: Envelope, message: Message) -> None:
-        """Puts a message where it lies until it is used."""
+        """Queue a message until it is used."""
         taker = self._roles.taker(envelope.kind).name
         key = (envelope.sender, envelope.number, taker, envelope.part)
         size = envelope.payload_bytes
@@ -241,7 +241,7 @@ class Session:
         await self._inbox.put(envelope.kind, key, envelope.payload_sha256, arrived)
 
     def _starts_early(self, step: Step) -> bool:
-        """Return whether a message's first part starts the step before the coordinator asks."""
+        """Return whether a message's first part starts the step before the coordinator does."""
         read_ahead = self._roles.takes_parts(step) and self._roles.one_gives(step)
         return self._is_idle and read_ahead and self._roles.takes_alone(step)
 
@@ -249,10 +249,10 @@ class Session:
     def _is_idle(self) -> bool:
         return self._current is None or self._current.done()
 
-    # What the coordinator asks for
+    # Requests of the coordinator
 
     async def run_step(self, call: StepCall) -> StepReply:
-        """Does steps in turn and says what each cost; the same number again, the same answer."""
+        """Do steps in turn and return their costs; a repeated number gets the same reply."""
         numbers = tuple(turn.number for turn in call.turns)
         if numbers == self._numbers and self._current is not None:
             return await asyncio.shield(self._current)
@@ -277,7 +277,7 @@ class Session:
     async def _in_turn(
         self, ahead: Started, later: Iterable[tuple[Step, StepRequest]], loop: str
     ) -> StepReply:
-        """One step after the other, the first under way; of a `loop`, until it has ended."""
+        """Await the first step, then do the others in turn, until `loop` has ended."""
         reply = StepReply(turns=[await ahead.task])
         for step, asked in later:
             since = now()
@@ -289,7 +289,7 @@ class Session:
         return reply
 
     async def _comes(self, step: Step, asked: StepRequest) -> bool:
-        """Wait for what a step of a loop takes; return whether it comes, and not the loop's end."""
+        """Wait for a message that a step of a loop takes; return False if the loop ends first."""
         if step.takes is None:
             return True
         self._at_step = step.name
@@ -297,13 +297,13 @@ class Session:
         return await self._inbox.comes(step.takes.DESCRIPTOR.full_name, senders, asked.number)
 
     async def end_loop(self, number: int) -> None:
-        """Hear that the loop has ended whose rounds the call up to step `number` asked for."""
+        """End the loop whose rounds the call up to step `number` asked for."""
         if self._numbers[-1:] != (number,):
             raise ProtocolError("a loop has ended that was not asked for")
         await self._inbox.give_up()
 
     def _take_up(self, step: Step, asked: StepRequest, since: float) -> Started:
-        """The step at work, whether it has read ahead of its call or not."""
+        """Return the running step, which may have read ahead of its call."""
         self._check_not_stopped()
         self._at_step = step.name
         if self.recording is not None:
@@ -341,21 +341,21 @@ class Session:
                 asked = await heard(call)
                 self._inbox.check_read(step.takes.DESCRIPTOR.full_name, asked.number)
         except asyncio.CancelledError:
-            # Of `call`, or of a step that was stopped before a thread was free for it.
+            # Cancelled: `call`, or a step that was stopped before it got a thread.
             if self._stopped is None and not call.cancelled():
                 raise
             raise self._stopped or ProtocolError(f"{step.name} was never asked for") from None
         except FedboostError as error:
             error.at(party=self.context.party, step=step.name)
             if self._roles.takes_parts(step):
-                await self.stop(error)  # whoever still sends parts hears it at the next one
+                await self.stop(error)  # senders of further parts hear it at the next one
             raise error from None
         cpu = work.cpu_s + self.context.services.workers.busy_seconds() - worked
         sent = self._outbox.sent_since(sent_before)
         cost = StepCost(party=self.context.party, seconds=seconds, cpu_seconds=cpu, sent=sent)
         return TurnReply(told=told, cost=cost)
 
-    # What the step gives
+    # Work of a step
 
     def _work(self, step: Step, call: Future[StepRequest], got: object) -> StepWork:
         part = self._roles.of(step)
@@ -374,27 +374,27 @@ class Session:
         return StepWork(function, tuple(given), self._check_not_stopped, send, self._bridge)
 
     def _asked(self, step: Step, call: Future[StepRequest]) -> StepRequest:
-        """Return what the coordinator says of a step; the step's own thread waits for it."""
+        """Return the coordinator's request for a step; waits in the step's own thread."""
         try:
             return call.result()
-        except CancelledError:  # of `call`: stopped before the coordinator asked for the step
+        except CancelledError:  # `call` was cancelled before the coordinator asked for the step
             raise self._stopped or ProtocolError(f"{step.name} was never asked for") from None
 
     def _work_apart(
         self, loop: asyncio.AbstractEventLoop, step: Step, call: Future[StepRequest], got: object
     ) -> tuple[StepWork, StatusReport]:
-        """Do the step in a thread of ours; return also what may leave of what it told."""
+        """Do the step in a thread of ours; return also the part of its report that may leave."""
         self._check_not_stopped()
         work = self._work(step, call, got)
         work.apart(loop)
         if work.seconds >= SLOW_S and len(self.context.validation) >= LARGE_ROWS:
-            give_back()  # or later arrays would lie between the remains of its own
+            give_back()  # otherwise later arrays would lie between its remains
         return work, self.let_out(work.told)
 
     async def _work_here(
         self, step: Step, call: Future[StepRequest], got: object
     ) -> tuple[StepWork, StatusReport]:
-        """Do the step in the event loop; return also what may leave of what it told."""
+        """Do the step in the event loop; return also the part of its report that may leave."""
         work = self._work(step, call, got)
         await work.here(self._lagging)
         if call.result().is_last:

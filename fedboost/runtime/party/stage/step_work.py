@@ -1,4 +1,4 @@
-"""A step at work: runs the function of its role, sends what that gives, and says what it cost."""
+"""Runs a step: calls the function of its role, sends its messages, measures its cost."""
 
 from __future__ import annotations
 
@@ -17,48 +17,52 @@ from fedboost.messages.job_pb2 import StatusReport
 from fedboost.runtime.process.bridge import Bridge
 
 PARTS_IN_FLIGHT_MAX = 4  # of a stream, computed and not yet acknowledged
-SHORT_S = 0.005  # a step that takes no longer may be done by the event loop itself
-TURNS = 2  # of the event loop until a part is on its way
-LATELY = 8  # calls of a step, all of which have been as short
+SHORT_S = 0.005  # the event loop itself may do a step that takes no longer
+TURNS = 2  # of the event loop until a part is being sent
+LATELY = 8  # calls of a step that all have to be as short
 
-Sendings: TypeAlias = Mapping[str, Coroutine[Any, Any, None]]  # what brings each peer its message
+Sendings: TypeAlias = Mapping[str, Coroutine[Any, Any, None]]  # by peer, delivers its message
 
 
 @dataclass
 class Paces:
-    """How long the last calls of each step took to compute."""
+    """Computing time of the last calls of each step."""
 
     took: dict[str, deque[float]] = field(default_factory=dict)
 
     def is_short(self, step: str) -> bool:
-        """Return whether each of the last calls was over at once, and there were some."""
+        """Return whether the last calls of a step were all short."""
         seconds = self.took.get(step, ())
         return len(seconds) == LATELY and max(seconds) <= SHORT_S
 
     def note(self, step: str, seconds: float) -> None:
-        """Take note of one more call."""
+        """Note the time of one more call."""
         self.took.setdefault(step, deque(maxlen=LATELY)).append(seconds)
 
 
 @dataclass
 class Lagging:
-    """Messages on their way of steps that are over: the next ones are done meanwhile."""
+    """Messages of finished steps that are still being sent."""
 
     bridge: Bridge
     stop: Callable[[FedboostError], Coroutine[Any, Any, None]]  # ends the stage
-    under_way: dict[asyncio.Task[None], str] = field(default_factory=dict)  # to whom
+    under_way: dict[asyncio.Task[None], str] = field(default_factory=dict)  # with the receiver
     _stopping: asyncio.Task[None] | None = None
 
     def follow(self, sendings: Sendings) -> None:
-        """Begin more of them. One that fails ends the stage: a step may wait for its answer."""
+        """Begin to send more messages. If one fails, the stage ends.
+
+        A step may wait for the answer to that message.
+        """
         started = self.bridge.start_here(*sendings.values())
         for sending in started:
             sending.add_done_callback(self._heard)
         self.under_way.update(zip(started, sendings, strict=True))
 
     async def arrive(self, peers: Collection[str] | None = None, most: int = 0) -> None:
-        """Wait until no more than `most` are on their way to `peers`, or to anybody; raises why one
-        is refused.
+        """Wait until at most `most` messages to `peers` (default: to all) are being sent.
+
+        Raises the error of a refused message.
         """
         while True:
             late = [
@@ -77,19 +81,19 @@ class Lagging:
 
 @dataclass
 class StepWork:
-    """One call of a step's function; do it once, in a thread of its own or in the event loop."""
+    """One call of a step's function; it runs once, in a thread or in the event loop."""
 
     function: Callable[..., Any]
     arguments: tuple[Any, ...]
-    check: Callable[[], None]  # raises why the stage has been stopped
-    send: Callable[[Out, int, bool], Sendings]  # of a part, by its number; whether it is the last
+    check: Callable[[], None]  # raises the reason if the stage has been stopped
+    send: Callable[[Out, int, bool], Sendings]  # sends a part: its number, whether it is the last
     bridge: Bridge
     told: StatusReport = field(default_factory=StatusReport)
-    seconds: float = 0.0  # computed so far
-    cpu_s: float = 0.0  # of these, on a processor
+    seconds: float = 0.0  # of computing so far
+    cpu_s: float = 0.0  # processor time among these
 
     def apart(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Do it in this thread, which is not the loop's; parts leave while others are computed."""
+        """Run the step in this thread; parts leave while others are computed."""
         in_flight: deque[Future[None]] = deque()
         for sending, is_last in self._sendings():
             in_flight.extend(self.bridge.start(loop, *sending.values()))
@@ -97,8 +101,9 @@ class StepWork:
                 self.bridge.wait(in_flight.popleft())
 
     async def here(self, lagging: Lagging) -> None:
-        """Do it in the event loop; what leaves may arrive later, but behind what is `lagging` on
-        the same link.
+        """Run the step in the event loop; its messages follow the `lagging` ones on each link.
+
+        They may arrive later.
         """
         left = 0
         for sending, is_last in self._sendings():
@@ -111,10 +116,10 @@ class StepWork:
             lagging.follow(sending)
             left += len(sending)
             for _ in range(0 if is_last else TURNS):
-                await asyncio.sleep(0)  # it leaves while the next part is computed
+                await asyncio.sleep(0)  # the part leaves while the next one is computed
 
     def _sendings(self) -> Iterator[tuple[Sendings, bool]]:
-        """Yield what sends each part, and whether it is the last one."""
+        """Yield the coroutines that send each part, and whether it is the last part."""
         ahead, following = self._timed(self._first)
         part = 0
         while True:

@@ -1,8 +1,8 @@
-"""Whose certificates a Dask cluster takes: never those of a federation.
+"""Checks the CA of a Dask cluster: it must not be that of a federation.
 
-Dask runs code for whoever has a certificate of the cluster, and gives parts to whoever joins it as
-a worker. Under the federation's CA every peer, user and coordinator has one; naming the scheduler's
-certificate would not help, since they would call the scheduler as it calls its workers.
+Dask runs code of every owner of a certificate of the cluster, and gives parts to every worker that
+joins it. Under the federation's CA all peers, users and coordinators have a certificate. Naming the
+scheduler's certificate would not help, since they would call the scheduler as it calls its workers.
 """
 
 from __future__ import annotations
@@ -19,8 +19,10 @@ from fedboost.runtime.transport.tls import TlsFiles
 
 
 def check_own_ca(cluster: TlsFiles, federation: TlsFiles | None) -> None:
-    """Refuse, by a ConfigError, a cluster that trusts a CA of the federation, now or retired, or
-    takes a certificate that one has signed.
+    """Raise a ConfigError if a cluster shares a CA with the federation.
+
+    It shares one if it trusts a CA of the federation, current or retired, or if such a CA has
+    signed its certificate.
     """
     ours = cluster.read()
     if federation is None:  # on one machine, without certificates
@@ -30,7 +32,7 @@ def check_own_ca(cluster: TlsFiles, federation: TlsFiles | None) -> None:
     trusts = any(_key(root) in keys for root in read_roots(ours.ca))
     if trusts or _is_signed_by(read_certificate(ours.cert), theirs):
         raise ConfigError(
-            "the Dask cluster takes certificates of the federation's CA, so that everybody who has "
+            "the Dask cluster takes certificates of the federation's CA, so that every owner of "
             "one can run code on the workers and here",
             todo="give the cluster a CA of its own, and name its files in workers.tls",
             key="workers.tls",

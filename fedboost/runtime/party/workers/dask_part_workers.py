@@ -1,9 +1,9 @@
-"""A party's parts on workers of Dask: a cluster of its own, or processes of this machine.
+"""A party's parts on workers of Dask, in a separate cluster or in processes of this machine.
 
-Dask carries tasks and results as pickles, so whoever has a certificate of the cluster can run code
-on its workers and on whoever asks them: connections are mutual TLS alone, under a CA of the
-cluster's own, and workers are to be trusted as much as the party's own daemon. What is kept can be
-made again, so that a worker that is gone is made up for by another.
+Dask sends tasks and results as pickles, so every owner of a certificate of the cluster can run code
+on its workers and its clients. Connections are therefore mutual TLS only, under the cluster's own
+CA, and workers must be trusted as much as the party's daemon. All data of workers can be made
+again, so another worker can replace a lost one.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ T = TypeVar("T")
 
 log = logging.getLogger(__name__)
 
-CONNECT_S = 10  # until a scheduler that does not answer counts as gone, or one without workers
-LOST_S = 0.25  # the first pause behind a loss
-LOSSES_MAX = 8  # of workers, one after the other, while one layer is added up
-SMALL_BYTES = 1 << 15  # a task of so many goes by the scheduler, which takes half as long
+CONNECT_S = 10  # until an unresponsive scheduler counts as lost, or one without workers
+LOST_S = 0.25  # the first pause after a loss
+LOSSES_MAX = 8  # of workers, one after another, during one layer
+SMALL_BYTES = 1 << 15  # a smaller task goes by the scheduler, which takes half as long
 LOCAL = "this machine"
-LOGGERS = ("distributed", "distributed.client", "tornado.application")  # with levels of their own
+LOGGERS = ("distributed", "distributed.client", "tornado.application")  # with separate levels
 
 
 class _Kept:
-    """Parts as they lie at workers, and how to make them again."""
+    """Parts at workers, and the function that makes them again."""
 
     def __init__(self, parts: int, make: MakePart) -> None:
         self.make = make
@@ -50,41 +50,39 @@ class _Kept:
         self.at = [""] * parts
 
     def lies(self, i: int, client: Client, worker: str) -> bool:
-        """Return whether part i is where it should be."""
+        """Return whether part i is at its worker."""
         future = self.futures[i]
         is_whole = future is not None and future.client is client and future.status == "finished"
         return is_whole and self.at[i] == worker
 
 
 class DaskPartWorkers:
-    """Workers of a cluster, connected to when they are needed first; each of their threads
-    counts as one.
-    """
+    """Workers of a cluster, connected on first use; each of their threads counts as one."""
 
     def __init__(self, workers: DaskWorkers, federation: TlsFiles | None = None) -> None:
-        """`federation`: the party's own files, whose CA must not be the cluster's."""
+        """`federation` holds the party's own files; the cluster must have another CA."""
         self._settings, self._federation = workers, federation
         self._where = workers.address or LOCAL
         self._lock = threading.RLock()
         self._client: Client | None = None
         self._cluster: Any = None  # of this machine
-        self._slots: dict[str, int] = {}  # threads of each worker that has been looked at
+        self._slots: dict[str, int] = {}  # threads of each known worker
         self._places: list[str] = []  # the worker of each part
 
     @property
     def count(self) -> int:
-        """See `PartWorkers`; looks at the cluster again."""
+        """Number of threads, after a new look at the cluster; see `PartWorkers`."""
         with self._lock:
             self._looked(fresh=True)
             return len(self._places)
 
     @property
     def takes_gradients(self) -> bool:
-        """See `PartWorkers`; as the party's file says."""
+        """As the party's file says; see `PartWorkers`."""
         return self._settings.gradients
 
     def keep(self, parts: int, make: MakePart) -> object:
-        """See `PartWorkers`; they travel when something runs with them."""
+        """See `PartWorkers`; the parts are sent when a task first needs them."""
         return _Kept(parts, make)
 
     def run(
@@ -114,12 +112,12 @@ class DaskPartWorkers:
         )
 
     def check(self) -> str:
-        """Return in words what there is; raises what is wrong with it."""
+        """Return the number of workers and threads in words; raises an error if there are none."""
         count = self.count
         return f"{len(self._slots)} workers, {count} threads"
 
     def close(self) -> None:
-        """Let go of the cluster; workers of this machine end."""
+        """Disconnect from the cluster; workers of this machine end."""
         with self._lock:
             self._hang_up()
             if self._cluster is not None:
@@ -130,11 +128,11 @@ class DaskPartWorkers:
         client, self._client = self._client, None
         self._slots, self._places = {}, []
         if client is not None:
-            with suppress(Exception):  # of what it was still about: to connect again
+            with suppress(Exception):  # errors of the old connection do not matter
                 client.close(timeout=1)
 
     def _connected(self) -> Client:
-        """Return a client whose scheduler is there."""
+        """Return a client with a responsive scheduler."""
         if self._client is None or self._client.status != "running":
             self._hang_up()
             self._client = self._connect()
@@ -152,14 +150,14 @@ class DaskPartWorkers:
         dask.config.set(
             {
                 "distributed.comm.timeouts.connect": f"{CONNECT_S}s",
-                # What a scheduler and workers begun here would serve in the clear.
+                # A scheduler and workers of this machine would serve these in the clear.
                 "distributed.scheduler.http.routes": [],
                 "distributed.worker.http.routes": [],
                 "distributed.worker.profile.enabled": False,  # of local workers
             }
         )
         for name in LOGGERS:
-            logging.getLogger(name).setLevel(logging.CRITICAL)  # what is lost, we say
+            logging.getLogger(name).setLevel(logging.CRITICAL)  # our own log says what is lost
         address, security = self._standing()
         try:
             return Client(
@@ -178,7 +176,7 @@ class DaskPartWorkers:
             ) from None
 
     def _standing(self) -> tuple[str, Any]:
-        """Return where the scheduler is, and what we show it and ask of it."""
+        """Return the scheduler's address, and the TLS settings of the connection."""
         from distributed import LocalCluster, Security
 
         if (tls := self._settings.tls) is not None:
@@ -192,17 +190,17 @@ class DaskPartWorkers:
                 threads_per_worker=1,
                 processes=True,
                 host="127.0.0.1",
-                security=Security.temporary(),  # keys in memory, of these processes alone
+                security=Security.temporary(),  # keys in memory, for these processes only
                 dashboard_address="127.0.0.1:0",
-                memory_limit=0,  # else they would write what they hold to the disk
+                memory_limit=0,  # otherwise they would write their data to the disk
                 silence_logs=logging.ERROR,
             )
         return self._cluster.scheduler_address, self._cluster.security
 
     def _looked(self, *, fresh: bool = False) -> Client:
-        """Have every part at a worker that is there; `fresh`: spread over all there are.
+        """Return a client, with all parts at reachable workers; `fresh` spreads them anew.
 
-        A scheduler that is gone and soon back is another one, which is asked as well.
+        A scheduler that was restarted is a new one, so a second connection is tried.
         """
         lost = ""
         for _ in range(2):
@@ -235,14 +233,14 @@ class DaskPartWorkers:
         each = sorted((n, worker) for worker, threads in threads_of.items() for n in range(threads))
         if fresh or not self._places:
             self._places = [worker for _, worker in each]
-        # Else where they are, as far as that still is.
+        # Otherwise parts stay where they are, if their worker is still there.
         for i, worker in enumerate(self._places):
             if worker not in threads_of:
                 self._places[i] = min(sorted(threads_of), key=self._places.count)
         self._slots = threads_of
 
     def _compare(self, client: Client, strangers: Sequence[str]) -> None:
-        """Refuse workers that run other versions than we do."""
+        """Raise a ConfigError if a worker runs other versions than we do."""
         ours = part_workers.versions()
         try:
             said = client.run(part_workers.versions, workers=list(strangers)) if strangers else {}
@@ -254,7 +252,7 @@ class DaskPartWorkers:
                 workers=self._where,
             ) from None
         except (CancelledError, OSError, TimeoutError):
-            return  # gone meanwhile: whoever runs something there hears it
+            return  # lost meanwhile: the next task notices
         for worker, theirs in said.items():
             if tuple(theirs) != ours:
                 raise ConfigError(
@@ -266,8 +264,9 @@ class DaskPartWorkers:
 
 
 def part_workers_of(config: PartyConfig) -> PartWorkers:
-    """Return who adds up encrypted rows for a party, as its file says; a ConfigError for a cluster
-    under the federation's CA.
+    """Return the workers that add up encrypted rows for a party, by its settings.
+
+    A ConfigError for a cluster under the federation's CA.
     """
     workers = config.workers
     if not isinstance(workers, DaskWorkers):
@@ -278,7 +277,7 @@ def part_workers_of(config: PartyConfig) -> PartWorkers:
 
 
 class _Run:
-    """Tasks under way, each at its worker."""
+    """Running tasks, each at its worker."""
 
     def __init__(self, client: Client, places: Sequence[str], kept: Sequence[_Kept]) -> None:
         self._client, self._places, self._kept = client, places, kept
@@ -289,7 +288,7 @@ class _Run:
         tasks: Sequence[tuple[Any, ...]],
         join: Callable[..., T] | None,
     ) -> list[T]:
-        """See `PartWorkers.run`; raises what Dask says of workers that are gone."""
+        """Return the results of tasks or raise Dask's error of a lost worker; see `PartWorkers`."""
         futures = [self._submit(kernel, i, task) for i, task in enumerate(self._given(tasks))]
         step = 1
         while join is not None and step < len(futures):
@@ -302,9 +301,7 @@ class _Run:
         return results
 
     def _given(self, tasks: Sequence[tuple[Any, ...]]) -> list[Any]:
-        """Put missing parts and large tasks at the workers, past the scheduler; return tasks,
-        or where they are.
-        """
+        """Send missing parts and large tasks straight to workers; return tasks or their futures."""
         from dask.sizeof import sizeof
 
         large, lacking = _Kept(len(tasks), lambda i: tasks[i]), []
@@ -318,7 +315,7 @@ class _Run:
         return [large.futures[i] or task for i, task in enumerate(tasks)]
 
     async def _sent(self, given: Sequence[list[Any]]) -> list[list[Future[Any]]]:
-        """Put things at the workers of parts, all at once."""
+        """Send data to the workers of parts, all at once."""
 
         async def sent(what: list[Any], place: str) -> list[Future[Any]]:
             how = {"direct": True, "hash": False, "asynchronous": True}
@@ -340,7 +337,7 @@ class _Run:
             *parts,
             *more,
             workers=[self._places[i]],
-            allow_other_workers=True,  # where it is gone: then what it held is, and we hear it
+            allow_other_workers=True,  # if its worker is lost, its data is too, and we get an error
             pure=False,
             retries=0,
         )

@@ -375,5 +375,5 @@ def test_a_host_lost_before_anything_was_kept_cannot_be_done_without():
     events = [Event(lost=PartyLost(party="shop", stage=STAGE))]
     job, _, _ = walk_of(walk=small_walk([]), events=events)
     job.recall(events)
-    with pytest.raises(JobError, match="shop was lost before the others had kept anything"):
+    with pytest.raises(JobError, match="shop was lost before the other parties had saved anything"):
         now(walk_job(job))

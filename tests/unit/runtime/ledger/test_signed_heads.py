@@ -275,7 +275,7 @@ def test_a_job_stops_when_two_ledgers_do_not_agree(tmp_path):
     town = Town(tmp_path)
     status = town.run(meddle=meddle).status
     assert status.state == "failed"
-    assert "do not agree on what they sent each other: 3 entries and 3" in status.reason.what
+    assert "do not agree on the messages between them: 3 entries and 3" in status.reason.what
     code, said = town.command("diff", "--config", town.config(BANK), "--job", town.job)
     assert code == 1
     assert "attempt 1, echo 2: telco signed that 3 payloads passed between us" in said
@@ -287,7 +287,7 @@ def test_a_job_stops_when_two_ledgers_do_not_agree(tmp_path):
         ({}, None),
         ({"n": 2}, "the ledger of telco does not continue its earlier state: it had"),
         ({"hash": "0" * 64}, "the ledger of telco does not continue its earlier state: it had"),
-        ({"pairs": {}}, "do not agree on what they sent each other: 0 entries and 0"),
+        ({"pairs": {}}, "do not agree on the messages between them: 0 entries and 0"),
         ({"round": 1}, "telco signed a head of another party or moment"),
         ({"attempt": 2}, "telco signed a head of another party or moment"),
         ({"job": "another"}, "telco signed a head of another party or moment"),

@@ -188,7 +188,7 @@ def test_a_table_that_has_changed_since_is_refused(tmp_path):
     table = tables()[GUEST]
     other = table.set_column(1, "y", [1.0 - table["y"].to_numpy()])
     pq.write_table(other, tmp_path / f"{GUEST}.parquet")
-    with pytest.raises(DataError, match="not the one that the job was trained on"):
+    with pytest.raises(DataError, match="table differs from the one of the training"):
         made.replay()
 
 

@@ -137,9 +137,9 @@ def test_a_policy_keeps_words_from_the_coordinator(tells, heard):
         ({"step": "x" * 10_000}, "may not send"),
         ({"payload_bytes": 8 * NUMBERS + 65}, "is the most"),
         ({"payload_bytes": 2**63}, "is the most"),
-        ({"salt": b""}, "no ledger can take note"),
-        ({"salt": bytes(17)}, "no ledger can take note"),
-        ({"number": 2**63}, "no ledger can take note"),
+        ({"salt": b""}, "that no ledger can record"),
+        ({"salt": bytes(17)}, "that no ledger can record"),
+        ({"number": 2**63}, "that no ledger can record"),
     ],
     ids=lambda v: str(v)[:40],
 )
