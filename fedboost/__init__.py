@@ -2,19 +2,19 @@
 
 Modules:
     __main__     runs the command line for `python -m fedboost`
-    aggregation  sums under masks, on which horizontal protocols build
+    aggregation  sums under masks, for horizontal protocols
     audit        attacks of a party on its own records
     cli          the command line
     core         gradient boosting on one table, in numpy and numba
     crypto       encryption, masking and set intersection
     data         tables and ids
-    encrypted    trees over encrypted gradients, on which vertical protocols build
-    flow         what a protocol is: roles, steps, messages, walk
+    encrypted    trees over encrypted gradients, for vertical protocols
+    flow         parts of a protocol: roles, steps, messages, walk
     ground       errors, settings, messages as bytes, state, files, kernels: the lowest layer
     job          the job file
-    messages     generated messages, and what each reveals
+    messages     generated messages, with a note of the data each reveals
     model        models on disk: inspection, prediction, export
-    oblivious    ids in common by an oblivious function, on which alignments build
+    oblivious    ids in common by an oblivious function, for alignments
     pages        pages in the browser for users and owners
     protocols    the protocols, a folder each
     report       a job's journal as HTML, as a card and in the terminal
@@ -30,9 +30,10 @@ __version__ = "0.2.0"
 
 
 def __getattr__(name: str) -> Any:
-    """Return what the SDK has under a name, which is loaded then, as a command needs little of it.
+    """Return a name of the SDK, which is loaded at the first use because few commands need it.
 
-    Modules begin with a small letter, and what the SDK offers with a capital, but for one function.
+    Names of modules begin with a small letter, names of the SDK with a capital, except
+    `load_model`.
     """
     if name[:1].isupper() or name in ("load_model", "__all__"):
         sdk = import_module("fedboost.sdk")

@@ -1,4 +1,4 @@
-"""A job as its file says it: who takes part, with which data and parameters."""
+"""The job file: its parties, data and parameters."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
 NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,62}")
 JOB_ID = r"^[a-z0-9][a-z0-9-]{0,79}$"
-AUTO = "auto"  # an encryption scheme that is chosen before anybody signs
-FOLDS_MAX = 1000  # each is a job of its own
+AUTO = "auto"  # the encryption scheme is chosen before the parties sign
+FOLDS_MAX = 1000  # each fold is a separate job
 
 
 def _name(text: str) -> str:
@@ -42,12 +42,12 @@ Name = Annotated[str, AfterValidator(_name)]
 
 
 class Parties(Settings):
-    """Who takes part, by role."""
+    """Parties of a job, by role."""
 
     guest: Name | None = None  # holds the labels; or
     guests: list[Name] | None = Field(None, min_length=2, max_length=64)  # a job for each
     hosts: list[Name] = Field(min_length=1, max_length=64)
-    aggregator: Name | None = None  # of horizontal jobs: adds up; a party of its own or the guest
+    aggregator: Name | None = None  # of horizontal jobs: adds up; a separate party or the guest
 
     @model_validator(mode="after")
     def _one_guest_or_several(self) -> Parties:
@@ -65,27 +65,27 @@ class Parties(Settings):
 
     @model_serializer(mode="wrap")
     def _written(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Only one of guest and guests, so that what parties sign names nothing that is not."""
+        """Leave out the one of guest and guests that is not set: parties sign no empty key."""
         absent = "guests" if self.guests is None else "guest"
         return {key: value for key, value in write(self).items() if key != absent}
 
     @property
     def with_data(self) -> tuple[str, ...]:
-        """Return who has a table: every guest, then the hosts."""
+        """Return the parties with a table: every guest, then the hosts."""
         guests = [self.guest] if self.guest is not None else self.guests or []
         return (*guests, *self.hosts)
 
     @property
     def everybody(self) -> tuple[str, ...]:
-        """Every guest, the hosts, and an aggregator that is none of them."""
+        """Return every guest, the hosts, and an aggregator that is none of them."""
         adds_up = () if self.aggregator is None else (self.aggregator,)
         return tuple(dict.fromkeys((*self.with_data, *adds_up)))
 
     def table(self) -> Table:
-        """The same, as protocols see it; a ConfigError where there are several guests."""
+        """Return the parties as protocols see them; a ConfigError if there are several guests."""
         if self.guest is None:
             raise ConfigError(
-                "the job names several guests, and each trains in a job of its own",
+                "the job names several guests, and each trains in a separate job",
                 todo="fedboost job submit, cluster run and simulate make one for each of `guests`",
                 key="parties.guests",
             )
@@ -97,7 +97,7 @@ class Validation(Settings):
 
     fraction: float | None = Field(None, gt=0.0, lt=1.0)  # of the aligned rows; or
     fold: int | None = Field(None, ge=0, lt=FOLDS_MAX)  # the part that is held out, from 0
-    folds: int | None = Field(None, ge=2, le=FOLDS_MAX)  # parts, of which each row is in one
+    folds: int | None = Field(None, ge=2, le=FOLDS_MAX)  # parts; each row is in one of them
     seed: int = Field(0, ge=0)
 
     @model_validator(mode="after")
@@ -113,7 +113,7 @@ class Validation(Settings):
 
     @model_serializer(mode="wrap")
     def _written(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Only what is said, so that what parties sign names nothing that is not."""
+        """Leave out keys that are not set: parties sign no empty key."""
         return {key: value for key, value in write(self).items() if value is not None}
 
     @property
@@ -122,9 +122,9 @@ class Validation(Settings):
         return self.fraction if self.fraction is not None else 1.0 / (self.folds or 1)
 
     def rows(self, ids: EncodedIds, *, by_id: bool = False) -> NDArray[np.bool_]:
-        """True for the rows held out, bool (n,).
+        """Return a mask of the rows held out, bool (n,).
 
-        `by_id` is for parties that hold different ids: then shares are about right, not exactly.
+        `by_id` is for parties that hold different ids: then shares are about right, not exact.
         """
         from fedboost.data import holdout
 
@@ -145,15 +145,15 @@ class Alignment(Settings):
 
 
 class PassedOver(Settings):
-    """An encryption scheme that would have come first in a job, and what is against it."""
+    """An encryption scheme earlier in the order than the chosen one, and the objection to it."""
 
     scheme: str
     why: Literal["policy", "rows", "settings"]  # of parties, or of the job
-    parties: Annotated[tuple[Name, ...], Field(strict=False)] = ()  # whose; of settings nobody's
-    what: str = Field("", max_length=300)  # of settings: what they ask and the scheme cannot do
+    parties: Annotated[tuple[Name, ...], Field(strict=False)] = ()  # that object
+    what: str = Field("", max_length=300)  # for settings: the missing feature
 
     def in_words(self) -> str:
-        """Say what is against it."""
+        """Return the objection as a sentence."""
         whose, many = " and ".join(f"{party}'s" for party in self.parties), len(self.parties) > 1
         if self.why == "policy":
             verb = "policies do" if many else "policy does"
@@ -164,19 +164,19 @@ class PassedOver(Settings):
 
 
 class ChosenScheme(Settings):
-    """What `encryption.scheme: auto` has become in a job; see `encrypted.scheme.choice`."""
+    """Scheme that `encryption.scheme: auto` stands for in a job; see `encrypted.scheme.choice`."""
 
     scheme: str
     passed: Annotated[tuple[PassedOver, ...], Field(strict=False)] = ()  # in the rule's order
 
     @property
     def because(self) -> str:
-        """Say why it is this one."""
+        """Return why the rule chose this scheme."""
         against = "; ".join(scheme.in_words() for scheme in self.passed)
         return against or "every party's policy allows it"
 
     def settled(self, params: Mapping[str, Any]) -> dict[str, Any]:
-        """Return a job's `params` with the scheme in the place of `auto`."""
+        """Return a job's `params` with the scheme in place of `auto`."""
         said = params.get("encryption")
         said = said if isinstance(said, Mapping) else {}
         if said.get("scheme", AUTO) != AUTO:
@@ -185,9 +185,9 @@ class ChosenScheme(Settings):
 
 
 def encryption_of(params: Mapping[str, Any], chosen: ChosenScheme | None) -> dict[str, str]:
-    """Return `scheme` and `because` of a job with encryption; empty of any other.
+    """Return `scheme` and `because` of a job with encryption; empty for any other job.
 
-    `params` are those of the job's file, which may not have been checked.
+    `params` are those of the job's file and may be unchecked.
     """
     if chosen is not None:
         return {"scheme": chosen.scheme, "because": chosen.because}
@@ -210,14 +210,14 @@ class JobSpec(Settings):
     alignment: str | Alignment | None = None
     validation: Validation | None = None
     params: dict[str, Any] = Field(default_factory=dict)
-    # Whether the guest keeps its secrets and what it received, so that its owner can show an
+    # Whether the guest keeps its secrets and the received messages, so that its owner can show an
     # auditor that it was honest.
     replayable: bool = False
 
     @field_validator("alignment", mode="before")
     @classmethod
     def _alignment(cls, said: Any) -> Any:
-        """A job's id, or settings; a ValueError where it is neither."""
+        """Return a job's id, or settings; a ValueError for anything else."""
         if isinstance(said, Mapping):
             return parse(Alignment, said, section="alignment")
         is_job = isinstance(said, str) and re.fullmatch(JOB_ID, said)
@@ -257,8 +257,8 @@ class JobSpec(Settings):
 
     @model_serializer(mode="wrap")
     def _written(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Without `alignment` and `replayable` where a job asks for neither: what was signed before
-        they could be named.
+        """Leave out `alignment` and `replayable` if the job sets neither, as older versions signed
+        it.
         """
         later = ("alignment", "replayable")
         return {key: value for key, value in write(self).items() if key not in later or value}
@@ -269,7 +269,7 @@ class JobSpec(Settings):
         return self.alignment if isinstance(self.alignment, str) else None
 
     def one_each(self) -> tuple[JobSpec, ...]:
-        """A job NAME-GUEST for each guest, with its data and the hosts'; with one guest itself."""
+        """Return a job NAME-GUEST for each guest with its and the hosts' data, or this one job."""
         if self.parties.guests is None:
             return (self,)
         return tuple(self._of(guest) for guest in self.parties.guests)

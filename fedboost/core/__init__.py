@@ -5,38 +5,38 @@ Modules:
     bins             tables of bins, dense or sparse
     categories       splits of categorical columns
     column_readings  columns as networks read them: standardised, ranks, single cuts
-    early_stopping   when a metric has stopped improving
+    early_stopping   stops when a metric has stopped improving
     fixed_point      gradients as integers, so that sums are exact
-    forest           how many trees a round grows, and on which rows
+    forest           number of trees of a round, and their share of the rows
     gains            gains of splits, and the best splits of nodes
     gbun             boosting of untrained networks
-    gradient_bits    how many bits of a gradient hosts add up
-    groups           minimum groups: which sums are of enough rows to be released
+    gradient_bits    number of bits of a gradient that hosts add up
+    groups           minimum groups: sums of too few rows are not released
     growing_trees    trees of one round that grow together
-    growth           grows a tree from sums, whoever adds them up
+    growth           grows a tree from sums over one or many tables
     histogram        sums of gradients by node, column and bin
     hybrid           steps of HybridTree on a party's rows
     leaf_gradients   gradients as exact as sums can be, for leaf values
     local            training on one pooled table
-    margins          margins after a round, finite or refused
+    margins          checks that margins after a round are finite
     metrics          metrics and curves in float64
-    monotone         bounds of the weights below a node, where predictions have an order
+    monotone         bounds of the weights below a node, for ordered predictions
     networks         random one-layer networks from a seed
     objectives       objectives, a record each: derivatives, labels, predictions
-    other_names      what other libraries call a parameter
+    other_names      names of parameters in other libraries
     own_rows         keeps a contributor's small groups of rows out of sums
     params           settings that all boosting protocols share
-    partition        which rows are in which node
-    placement        how far rows have been placed by divisions, in bits
+    partition        rows of each node
+    placement        how far divisions have placed rows, in bits
     purity           how much a node says about its rows' labels
     quantiles        quantiles of many parties' columns by counting
-    row_parts        rows of growing trees where others add them up
-    rules            rules by which trees of a job grow
+    row_parts        rows of growing trees that workers add up
+    rules            rules that all trees of a job share
     sampling         rows and columns that a tree uses, from the job's seed
     split            candidate splits, leaf values
     tallies          metrics from sums over parties
     threads          threads that share a kernel's work
     tree             one grown tree, and its predictions
-    weight_checks    what weights may be
+    weight_checks    checks of weights
     xxhash           the hash xxHash32
 """

@@ -19,17 +19,17 @@ if TYPE_CHECKING:
     from scipy.sparse import csc_array
 
 Cuts = NDArray[np.float32]
-Values: TypeAlias = "Cuts | csc_array"  # (n, columns); what a sparse one does not store is 0
+Values: TypeAlias = "Cuts | csc_array"  # (n, columns); entries missing in a sparse one are 0
 Codes = NDArray[np.int32]
 
-REGISTER = 16  # numbers of 32 bits that the widest registers hold
-ROWS_READ = 1 << 18  # of a table that lies in a file, before their memory is given back
-ROWS_AT_ONCE = 512  # so many rows' bins stay in a core's cache while their columns are written
+REGISTER = 16  # numbers of 32 bits in the widest registers
+ROWS_READ = 1 << 18  # of a table in a file, before their memory is freed
+ROWS_AT_ONCE = 512  # bins of so many rows fit a core's cache
 
 
 @dataclass(frozen=True)
 class Binning:
-    """The cut points of each column, and `max_bin`, which is also the bin of missing values.
+    """Cut points of each column, and `max_bin`, which is also the bin of missing values.
 
     Bin b of a column holds cuts[b-1] ≤ x < cuts[b]: `x < cut` goes left, as in XGBoost. Bin b of a
     categorical column is one category; a category without a bin counts as missing.
@@ -41,22 +41,22 @@ class Binning:
 
     @property
     def n_columns(self) -> int:
-        """Return how many columns there are."""
+        """Number of columns."""
         return len(self.cuts)
 
     @property
     def missing(self) -> int:
-        """The bin of missing values, the same in every column."""
+        """Bin of missing values, the same in every column."""
         return self.max_bin
 
     @property
     def n_cells(self) -> int:
-        """Bins of a column with the one for missing values."""
+        """Number of bins of a column, including the one for missing values."""
         return self.max_bin + 1
 
     @cached_property
     def n_bins(self) -> NDArray[np.int32]:
-        """Bins in use per column, without missing values; int32 (columns,), at least 1."""
+        """Number of bins in use per column, without missing ones; int32 (columns,), at least 1."""
         return np.array(
             [
                 max(1, len(self.categories[c])) if c in self.categories else len(cuts) + 1
@@ -67,11 +67,11 @@ class Binning:
 
     @cached_property
     def is_categorical(self) -> NDArray[np.bool_]:
-        """bool (columns,): which columns are divided by category, not at a threshold."""
+        """Mask of the columns that are divided by category, not at a threshold; bool (columns,)."""
         return np.array([c in self.categories for c in range(self.n_columns)], np.bool_)
 
     def threshold(self, column: int, bin_number: int) -> np.float32:
-        """Return what a value must be below to lie in a bin up to `bin_number`; +inf after the
+        """Return the upper limit (exclusive) of values in bins up to `bin_number`; +inf after the
         last.
         """
         cuts = self.cuts[column]
@@ -84,9 +84,9 @@ class Binning:
     def transform(self, values: Values) -> Bins: ...
 
     def transform(self, values: Values) -> Bins:
-        """float32 (n, columns), NaN where missing, as bins (n, columns), row after row.
+        """Return the bins (n, columns), row after row, of float32 (n, columns), NaN where missing.
 
-        A sparse table's bins are sparse; those of values in a file lie in one, too.
+        A sparse table's bins are sparse; bins of values in a file lie in a file, too.
         """
         assert values.shape[1] == self.n_columns
         if not isinstance(values, np.ndarray):
@@ -106,7 +106,7 @@ class Binning:
         return _padded(self.cuts)
 
     def _transform_sparse(self, values: csc_array) -> SparseBins:
-        """Entries that fall into the bin of zeros are left out, too."""
+        """Return the bins of a sparse table, without entries in the bin of zeros."""
         number = cell_type(self.n_cells)
         missing = number(self.missing)
         placed = np.empty(values.nnz, number)
@@ -123,7 +123,7 @@ class Binning:
         return SparseBins(values.shape[0], begins, rows, placed[kept], zero)
 
     def columns(self, start: int, stop: int) -> Binning:
-        """The binning of columns start..stop-1 only, as the party that has them would fit it."""
+        """Return the binning of columns start..stop-1, as the party with them would fit it."""
         categories = {c - start: codes for c, codes in self.categories.items() if start <= c < stop}
         return Binning(self.max_bin, self.cuts[start:stop], categories)
 
@@ -136,15 +136,15 @@ def fit(
     rows: NDArray[np.bool_] | None = None,
     group_cuts: Mapping[int, Cuts] | None = None,
 ) -> Binning:
-    """Cut points of each column of float32 (n, columns), dense or sparse; of the training `rows`,
-    bool (n,), alone where they are given.
+    """Fit cut points to each column of float32 (n, columns), dense or sparse; with `rows`, bool
+    (n,), to these training rows only.
 
     A column with at most `max_bin` distinct values gets one bin for each, cut midway between
-    neighbours; others get bins of as equal row counts as their ties allow. A `categorical` one,
-    with codes from 0 as values, gets a bin for each of its categories: first the `known` ones,
-    whose bins an earlier model has fixed, then the most frequent others, at most `max_bin` in all.
-    A column that has `group_cuts`, rising, is cut at some of these alone. Columns do not influence
-    one another, so parties bin theirs alone. A DataError names an infinite value.
+    neighbours; others get bins of as equal row counts as their ties allow. A `categorical` column,
+    with codes from 0 as values, gets a bin for each category: first the `known` ones, whose bins an
+    earlier model has fixed, then the most frequent others, at most `max_bin` in all. A column with
+    `group_cuts`, rising, is cut only at some of these. Columns do not influence one another, so
+    each party bins its columns alone. A DataError names an infinite value.
     """
     chosen: slice | NDArray[np.bool_] = slice(None) if rows is None or rows.all() else rows
     if not isinstance(values, np.ndarray):
@@ -167,7 +167,7 @@ def fit(
 
 
 def _fit_categories(column: Cuts, max_bin: int, known: Codes) -> Codes:
-    """The codes that get a bin: `known`, then of the others the most frequent, in rising order."""
+    """Return the codes that get a bin: `known`, then the most frequent others, in rising order."""
     assert len(known) <= max_bin
     codes, counts = np.unique(column[~np.isnan(column)].astype(np.int32), return_counts=True)
     fresh = ~np.isin(codes, known)
@@ -179,10 +179,10 @@ def _fit_categories(column: Cuts, max_bin: int, known: Codes) -> Codes:
 def present_values(
     values: Values, number: int, rows: slice | NDArray[np.bool_] = slice(None)
 ) -> tuple[Cuts, int]:
-    """One column's values that are there, float32 (m,), and how many zeros a sparse one left out;
-    of a dense one those of some rows.
+    """Return one column's present values, float32 (m,), and the number of zeros that a sparse table
+    leaves out; `rows` selects rows of a dense one.
 
-    A DataError where some are infinite.
+    A DataError if some are infinite.
     """
     if not isinstance(values, np.ndarray):
         column = values.data[values.indptr[number] : values.indptr[number + 1]]
@@ -219,8 +219,9 @@ def _fit_column(
 def distinct_values(
     values: Values, number: int, rows: slice | NDArray[np.bool_] = slice(None)
 ) -> tuple[Cuts, NDArray[np.int64]]:
-    """One column's different values, float32 rising, and how many rows have each; see
-    `present_values`.
+    """Return one column's distinct values, float32 rising, and the row count of each.
+
+    See `present_values`.
     """
     present, zeros = present_values(values, number, rows)
     distinct, counts = np.unique(present, return_counts=True)
@@ -232,8 +233,8 @@ def distinct_values(
 
 
 def bin_ends(counts: NDArray[np.int64], max_bin: int) -> NDArray[np.int64]:
-    """The last value of each bin but the last bin, of values that so many rows have, rising: each
-    its own bin, or bins of row counts as equal as ties allow.
+    """Return the index of the last value of each bin but the last bin, for rising values with these
+    row counts: one bin for each value, or bins of row counts as equal as ties allow.
     """
     if len(counts) <= max_bin:
         return np.arange(max(0, len(counts) - 1))
@@ -241,21 +242,21 @@ def bin_ends(counts: NDArray[np.int64], max_bin: int) -> NDArray[np.int64]:
 
 
 def between(low: Cuts, high: Cuts) -> Cuts:
-    """A float32 cut with low < cut ≤ high: the middle, or high where they are neighbours."""
+    """Return a float32 cut with low < cut ≤ high: the middle, or high if they are neighbours."""
     middle = ((low.astype(np.float64) + high) / 2.0).astype(np.float32)
     return np.where((low < middle) & (middle <= high), middle, high).astype(np.float32)
 
 
 @kernel
 def coarsen(numbers: Cuts, cuts: Cuts, values: Cuts) -> None:
-    """Write over each number, float32 (n,), that of its bin: `values` (cuts + 1,); NaN stays."""
+    """Replace each number, float32 (n,), by its bin's value: `values` (cuts + 1,); NaN stays."""
     for i in range(len(numbers)):
         if not np.isnan(numbers[i]):
             numbers[i] = values[np.searchsorted(cuts, numbers[i], side="right")]
 
 
 def _look_up(column: Cuts, codes: Codes, missing: int) -> Codes:
-    """The bin of each code, `missing` for NaN and for codes that have none."""
+    """Return the bin of each code, `missing` for NaN and for codes without a bin."""
     table = np.full(
         2 + int(max(codes.max(initial=-1), np.fmax.reduce(column, initial=-1.0))),
         missing,
@@ -267,17 +268,17 @@ def _look_up(column: Cuts, codes: Codes, missing: int) -> Codes:
 
 @kernel
 def _equal_frequency(counts: NDArray[np.int64], max_bin: int) -> NDArray[np.int64]:
-    """The last distinct value of each bin but the last bin, for more values than bins.
+    """Return the last distinct value of each bin but the last bin, for more values than bins.
 
-    A value with at least an even share of all rows is frequent and ends its bin. The others
-    share the remaining bins evenly: one ends where its next value would overshoot the fair share
-    of what is left by more than stopping undershoots it, and before a frequent value once it
+    A value with at least an even share of all rows is frequent and ends its bin. The others share
+    the remaining bins evenly. A bin ends if its next value would overshoot the fair share of the
+    remaining rows by more than stopping undershoots it. It also ends before a frequent value if it
     holds half a fair share; with less it joins the frequent value.
     """
     frequent = counts * max_bin >= counts.sum()
-    bins = max_bin - frequent.sum()  # for the others and not yet closed; at least 1
-    left = counts[~frequent].sum()  # rows of the others not yet in a closed bin
-    held = 0  # of those, in the open bin
+    bins = max_bin - frequent.sum()  # still open, for the other values; at least 1
+    left = counts[~frequent].sum()  # rows of the other values outside closed bins
+    held = 0  # rows in the open bin
     ends = np.empty(max_bin - 1, dtype=np.int64)
     n_ends = 0
     for i in range(len(counts) - 1):  # shares are left/bins, compared in integers
@@ -298,8 +299,8 @@ def _equal_frequency(counts: NDArray[np.int64], max_bin: int) -> NDArray[np.int6
 
 
 def _padded(cuts: Sequence[Cuts]) -> tuple[Cuts, NDArray[np.int64]]:
-    """All cuts one after the other, those of each column filled up with NaN to whole registers;
-    and where each column's begin.
+    """Return all cuts one after the other, each column's filled up with NaN to whole registers, and
+    the index where each column's begin.
     """
     sizes = [-(-len(these) // REGISTER) * REGISTER for these in cuts]
     starts = np.cumsum([0, *sizes])
@@ -318,11 +319,11 @@ def _place(
     bins: Dense,
     rows: tuple[int, int],
 ) -> None:
-    """Writes for each value of these rows, up to the second, the number of its column's cuts at or
-    below it; `missing` for NaN.
+    """Write the number of its column's cuts at or below each value of rows[0]..rows[1]-1; `missing`
+    for NaN.
 
-    Values lie by column and bins by row, so some rows are done at a time. Comparing with every cut
-    takes less than searching among them: processors compare many at once.
+    Values lie by column and bins by row, so the kernel takes some rows at a time. It compares with
+    every cut, which is faster than a search: processors compare many at once.
     """
     for begin in range(rows[0], rows[1], ROWS_AT_ONCE):
         for c in range(values.shape[1]):

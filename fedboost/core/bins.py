@@ -1,4 +1,4 @@
-"""The bins of a table: a number for each cell, or, of a sparse table, for those unlike a zero's."""
+"""Bins of a table: a number for each cell; a sparse table stores only cells unlike a zero's."""
 
 from __future__ import annotations
 
@@ -11,41 +11,41 @@ from numpy.typing import NDArray
 
 from fedboost.ground.arrays import Indices, Rows
 
-Dense = NDArray[np.unsignedinteger[Any]]  # of the `cell_type`
+Dense = NDArray[np.unsignedinteger[Any]]  # dtype from `cell_type`
 
 
 def cell_type(n_cells: int) -> type[np.uint8 | np.uint16]:
-    """Return what holds a cell's number: one byte, or two where a column has 256 bins."""
+    """Return the dtype of a cell's number: one byte, or two if a column has 256 bins."""
     return np.uint8 if n_cells <= 256 else np.uint16
 
 
 @dataclass(frozen=True, eq=False)
 class SparseBins:
-    """Column after column the rows whose bin is not that of a value 0, and their bins."""
+    """Rows whose bin is not that of a value 0, and their bins, column after column."""
 
     n_rows: int
-    starts: Indices  # (columns + 1,) where each column's entries begin
+    starts: Indices  # (columns + 1,) offset of each column's entries
     rows: Rows  # (entries,) rising within a column
     bins: Dense  # (entries,)
     zero: Dense  # (columns,) the bin of all other rows
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Rows and columns, as an array's."""
+        """Number of rows and of columns, as an array's shape."""
         return self.n_rows, len(self.zero)
 
     @property
     def columns(self) -> Rows:
-        """The column of each entry, int32 (entries,)."""
+        """Column of each entry, int32 (entries,)."""
         return np.repeat(np.arange(len(self.zero), dtype=np.int32), np.diff(self.starts))
 
     def column(self, number: int) -> tuple[Rows, Dense]:
-        """The entries of one column: rows and bins."""
+        """Return the entries of one column: rows and bins."""
         span = slice(int(self.starts[number]), int(self.starts[number + 1]))
         return self.rows[span], self.bins[span]
 
     def take(self, columns: Rows) -> SparseBins:
-        """Some columns, int32 in any order."""
+        """Return the bins of some columns, int32 in any order."""
         parts = [self.column(number) for number in columns.tolist()]
         sizes = [len(rows) for rows, _ in parts]
         return SparseBins(
@@ -57,7 +57,7 @@ class SparseBins:
         )
 
     def between(self, rows: slice) -> SparseBins:
-        """Some consecutive rows, whose numbers begin at zero."""
+        """Return the bins of consecutive rows, numbered from zero."""
         first, stop, _ = rows.indices(self.n_rows)
         inside = (self.rows >= first) & (self.rows < stop)
         before = np.concatenate(([0], np.cumsum(inside)))
@@ -70,7 +70,7 @@ class SparseBins:
         )
 
     def dense(self) -> Dense:
-        """The same for every cell, (n, columns), row after row."""
+        """Return the bins of every cell, (n, columns), row after row."""
         whole = np.empty(self.shape, self.bins.dtype)
         whole[:] = self.zero
         whole[self.rows, self.columns] = self.bins
@@ -81,7 +81,7 @@ Bins: TypeAlias = Dense | SparseBins
 
 
 def of_rows(bins: Bins, column: int, rows: Rows) -> Dense:
-    """The bins (m,) of some rows, int32 (m,), in one column."""
+    """Return the bins (m,) of some rows, int32 (m,), in one column."""
     if not isinstance(bins, SparseBins):
         return bins[rows, column]
     stored, column_bins = bins.column(column)
@@ -94,7 +94,7 @@ def of_rows(bins: Bins, column: int, rows: Rows) -> Dense:
 
 
 def entries(bins: SparseBins, node_rows: Sequence[Rows]) -> tuple[Indices, Rows]:
-    """The entries that rows of some nodes have: their places, int64, and their nodes' numbers."""
+    """Return the indices, int64, of the entries of some nodes' rows, and their nodes' numbers."""
     node_of = np.full(bins.n_rows, -1, np.int32)
     for number, rows in enumerate(node_rows):
         node_of[rows] = number

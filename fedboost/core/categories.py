@@ -2,7 +2,7 @@
 
 A node's categories are ranked by G/(H + λ), and candidates cut the ranking in two; with λ = 0 the
 best of all divisions is among them (Fisher, 1958; XGBoost and LightGBM do the same). A ranking
-needs sums but no names, so a guest ranks the categories of a host that it does not know.
+needs sums but no names, so a guest ranks a host's categories without knowing them.
 """
 
 from __future__ import annotations
@@ -20,16 +20,17 @@ from fedboost.ground.kernels import kernel
 Sets = NDArray[np.uint8]
 
 SET_BYTES = (MAX_BIN + 7) // 8  # a bit for each bin that a column can have
-# What stands for the last bin and the threshold of a split whose left side is a set of bins.
+# Last bin and threshold of a split whose left side is a set of bins.
 BY_CATEGORY, NO_THRESHOLD = -2, np.float32(-np.inf)
 
 
 @dataclass(frozen=True)
 class Divisions:
-    """The candidates of one categorical column in one node, in canonical order.
+    """Candidates of one categorical column in one node, in canonical order.
 
-    Candidate i sends the first ends[i] of `ranked` left, and missing rows as told; whatever is not
-    ranked, having no rows in the node, goes right. By end, then missing right before missing left.
+    Candidate i sends the first ends[i] of `ranked` left, and missing rows left if missing_left[i].
+    Bins without rows in the node are not ranked and go right. Candidates are ordered by end, then
+    missing right before missing left.
     """
 
     ranked: Indices  # (k,) bins with rows in the node, by rising G/(H + λ)
@@ -41,18 +42,19 @@ class Divisions:
         return len(self.ends)
 
     def bins(self, number: int) -> Indices:
-        """The bins that candidate `number` sends left."""
+        """Return the bins that candidate `number` sends left."""
         return self.ranked[: self.ends[number]]
 
 
 def divisions(sums: Sums, missing: Sums | None, params: TreeParams, fixed: FixedPoint) -> Divisions:
-    """Return all candidates of a column: int64 (categories, 2·outputs), and (2·outputs,) of missing
-    rows.
+    """Return all candidates of a column from sums int64 (categories, 2·outputs), and (2·outputs,)
+    of missing rows.
 
-    `missing` is None where no row of the node lacks a value. Cuts lie between different values of
-    G/(H + λ) only, so that the candidates do not depend on the order in which categories are
-    listed. Several outputs rank by the one whose values lie farthest apart. With missing rows each
-    cut comes with them on either side, and last all present rows left against the missing ones.
+    `missing` is None if no row of the node lacks a value. Cuts lie only between different values of
+    G/(H + λ), so the candidates do not depend on the order of the categories. With several outputs,
+    the output with the widest range of values ranks the categories. With missing rows, each cut
+    occurs with them on either side, and the last candidate has all present rows left and the
+    missing ones right.
     """
     (present,) = np.nonzero(sums.any(axis=1))
     score = _score(sums[present], params, fixed)
@@ -72,7 +74,7 @@ def divisions(sums: Sums, missing: Sums | None, params: TreeParams, fixed: Fixed
 
 
 def _score(sums: Sums, params: TreeParams, fixed: FixedPoint) -> Floats:
-    """G/(H + λ) of each category, of the output in which they differ most; float64 (k,)."""
+    """Return G/(H + λ) of each category, of the output with the widest range; float64 (k,)."""
     if not len(sums):
         return np.empty(0)
     top = fixed.decode_g(sums[:, 0::2])
@@ -82,28 +84,28 @@ def _score(sums: Sums, params: TreeParams, fixed: FixedPoint) -> Floats:
 
 
 def as_set(bins: Indices) -> bytes:
-    """Bins as SET_BYTES bytes: bit b mod 8 of byte b div 8 is set where bin b is among them."""
+    """Return bins as SET_BYTES bytes: bit b mod 8 of byte b div 8 is set for each bin b."""
     held = np.zeros(8 * SET_BYTES, np.bool_)
     held[bins] = True
     return np.packbits(held, bitorder="little").tobytes()
 
 
 def as_sets(sets: list[bytes]) -> Sets:
-    """uint8 (n, SET_BYTES) of what `as_set` gave; no bytes at all stand for no bin."""
+    """Return sets of `as_set` as uint8 (n, SET_BYTES); empty bytes stand for no bin."""
     return np.frombuffer(b"".join(codes or bytes(SET_BYTES) for codes in sets), np.uint8).reshape(
         -1, SET_BYTES
     )
 
 
 def members(held: bytes) -> list[int]:
-    """The bins of a set, rising."""
+    """Return the bins of a set, rising."""
     return np.flatnonzero(np.unpackbits(np.frombuffer(held, np.uint8), bitorder="little")).tolist()
 
 
 @kernel
 def holds(sets: Sets, row: int, number: int) -> bool:
-    """Return whether the set in row `row` of uint8 (n, SET_BYTES) has bin `number`; no for other
-    ones.
+    """Return whether the set in row `row` of uint8 (n, SET_BYTES) has bin `number`; False beyond
+    it.
     """
     if number < 0 or number >= 8 * sets.shape[1]:
         return False

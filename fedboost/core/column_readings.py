@@ -1,13 +1,13 @@
-"""How networks read columns: standardised, by their place among cut points, or by single cuts.
+"""Readings of columns by networks: standardised, by rank among cut points, or by single cuts.
 
     standard  (x − mean) / deviation                 sparse rows as they are
-    rank      from −1 in the first bin to 1 in the last; sparse rows: how far from a 0's bin
-    bins      a 0/1 column for each cut point: x ≥ cut; of a column with missing values one more,
-              which is 1 where there is a value
-    auto      network after network each of these in turn, where any column is cut
+    rank      from −1 in the first bin to 1 in the last; sparse rows: distance from a 0's bin
+    bins      a 0/1 column for each cut point: x ≥ cut; with missing values one more column, 1 for
+              rows with a value
+    auto      each of these in turn, network after network, if any column is cut
 
-The 0/1 columns are never written out: an output of a network has few weights, and what they come to
-is looked up by a row's bin (`BinInputs`).
+The 0/1 columns are never written out: an output of a network has few weights, and their sum is
+looked up by a row's bin (`BinInputs`).
 """
 
 from __future__ import annotations
@@ -37,34 +37,34 @@ from fedboost.ground.arrays import Floats, Indices
 from fedboost.ground.kernels import kernel
 
 Form = Literal["standard", "rank", "bins", "auto"]
-WEIGHTS_MAX = 64  # of an output: more say less than a matrix of weights does
+WEIGHTS_MAX = 64  # of an output: with more, a matrix of weights is better
 
 
 def needs_scale(form: str) -> bool:
-    """Return whether networks that read columns so see means and deviations of dense ones."""
+    """Return whether networks with this reading see means and deviations of dense columns."""
     return form in ("standard", "auto")
 
 
 class ColumnParams(SearchParams):
-    """What a job may say about how networks read columns."""
+    """Settings of a job about its reading of columns."""
 
-    columns: Form = "auto"  # what networks see of a column; auto: a form in turn each round
+    columns: Form = "auto"  # how networks read a column; auto: a form in turn each round
     weights_per_output: int = Field(4, ge=1, le=WEIGHTS_MAX)  # of bins, that are not 0
     max_bin: int = Field(32, ge=2, le=MAX_BIN)  # bins of a column at most, in rank and bins
 
 
 @dataclass(frozen=True)
 class Scale:
-    """What makes dense columns comparable: their mean and deviation, float64 (columns,) each."""
+    """Mean and deviation that make dense columns comparable, float64 (columns,) each."""
 
     mean: Floats = field(repr=False)
     deviation: Floats = field(repr=False)
 
     @classmethod
     def of_values(cls, values: NDArray[np.float32]) -> Scale:
-        """Fit float32 (n, columns), missing values left out, with n − 1 under the deviation's root.
+        """Fit float32 (n, columns) without missing values, with n − 1 under the deviation's root.
 
-        A column whose values are all the same, or that has none, has the deviation 1.
+        A column with fewer than two distinct values has the deviation 1.
         """
         count = np.count_nonzero(~np.isnan(values), axis=0)
         mean = np.nansum(values, axis=0, dtype=np.float64) / np.maximum(count, 1)
@@ -74,22 +74,22 @@ class Scale:
         return cls(mean, np.where(varies, deviation, 1.0))
 
     def inputs(self, values: NDArray[np.float32]) -> DenseInputs:
-        """Rows as networks read them; missing values become the mean."""
+        """Return rows as networks read them; missing values become the mean."""
         scaled = (values.astype(np.float64) - self.mean) / self.deviation
         return DenseInputs(np.nan_to_num(scaled, copy=False, nan=0.0))
 
 
 @dataclass(frozen=True)
 class CutColumns:
-    """Where columns are cut, and which of them lack values in some row."""
+    """Cut points of columns, and a mask of the columns with missing values."""
 
     binning: Binning
     lacks: NDArray[np.bool_] = field(repr=False)  # (columns,)
 
     @classmethod
     def found(cls, cuts: tuple[Cuts, ...], max_bin: int, present: Indices, rows: int) -> CutColumns:
-        """Take over the cut points of a search; `present` int64 (columns,): of so many rows, how
-        many have a value in each column.
+        """Return the cut points of a search; `present` int64 (columns,) counts the values of each
+        column in so many rows.
         """
         return cls(Binning(max_bin, cuts), present < rows)
 
@@ -108,13 +108,13 @@ class CutColumns:
 
     @property
     def width(self) -> Indices:
-        """Return how many 0/1 columns each column has; int64 (columns,)."""
+        """Number of 0/1 columns of each column; int64 (columns,)."""
         return self.binning.n_bins.astype(np.int64) - 1 + self.lacks
 
 
 @dataclass(frozen=True)
 class ColumnReading:
-    """How all rows of a model are read; the same for everybody who trains or predicts with it."""
+    """Reading of all rows of a model; the same for every party that trains or predicts with it."""
 
     form: str  # a `Form`
     scale: Scale | None = None  # of dense columns that are standardised
@@ -134,9 +134,9 @@ class ColumnReading:
 
     @classmethod
     def chosen(cls, params: ColumnParams, cuts: CutColumns | None) -> ColumnReading:
-        """Return what the params ask for; what standardises columns lacks its scale yet.
+        """Return the reading that the params ask for; standardised columns lack their scale yet.
 
-        `cuts`: None where nobody has searched. With `auto` and without any cut, `standard`.
+        `cuts` is None without a search. With `auto` and without any cut, the form is `standard`.
         """
         form = params.columns
         if form == "auto" and (cuts is None or cuts.binning.n_bins.max(initial=1) == 1):
@@ -153,7 +153,7 @@ class ColumnReading:
     def inputs(self, values: Values, ids: NDArray[np.uint32] | None = None) -> Inputs:
         """Return rows float32 (n, columns) as networks read them.
 
-        `ids` uint32 (columns,) are what sparse columns are hashed by: their places if absent.
+        `ids` uint32 (columns,) are hashed for sparse columns: their numbers if absent.
         """
         forms: list[Inputs] = []
         if self.standardises and isinstance(values, np.ndarray):
@@ -171,13 +171,13 @@ class ColumnReading:
 
 
 def searches(params: ColumnParams, *, is_sparse: bool) -> bool:
-    """Return whether cut points are searched for: `auto` reads sparse rows as they are."""
+    """Return whether a search finds cut points: `auto` reads sparse rows as they are."""
     return params.columns in ("rank", "bins") or (params.columns == "auto" and not is_sparse)
 
 
 @dataclass(frozen=True)
 class BinInputs:
-    """Rows by their bins, of which each output of a network sees a few 0/1 columns."""
+    """Rows by their bins; each output of a network sees a few 0/1 columns."""
 
     bins: Bins = field(repr=False)  # (n, columns)
     cuts: CutColumns
@@ -193,11 +193,11 @@ class BinInputs:
         return blocks_of(self.n_rows, outputs)
 
     def forward(self, rows: slice, network: Network) -> Floats:
-        """See Inputs; output after output, so that a column's bins are read one behind another."""
+        """See Inputs; one output after the other, so that a column's bins are read in order."""
         columns, sums = _looked_up(network, self.cuts, self.weights_per_output)
         outputs = np.zeros((network.outputs, rows.stop - rows.start))
         if isinstance(self.bins, SparseBins):
-            # What a 0 adds to an output is the same for all rows, and normalising takes it off.
+            # A 0 adds the same to an output in all rows, and normalising removes it.
             sums = sums - sums[np.arange(len(sums)), self.bins.zero[columns]][:, None]
             listed = self.bins.starts, self.bins.rows, self.bins.bins
             _add_listed(listed, columns, sums, rows.start, outputs)
@@ -212,7 +212,7 @@ class BinInputs:
 
 @dataclass(frozen=True)
 class TurnInputs:
-    """Rows in several forms, of which networks see one each, by their numbers in turn."""
+    """Rows in several forms; networks see them in turn, by their numbers."""
 
     forms: tuple[Inputs, ...]
 
@@ -234,17 +234,19 @@ class TurnInputs:
         return max(form.reach() for form in self.forms)
 
 
-@lru_cache(maxsize=2)  # every block of rows and every pass over them asks again
+@lru_cache(maxsize=2)  # each pass over each block of rows uses it
 def _drawn(network: Network, width: tuple[int, ...], count: int) -> tuple[Indices, Indices, Floats]:
-    """Draw the 0/1 columns of each output, `count` behind one another: column, which of its 0/1
-    columns, and weight in [−1, 1). Columns are drawn first, so those with many cuts count no more.
+    """Draw `count` 0/1 columns for each output: column, number of the 0/1 column, and weight in
+    [−1, 1).
+
+    Columns are drawn first, so columns with many cuts do not count more.
     """
     size = network.outputs * count
     words = sampling.draws(network.seed, Purpose.NETWORK, network.number, n=2 * size)
     uniform = (words >> np.uint64(11)).astype(np.float64) * 2.0**-53
     counts = np.array(width, np.int64)
     (cut,) = np.nonzero(counts)
-    if not len(cut):  # no column tells rows apart
+    if not len(cut):  # no column differs between rows
         return np.zeros(size, np.int64), np.zeros(size, np.int64), np.zeros(size)
     place = uniform[:size] * len(cut)
     columns = cut[place.astype(np.int64)]
@@ -253,8 +255,8 @@ def _drawn(network: Network, width: tuple[int, ...], count: int) -> tuple[Indice
 
 
 def _looked_up(network: Network, cuts: CutColumns, count: int) -> tuple[Indices, Floats]:
-    """Return the columns that outputs see, int64 (outputs · count,), and what each adds by a row's
-    bin, float64 (outputs · count, bins and missing): its weight from the bin of the cut on.
+    """Return the columns that outputs see, int64 (outputs · count,), and the sum that each adds by
+    a row's bin, float64 (outputs · count, bins and missing): its weight from the bin of the cut on.
     """
     columns, which, weight = _drawn(network, tuple(cuts.width.tolist()), count)
     first = which + 1 - cuts.lacks[columns]
@@ -264,7 +266,7 @@ def _looked_up(network: Network, cuts: CutColumns, count: int) -> tuple[Indices,
 
 
 def _hashed(values: Values, ids: NDArray[np.uint32] | None) -> SparseInputs:
-    """Sparse rows; a missing value counts as absent."""
+    """Return sparse rows as inputs; a missing value counts as absent."""
     assert not isinstance(values, np.ndarray)
     if np.isnan(values.data).any():
         values = values.copy()
@@ -273,7 +275,7 @@ def _hashed(values: Values, ids: NDArray[np.uint32] | None) -> SparseInputs:
 
 
 def _ranked(bins: Bins, binning: Binning, ids: NDArray[np.uint32] | None) -> Inputs:
-    """Rows by the places of their bins; a missing value stands in the middle, or at a sparse 0."""
+    """Return rows by the ranks of bins; a missing value gets the middle, or a sparse 0's rank."""
     step = 2.0 / np.maximum(binning.n_bins - 1, 1)
     if not isinstance(bins, SparseBins):
         place = bins * step - np.minimum(binning.n_bins - 1, 1)
@@ -288,7 +290,7 @@ def _ranked(bins: Bins, binning: Binning, ids: NDArray[np.uint32] | None) -> Inp
 
 @kernel
 def _add_cells(bins: Dense, columns: Indices, sums: Floats, outputs: Floats) -> None:
-    """Adds to `found` (outputs, rows) what each lookup, as many of each output, gives."""
+    """Add to `outputs` (outputs, rows) the value of each lookup, equally many for each output."""
     each = len(columns) // len(outputs)
     for i in range(len(columns)):
         total, sums_by_bin, cells = outputs[i // each], sums[i], bins[:, columns[i]]
@@ -304,7 +306,7 @@ def _add_listed(
     first: int,
     outputs: Floats,
 ) -> None:
-    """The same of the rows from `first` on whose bins a sparse table lists."""
+    """Add the same for the rows from `first` on with bins in a sparse table's list."""
     starts, rows, bins = listed
     each, last = len(columns) // len(outputs), first + outputs.shape[1]
     for i in range(len(columns)):

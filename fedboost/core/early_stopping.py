@@ -1,4 +1,4 @@
-"""When to stop: a metric that has not improved for so many rounds."""
+"""Early stopping: a job ends if its metric has not improved for some rounds."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 @dataclass(frozen=True)
 class EarlyStopping:
-    """The best round so far; `patience` None watches for the best but never stops."""
+    """State of early stopping; with `patience` None it finds the best round but never stops."""
 
     patience: int | None
     bigger_is_better: bool
@@ -17,7 +17,7 @@ class EarlyStopping:
     best: float | None = None
 
     def after(self, value: float) -> EarlyStopping:
-        """The state after one more round with this metric; equal is not better, nor is NaN."""
+        """Return the state after one more round; an equal value or NaN is not better."""
         better = not math.isnan(value) and (
             self.best is None or (value > self.best if self.bigger_is_better else value < self.best)
         )
@@ -27,5 +27,5 @@ class EarlyStopping:
 
     @property
     def stop(self) -> bool:
-        """Return whether the last `patience` rounds brought nothing better."""
+        """Return whether the last `patience` rounds brought no improvement."""
         return self.patience is not None and self.seen - 1 - self.best_round >= self.patience

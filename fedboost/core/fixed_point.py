@@ -19,18 +19,18 @@ from fedboost.ground.kernels import kernel
 Integers = NDArray[np.int64]
 
 SUM_BITS = 62  # a sum of all rows, and the difference of two such sums, stays within int64
-ENCODING_WORK = 2  # cells whose adding up takes as long as one number's encoding
-BLOCK = 1 << 16  # rows of few bits that are rounded at once
-FEW_BITS = 15  # up to so many the nearest integers would lose small gradients altogether
+ENCODING_WORK = 2  # cells that can be added up in the time of one number's encoding
+BLOCK = 1 << 16  # rows of few bits rounded together
+FEW_BITS = 15  # with so few, nearest integers would lose all small gradients
 
 Fractions = Callable[[int], Floats]  # of so many columns, uniform in [0, 1)
 
 
 @dataclass(frozen=True)
 class FixedPoint:
-    """|g| ≤ g_bound as integers within ±2^bits, 0 ≤ h ≤ h_bound as integers within 0..2^bits.
+    """Encoding of |g| ≤ g_bound as integers within ±2^bits, 0 ≤ h ≤ h_bound within 0..2^bits.
 
-    Of few bits the greatest is 2^bits − 1, since a sign and so many bits hold no more.
+    With few bits the greatest integer is 2^bits − 1, as a sign and so many bits hold no more.
     """
 
     bits: int
@@ -39,12 +39,12 @@ class FixedPoint:
 
     @property
     def g_unit(self) -> float:
-        """Return what 1 in an integer gradient is worth."""
+        """Value of 1 in an integer gradient."""
         return math.ldexp(self.g_bound, -self.bits)
 
     @property
     def h_unit(self) -> float:
-        """Return what 1 in an integer hessian is worth."""
+        """Value of 1 in an integer hessian."""
         return math.ldexp(self.h_bound, -self.bits)
 
     @property
@@ -59,11 +59,12 @@ class FixedPoint:
         fractions: Fractions | None = None,
         threads: Threads | None = None,
     ) -> Integers:
-        """Gradients and hessians float64 (n, k) as int64 (n, 2k): g0 h0 g1 h1 …
+        """Return gradients and hessians float64 (n, k) as int64 (n, 2k): g0 h0 g1 h1 …
 
-        To the nearest, so one value is off by at most half a unit and a sum of n by n/2 units.
-        With few bits up or down by the `fractions`, float64 (n, 2k), without a bias. Without any
-        always to the nearest. A JobError where a value exceeds its bound or is not a number.
+        Values are rounded to the nearest integer, so one value is off by at most half a unit and a
+        sum of n by n/2 units. With few bits, `fractions`, float64 (n, 2k), round up or down without
+        a bias; without them always to the nearest. A JobError if a value exceeds its bound or is
+        not a number.
         """
         units, most = (self.g_unit, self.h_unit), (self.g_bound, self.h_bound)
         nearest = np.empty((len(g), 2 * g.shape[1]), np.int64)
@@ -88,11 +89,11 @@ class FixedPoint:
         return nearest
 
     def decode_g(self, sums: Integers) -> Floats:
-        """Integer gradient sums, any shape, as float64."""
+        """Return integer gradient sums, any shape, as float64."""
         return sums.astype(np.float64) * self.g_unit
 
     def decode_h(self, sums: Integers) -> Floats:
-        """Integer hessian sums, any shape, as float64."""
+        """Return integer hessian sums, any shape, as float64."""
         return sums.astype(np.float64) * self.h_unit
 
 
@@ -104,7 +105,7 @@ def _nearest(
     bounds: tuple[float, float],
     nearest: Integers,
 ) -> bool:
-    """Writes g and h in whole units; gives whether they keep to their bounds."""
+    """Write g and h in whole units; return whether they keep to their bounds."""
     fits = True
     for i in range(len(g)):
         for j in range(g.shape[1]):
@@ -116,19 +117,18 @@ def _nearest(
 
 
 def up_or_down(values: Floats, fractions: Floats) -> Integers:
-    """⌊x + r⌋ with r in [0, 1), int64 of the same shape: x on average, if r is uniform."""
+    """Return ⌊x + r⌋ with r in [0, 1), int64 of the same shape: x on average, if r is uniform."""
     whole = np.floor(values)
     # Compared, not added: the sum of a float and a fraction would round.
     return (whole + (fractions >= 1.0 - (values - whole))).astype(np.int64)
 
 
 def for_rows(n_rows: int, precision_bits: int | None, g_bound: float, h_bound: float) -> FixedPoint:
-    """The encoding of a job with `n_rows` training rows.
+    """Return the encoding of a job with `n_rows` training rows.
 
-    `precision_bits` None means as many as fit: min(53, 62 − ⌈log2 n⌉). The bounds are rounded up
-    to powers of two, which costs less than a bit and makes decoding exact below 2^53 units,
-    but with few bits.
-    A ConfigError where sums of `n_rows` values of `precision_bits` could leave int64.
+    `precision_bits` None means as many as fit: min(53, 62 − ⌈log2 n⌉). The bounds are rounded up to
+    powers of two, which costs less than a bit and makes decoding exact below 2^53 units, except
+    with few bits. A ConfigError if sums of `n_rows` values of `precision_bits` could leave int64.
     """
     fits = bits_for(n_rows)
     bits = fits if precision_bits is None else precision_bits
@@ -141,26 +141,26 @@ def for_rows(n_rows: int, precision_bits: int | None, g_bound: float, h_bound: f
 
 
 def encoding(bits: int, g_bound: float, h_bound: float) -> FixedPoint:
-    """The encoding with so many bits in which the bounds are the greatest integers."""
+    """Return the encoding with so many bits whose greatest integers are the bounds."""
     stretch = 2.0**bits / (2.0**bits - 1.0) if bits <= FEW_BITS else 1.0
     return FixedPoint(bits, stretch * g_bound, stretch * h_bound)
 
 
 def widest(fixed: FixedPoint, n_rows: int) -> FixedPoint:
-    """The encoding of the same gradients with as many bits as sums of `n_rows` rows leave room
-    for: of what stays where it is made.
+    """Return the encoding of the same gradients with as many bits as sums of `n_rows` rows allow;
+    for sums that stay on this machine.
     """
     return for_rows(n_rows, None, fixed.g_bound, fixed.h_bound)
 
 
 def bits_for(n_rows: int) -> int:
-    """Bits of one value of which `n_rows` are summed: min(53, 62 − ⌈log2 n⌉)."""
-    # ⌈log2 n⌉ in integers, which no rounding can get wrong.
+    """Return the bits of one value if `n_rows` values are summed: min(53, 62 − ⌈log2 n⌉)."""
+    # ⌈log2 n⌉ in integers, without rounding errors.
     return min(BITS_MAX, SUM_BITS - max(n_rows - 1, 0).bit_length())
 
 
 def power_of_two_above(bound: float) -> float:
-    """The smallest power of two that is at least `bound` (positive and finite)."""
+    """Return the smallest power of two that is at least `bound` (positive and finite)."""
     if not 0.0 < bound < math.inf:
         raise JobError(f"a bound of gradients must be positive and finite, not {bound}")
     fraction, exponent = math.frexp(bound)

@@ -1,4 +1,4 @@
-"""Forests per round: how many trees a round grows, and on which share of the rows.
+"""Forests per round: the number of trees of a round, and their share of the rows.
 
 FedGBF grows `n_trees` in every round; Dynamic FedGBF begins with many trees on few rows and ends
 with few trees on many (Han et al., section 3.3). The paper swaps the headings of equations 6 and 7
@@ -7,8 +7,8 @@ and loses a bracket; read as here, for round b of B and θ = π(b−1) / (2·spe
     falling   V_min + (V_max − V_min)·cos θ, and V_min once θ has passed π/2
     rising    V_min + (V_max − V_min)·sin θ, and V_max once θ has passed π/2
 
-they give the Σα = 22.705 and ΣαN = 93.68 over 100 rounds that its Table 2 implies through
-equations 9 to 11, with the number of trees rounded up.
+they give the Σα = 22.705 and ΣαN = 93.68 over 100 rounds that its Table 2 implies through equations
+9 to 11, with the number of trees rounded up.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Counts = NDArray[np.int64]
 
 
 def sizes(params: TreeParams) -> Counts:
-    """Trees of each round for each class that has trees of its own, int64 (n_estimators,)."""
+    """Return the trees of each round, for each class with separate trees; int64 (n_estimators,)."""
     forest, rounds = params.forest, params.n_estimators
     if forest is None:
         return np.ones(rounds, np.int64)
@@ -34,12 +34,12 @@ def sizes(params: TreeParams) -> Counts:
 
 
 def most_trees(params: TreeParams) -> int:
-    """Return how many trees the largest round has for each such class."""
+    """Return the number of trees of the largest round, for each such class."""
     return 1 if params.forest is None else int(sizes(params).max())
 
 
 def rates(params: TreeParams) -> Floats:
-    """Share of the rows that each tree of a round sees, float64 (n_estimators,)."""
+    """Return the share of the rows that each tree of a round sees, float64 (n_estimators,)."""
     forest, rounds = params.forest, params.n_estimators
     if forest is None:
         return np.full(rounds, params.subsample)
@@ -50,7 +50,7 @@ def rates(params: TreeParams) -> Floats:
 
 
 def starts(params: TreeParams) -> Counts:
-    """The number of the first tree of each round, and of the one behind the last round.
+    """Return the number of the first tree of each round, and the number after the last tree.
 
     int64 (n_estimators + 1,), counted over rounds and classes from 0.
     """
@@ -58,7 +58,7 @@ def starts(params: TreeParams) -> Counts:
 
 
 def moving(first: float, last: float, speed: float, rounds: int) -> Floats:
-    """A value on its way from `first` to `last` over the rounds; float64 (rounds,).
+    """Return a value that moves from `first` to `last` over the rounds; float64 (rounds,).
 
     It arrives after the share `speed` of the rounds and stays there.
     """

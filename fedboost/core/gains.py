@@ -1,6 +1,6 @@
 """Gains of splits from exact integer sums, and the best splits of nodes: one formula, compiled.
 
-Of constrained weights (core.monotone) a gain is within the bounds of its node.
+With constrained weights (core.monotone) a gain is computed within the bounds of its node.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Listed = NDArray[np.int16]
 Rule = tuple[float, float, float, float, float, float]
 Columns = tuple[Indices, Indices, Moves]  # indices among the cells, bins in use, directions
 
-ROOM = 1024  # candidates scored in one go: their arrays stay in a core's cache
+ROOM = 1024  # candidates scored together: their arrays fit a core's cache
 NO_BOUNDS: Floats = np.empty((0, 2))
 NO_GROUPS: Groups = np.empty((0, 0, 0), np.uint16)
 NO_MOVES: Moves = np.zeros(1, np.int16)
@@ -36,13 +36,13 @@ def gains(
     bounds: Floats = NO_BOUNDS,
     moves: Moves = NO_MOVES,
 ) -> Floats:
-    """float64 (n,): score(left) + score(right) − score(node), summed over the outputs.
+    """Return score(left) + score(right) − score(node), summed over the outputs; float64 (n,).
 
     left int64 (n, 2·outputs) of the candidates, total (2·outputs,) of their node, in units of
-    `fixed`; bounds (1, 2) of the node's weights, moves (n,) or (1,) of the candidates' columns.
-    XGBoost's gain without the factor 1/2; several outputs as in SecureBoost+, eq. 18–19. −inf where
-    either child's hessian sum over the outputs is below min_child_weight, and where the weights
-    stand against `moves`. Swapping left and right gives the same bits.
+    `fixed`; bounds (1, 2) of the node's weights, moves (n,) or (1,) of the candidates' columns. The
+    gain is XGBoost's without the factor 1/2; several outputs as in SecureBoost+, eq. 18–19. It is
+    −inf if either child's hessian sum over the outputs is below min_child_weight, or if the weights
+    contradict `moves`. Swapping left and right gives the same bits.
     """
     arrays = np.ascontiguousarray(left), np.ascontiguousarray(total)
     return _gains(*arrays, bounds, moves, _rule(params, fixed))
@@ -56,14 +56,15 @@ def best_at_thresholds(
     params: TreeParams,
     fixed: FixedPoint,
 ) -> tuple[Floats, Indices, Sums]:
-    """The best split of each node at thresholds of some columns: its gain, −inf where there is
-    none; int64 (nodes, 3) the index of its column, its last bin on the left, and 1 where missing
-    rows go there; the sums on the left, (nodes, 2·outputs).
+    """Find the best split of each node at thresholds of some columns.
+
+    Return its gain, −inf for none; int64 (nodes, 3) with the index of its column, its last bin on
+    the left, and 1 if missing rows go left; and the sums on the left, (nodes, 2·outputs).
 
     cells int64 (nodes, all columns, n_cells, 2·outputs); totals (nodes, 1 or all columns,
-    2·outputs). Of equal gains the first in canonical order wins. A node misses a column where its
-    cell of missing values is not 0: rows that add up to 0 there change no gain on either side and
-    go right, which comes first of equal gains, just as where nothing is missing.
+    2·outputs). Of equal gains the first in canonical order wins. A node misses a column if its cell
+    of missing values is not 0. Missing rows that add up to 0 change no gain on either side and go
+    right, the first of equal gains, as in nodes without missing rows.
     """
     groups = NO_GROUPS if limits.groups is None else limits.groups
     bounds = NO_BOUNDS if limits.bounds is None else limits.bounds
@@ -78,10 +79,11 @@ def _rule(params: TreeParams, fixed: FixedPoint) -> Rule:
 
 @kernel
 def _scores(sums: Sums, rule: Rule, bounds: Floats) -> tuple[Floats, Floats]:
-    """Σ over outputs of T(G)² / (H + λ) of sums (n, 2·outputs), 0 where H + λ is 0, and weights.
+    """Return Σ over outputs of T(G)² / (H + λ) of sums (n, 2·outputs), 0 if H + λ is 0, and
+    weights.
 
-    With max_delta_step or bounds, (1, 2), it is −2Gw − (H + λ)w² of the weight w within them, as
-    XGBoost has it: there reg_alpha shrinks w alone.
+    With max_delta_step or bounds, (1, 2), it is −2Gw − (H + λ)w² of the weight w within them, as in
+    XGBoost, where reg_alpha then shrinks only w.
     """
     g_unit, h_unit, reg_lambda, alpha, step, _ = rule
     totals, weights = np.zeros(len(sums)), np.zeros(len(sums))
@@ -129,17 +131,17 @@ def _gains(left: Sums, total: Sums, bounds: Floats, moves: Moves, rule: Rule) ->
 
 @kernel
 def _is_cut(group_of: Groups, b: int, last: int, on_left: bool) -> bool:
-    """Return whether a candidate divides groups and no cells of one."""
+    """Return whether a candidate divides between groups, not within one."""
     apart = group_of[-1] != group_of[last]
     return group_of[b] != group_of[b + 1] and (apart or not on_left) if b < last else apart
 
 
 @kernel
 def _list(cells: Sums, last: int, move: int, left: Sums, listed: Listed) -> int:
-    """Lists the candidates of a column in a node, cells (n_cells, 2·outputs), in canonical order:
-    what goes left; their bins, on which side missing rows go, and directions. Gives their number.
+    """List the candidates of a column in a node, cells (n_cells, 2·outputs), in canonical order:
+    left sums, bins, side of the missing rows, and directions. Return their number.
     """
-    each = 2 if np.any(cells[-1] != 0) else 1  # candidates of a bin: missing rows right, or left
+    each = 2 if np.any(cells[-1] != 0) else 1  # candidates of each bin: missing rows right, or left
     for b in range(last + each - 1):
         at = each * b
         for k in range(cells.shape[1]):
@@ -148,7 +150,7 @@ def _list(cells: Sums, last: int, move: int, left: Sums, listed: Listed) -> int:
         for i in range(each):
             listed[at + i, 0], listed[at + i, 1], listed[at + i, 2] = b, i, move
     n = each * last + each - 1
-    if each == 2:  # last all present rows against the missing ones, which are in no order
+    if each == 2:  # the last one, present against missing rows, has no direction
         listed[n - 1, 2] = 0
     return n
 

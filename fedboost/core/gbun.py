@@ -4,9 +4,9 @@ outputs that fit the gradients best.
 rows ─► network ─► z ─► normalised ─► softmax p ─► weights w ─► added to the margins
                    Σz, Σz² ─┘                PᵀHP, PᵀG ─┘
 
-Only the two sums below the line need all rows; whoever adds them up over parties trains the same
-model as on one table. GBUN (Zhang et al.), Algorithm 1 with the minus sign once: the weights are
-w = −(PᵀHP + λI)⁻¹ PᵀG.
+Only the two sums below the line need all rows; parties that add them up train the same model as on
+one table. GBUN (Zhang et al.), Algorithm 1 with the minus sign once: the weights are w = −(PᵀHP +
+λI)⁻¹ PᵀG.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from fedboost.ground.arrays import Floats
 from fedboost.ground.errors import DataError, JobError
 
 OUTPUTS_MAX = 1024  # a round solves a system of so many equations for each class
-CONDITION_MIN = 1e-10  # of a system, reciprocal: sums in fixed point tell less than that from 0
+CONDITION_MIN = 1e-10  # reciprocal; less may come from rounding
 OUTPUT_SPREAD_MIN = 1e-12  # least square of a deviation, in squares of the mean
 
 
@@ -49,8 +49,8 @@ class GbunParams(BoostingParams, ColumnParams):
 
     @model_validator(mode="after")
     def _steps_are_newtons(self) -> Self:
-        # The gradients' signs are all that sums know of: steps of one unit of the label, whatever
-        # the labels' scale; and a median to start from is no sum at all.
+        # Sums would hold only the gradients' signs, so steps would be one unit of the label at any
+        # scale; and a median to start from is not a sum.
         if self.record.has_median_leaves:
             raise ValueError(
                 f"{self.objective} moves by medians, which sums do not give: "
@@ -61,17 +61,17 @@ class GbunParams(BoostingParams, ColumnParams):
 
 @dataclass(frozen=True)
 class Normal:
-    """What normalises a network's outputs: their mean and deviation over all training rows."""
+    """Mean and deviation of a network's outputs over all training rows, which normalise them."""
 
     mean: Floats = field(repr=False)  # (outputs,)
     deviation: Floats = field(repr=False)  # (outputs,), divided by the sharpness
 
     @classmethod
     def of_sums(cls, rows: int, total: Floats, squares: Floats, sharpness: float) -> Normal:
-        """From the sums of z and z² over so many rows; an output that is constant has deviation 1
-        before it is divided by the sharpness.
+        """Return the mean and deviation from the sums of z and z² over so many rows.
 
-        The paper's deviation with n/(n−1) once.
+        A constant output has deviation 1 before the division by the sharpness. The paper's
+        deviation with n/(n−1) once.
         """
         mean = total / max(rows, 1)
         spread = np.maximum(squares / max(rows, 1) - mean**2, 0.0) * (rows / max(rows - 1, 1))
@@ -81,14 +81,14 @@ class Normal:
 
 @dataclass(frozen=True)
 class Round:
-    """A round of a model: its network, what normalises it, and the weights of its outputs."""
+    """One round of a model: its network, the normalisation of its outputs, and their weights."""
 
     network: Network
     normal: Normal
     weights: NDArray[np.float32] = field(repr=False)  # (outputs, classes), learning_rate included
 
     def added(self, inputs: Inputs) -> Floats:
-        """Return what the round adds to the margins of rows, float64 (n, classes)."""
+        """Return the round's part of the margins of rows, float64 (n, classes)."""
         margin = np.empty((inputs.n_rows, self.weights.shape[1]))
         weights = self.weights.astype(np.float64)
         with one_thread():
@@ -99,20 +99,21 @@ class Round:
 
 @cache
 def _libraries() -> ThreadpoolController:
-    # SciPy brings a matrix library of its own, which is among them only once it is loaded.
+    # SciPy has a second matrix library, which the controller finds only once it is loaded.
     importlib.import_module("scipy.linalg")
     return ThreadpoolController()
 
 
 def one_thread() -> AbstractContextManager[object]:
-    """Holds the matrix library to one thread: a block is too small to share, and its threads would
-    cost ten times what they save. Results do not depend on the number of cores, either."""
+    """Hold the matrix library to one thread: a block is too small to share, and its threads would
+    cost ten times the time they save. So results do not depend on the number of cores, either.
+    """
     held: AbstractContextManager[object] = _libraries().limit(limits=1, user_api="blas")
     return held
 
 
 def output_sums(inputs: Inputs, network: Network) -> tuple[Floats, Floats]:
-    """The sums of z and of z² over the rows, float64 (outputs,) each."""
+    """Return the sums of z and of z² over the rows, float64 (outputs,) each."""
     total, squares = np.zeros(network.outputs), np.zeros(network.outputs)
     with one_thread():
         for rows in inputs.blocks(network.outputs):
@@ -125,8 +126,9 @@ def output_sums(inputs: Inputs, network: Network) -> tuple[Floats, Floats]:
 def system(
     inputs: Inputs, network: Network, normal: Normal, gradients: tuple[Floats, Floats]
 ) -> tuple[Floats, Floats]:
-    """PᵀHP, float64 (classes, outputs, outputs) of which the lower triangles count, and PᵀG,
-    (classes, outputs); gradients float64 (n, classes) of the rows."""
+    """Return PᵀHP, float64 (classes, outputs, outputs) with valid lower triangles, and PᵀG,
+    (classes, outputs); gradients float64 (n, classes) of the rows.
+    """
     from scipy.linalg import blas
 
     g, h = gradients
@@ -144,10 +146,10 @@ def system(
 
 
 def solved(squares: Floats, pull: Floats, params: GbunParams) -> NDArray[np.float32]:
-    """The weights of a round, float32 (outputs, classes), times learning_rate.
+    """Return the weights of a round, float32 (outputs, classes), times learning_rate.
 
-    A JobError where the equations have no single solution. float32, so that parties whose
-    libraries round the last bits differently still have the same model.
+    A JobError if the equations have no single solution. float32, so that parties whose libraries
+    round the last bits differently still have the same model.
     """
     from scipy.linalg import cho_solve
 
@@ -161,9 +163,10 @@ def solved(squares: Floats, pull: Floats, params: GbunParams) -> NDArray[np.floa
 
 
 def _factor(equations: Floats) -> Floats:
-    """The Cholesky factor of a system whose lower triangle is given, float64 (outputs, outputs).
+    """Return the Cholesky factor of a system given by its lower triangle, float64 (outputs,
+    outputs).
 
-    Where outputs are alike rounding may leave it a solution, but not one that means anything.
+    A JobError for nearly equal outputs: rounding may leave a solution, but a meaningless one.
     """
     from scipy.linalg import LinAlgError, cho_factor, lapack
 
@@ -183,7 +186,7 @@ def _factor(equations: Floats) -> Floats:
 
 
 def shares(z: Floats, normal: Normal) -> Floats:
-    """The softmax of normalised outputs, float64 (n, outputs); in the place of `z`."""
+    """Return the softmax of normalised outputs, float64 (n, outputs); overwrites `z`."""
     z -= normal.mean
     z *= 1.0 / normal.deviation
     z -= z.max(axis=1, keepdims=True)
@@ -194,7 +197,7 @@ def shares(z: Floats, normal: Normal) -> Floats:
 
 @dataclass(frozen=True)
 class TrainedNetworks:
-    """Boosted networks: rounds up to the last one, and how they came about."""
+    """Boosted networks: rounds up to the last one, their history and the best round."""
 
     params: GbunParams
     base_margin: Floats
@@ -204,7 +207,7 @@ class TrainedNetworks:
     best_round: int  # from 0
 
     def margins(self, values: Values) -> Floats:
-        """float64 (n, classes) of float32 (n, columns), with the rounds up to the best one."""
+        """Return margins float64 (n, classes) of float32 (n, columns), up to the best round."""
         inputs = self.reading.inputs(values)
         margin = np.tile(self.base_margin, (inputs.n_rows, 1))
         for network in self.rounds[: self.best_round + 1]:
@@ -212,16 +215,16 @@ class TrainedNetworks:
         return margin
 
     def predict(self, values: Values) -> Floats:
-        """float64 (n, classes): probabilities or means, by the objective."""
+        """Return predictions float64 (n, classes): probabilities or means, by the objective."""
         return objectives.transform(self.params.objective, self.margins(values))
 
 
 def train(
     table: TrainingTable, params: GbunParams, validation: TrainingTable | None = None
 ) -> TrainedNetworks:
-    """Boosted networks on one table: what a federation over any rows of it comes to as well.
+    """Train boosted networks on one table; a federation over its rows gets the same model.
 
-    A DataError says what labels, values or weights cannot be used.
+    A DataError names labels, values or weights that cannot be used.
     """
     if params.early_stopping_rounds is not None and validation is None:
         raise DataError(

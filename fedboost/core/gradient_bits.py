@@ -1,9 +1,9 @@
-"""How many bits an integer gradient may have, its sign not among them, and has by default."""
+"""Bits of an integer gradient without its sign: the bounds and the default."""
 
 from __future__ import annotations
 
-BITS_MAX = 53  # a float64 has no more
-BITS_MIN = 4  # fewer have been measured on no table (docs/benchmarks/widths.md)
-# Of a gradient that hosts add up, unless a job says otherwise, and that owners allow unless they
-# do: a guest that marks rows reads as many more in each sum as this is greater.
+BITS_MAX = 53  # of a float64
+BITS_MIN = 4  # no table was measured with fewer (docs/benchmarks/widths.md)
+# Default of a job for gradients that hosts add up, and default limit of owners: each further bit
+# lets a guest that marks rows read one more row from each sum.
 BITS_ENCRYPTED = 7

@@ -1,10 +1,10 @@
-"""Minimum groups: which sums of a node may leave the columns' owner, so that none is of few people.
+"""Minimum groups: sums of a node that leave the columns' owner are of enough rows.
 
-A column's cells (its bins, and the cell of missing rows) are put together into groups. The sum of
-a group in a node, in its sibling or in their parent is of at least `least` rows, or of nobody:
-because splits of the same column on the way to the node have ruled its bins out. Groups of children
-are unions of their parent's, so no difference of sums that a tree lets go is of fewer rows either
-(SECURITY.md, D7). Only cuts between groups are released, for both siblings or for neither.
+A column's cells (its bins, and the cell of missing rows) are joined into groups. The sum of a group
+in a node, in its sibling or in their parent is of at least `least` rows, or of no row, because
+splits of the same column above the node have ruled its bins out. Groups of children are unions of
+their parent's, so no difference of a tree's released sums is of fewer rows either (SECURITY.md,
+D7). Only cuts between groups are released, for both siblings or for neither.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Counts = NDArray[np.int64]  # (columns, n_cells)
 
 @dataclass(frozen=True)
 class NodeGroups:
-    """What is known of an open node."""
+    """Groups of an open node."""
 
     groups: Numbers  # (columns, n_cells); the last cell is that of missing rows
     possible: Bits  # (columns, n_cells): not ruled out by splits above
@@ -42,10 +42,10 @@ class NodeGroups:
 
 @dataclass(frozen=True)
 class Segments:
-    """One column's groups as stretches of its cells: bins, then those of missing rows."""
+    """Groups of one column as ranges of its cells: bins, then the cell of missing rows."""
 
-    bounds: NDArray[np.int64]  # (groups + 1,) where the groups of bins begin and, last, end
-    apart: bool  # whether the cell of missing rows is a group of its own, not part of the last
+    bounds: NDArray[np.int64]  # (groups + 1,) first bins of the groups, and the end
+    apart: bool  # whether the cell of missing rows is a separate group, not part of the last
 
     @classmethod
     def of(cls, groups: Numbers, n_bins: int) -> Self:
@@ -56,7 +56,7 @@ class Segments:
 
     @classmethod
     def finest(cls, n_bins: int) -> Self:
-        """A group for each bin."""
+        """Return a group for each bin."""
         return cls(np.arange(n_bins + 1), apart=True)
 
     def __len__(self) -> int:
@@ -64,13 +64,13 @@ class Segments:
 
     @property
     def lengths(self) -> NDArray[np.int64]:
-        """Cells of each group, int64 (groups,)."""
+        """Number of cells of each group, int64 (groups,)."""
         lengths: NDArray[np.int64] = np.diff(self.bounds)
         lengths[-1] += not self.apart
         return lengths
 
     def members(self, chosen: NDArray[np.integer]) -> NDArray[np.int64]:
-        """The bins, int64 rising, in the chosen groups."""
+        """Return the bins, int64 rising, in the chosen groups."""
         inside = np.zeros(len(self), np.bool_)
         inside[chosen] = True
         return np.flatnonzero(np.repeat(inside, np.diff(self.bounds)))
@@ -82,28 +82,28 @@ class Segments:
 
 @state
 class MinimumState:
-    """What the next layer must know of the last one."""
+    """State of the last layer that the next one needs."""
 
-    nodes: dict[int, NodeGroups]  # that are open
-    divided: dict[int, tuple[int, Bits]]  # the column's place, and which of its cells go left
+    nodes: dict[int, NodeGroups]  # open nodes
+    divided: dict[int, tuple[int, Bits]]  # the column's index, and a mask of its cells that go left
 
 
 class Minimum(MinimumState):
-    """The groups of a growing tree's open nodes. Every layer: `open`, then `divide` where one of
-    these columns has won.
+    """Groups of a growing tree's open nodes. In every layer call `open`, then `divide` for each
+    split of one of these columns.
     """
 
     def __init__(self, bins: Bins, columns: Rows, n_bins: Rows, n_cells: int, least: Rows) -> None:
-        """bins (n, all columns), below n_cells; columns int32 the ones that the tree may use;
-        n_bins and least int32 (columns,): the bins in use, and the rows of a group at least. A
-        column whose `least` is 1 has a group of its own for every cell.
+        """bins (n, all columns), below n_cells; columns int32 that the tree may use; n_bins and
+        least int32 (columns,): the bins in use, and the least rows of a group. A column whose
+        `least` is 1 has a group for every cell.
         """
         self._bins, self._columns, self._n_cells = bins, columns, n_cells
         self._n_bins, self._least = n_bins.astype(np.int64), least.astype(np.int64)
         self.nodes, self.divided = {}, {}
 
     def open(self, nodes: Sequence[int], training: Partition) -> None:
-        """Begins a layer of these nodes; `training` holds the rows that the tree learns from."""
+        """Begin a layer of these nodes; `training` holds the rows that the tree learns from."""
         above, self.nodes = self.nodes, {}
         pairs = {node: [node, sibling(node)] if parent(node) in above else [node] for node in nodes}
         counted = list(dict.fromkeys(child for pair in pairs.values() for child in pair))
@@ -123,7 +123,7 @@ class Minimum(MinimumState):
     def divide(
         self, node: int, column: int, bin_number: int, missing_left: bool, left_bins: bytes
     ) -> None:
-        """Notes a split of one of the columns, as in `split.goes_right`."""
+        """Note a split of one of the columns; arguments as in `split.goes_right`."""
         cells = np.arange(self._n_cells).astype(np.uint16)
         right = split.goes_right(cells, bin_number, missing_left, self._n_cells - 1, left_bins)
         self.divided[node] = int(np.searchsorted(self._columns, column)), ~right
@@ -131,7 +131,8 @@ class Minimum(MinimumState):
     @classmethod
     def of(cls, binning: Binning, bins: Bins, columns: Rows, least: Rows | None) -> Self | None:
         """Return the minimum of a tree that may use `columns`, int32; `least` int32 (all columns,).
-        None where no column asks for more than one row.
+
+        None if no column asks for more than one row.
         """
         if least is None or (least[columns] <= 1).all():
             return None
@@ -143,7 +144,7 @@ class Minimum(MinimumState):
         return self.nodes[node].groups
 
     def smallest(self, node: int) -> int | None:
-        """Rows of the smallest group of an open node; None where no column has two."""
+        """Return the rows of the smallest group of an open node; None if no column has two."""
         return self.nodes[node].smallest
 
     def stacked(self, nodes: Sequence[int]) -> Numbers:
@@ -151,13 +152,13 @@ class Minimum(MinimumState):
         return np.array([self.nodes[node].groups for node in nodes])
 
     def _counts(self, training: Partition, nodes: Sequence[int]) -> NDArray[np.int64]:
-        """Return how many rows of each node lie in each cell, (nodes, columns, n_cells)."""
+        """Return the number of rows of each node in each cell, (nodes, columns, n_cells)."""
         each = np.ones((self._bins.shape[0], 1), np.int64)
         rows = [training.rows(node) for node in nodes]
         return histogram.build(self._bins, rows, each, self._n_cells, self._columns)[..., 0]
 
     def _possible(self, above: Mapping[int, NodeGroups], node: int) -> Bits:
-        """Return which cells splits of the same column on the way to a node have left."""
+        """Return a mask of the cells that splits of the same column above a node have left."""
         if parent(node) not in above:
             return np.ones((len(self._columns), self._n_cells), np.bool_)
         possible = above[parent(node)].possible
@@ -179,8 +180,10 @@ def finest(n_bins: NDArray[np.integer], n_cells: int) -> Numbers:
 def usable(
     binning: Binning, columns: TreeColumns, nodes: Sequence[int], held: Numbers | None = None
 ) -> Numbers | None:
-    """Return the groups of some nodes, uint16 (nodes, columns, n_cells), None for a group of each
-    cell: those that are `held`, and a single one for a column that a node has not drawn.
+    """Return the groups of some nodes, uint16 (nodes, columns, n_cells), or None for one group a
+    cell.
+
+    They are the `held` ones, with a single group for each column that a node has not drawn.
     """
     drawn = columns.usable(nodes)
     if drawn is None:
@@ -195,11 +198,10 @@ def coarsened(
     n_bins: NDArray[np.int64],
     least: NDArray[np.int64],
 ) -> Numbers:
-    """Groups, unions of those `before`, that hold enough rows on each of the `sides`, or none
-    that is possible there.
+    """Join groups `before` until each holds enough rows on each of the `sides`, or cannot hold any.
 
-    (columns, n_cells). `sides` are a node and its sibling, or the root alone: rows int64
-    (columns, n_cells) of each cell, and which cells are possible.
+    (columns, n_cells). `sides` are a node and its sibling, or only the root: rows int64 (columns,
+    n_cells) of each cell, and a mask of the possible cells.
     """
     rows = np.stack([side[0] for side in sides])
     possible = np.stack([side[1] for side in sides])
@@ -207,10 +209,10 @@ def coarsened(
 
 
 def released(groups: Numbers, listed: Candidates, n_bins: NDArray[np.integer]) -> Bits:
-    """bool (nodes, candidates): whether a candidate divides groups and no cells of one.
+    """Return bool (nodes, candidates): whether a candidate divides between groups, not within one.
 
-    groups (nodes, columns, n_cells); the candidates' columns are counted as in `groups`,
-    n_bins (columns,).
+    groups (nodes, columns, n_cells); the candidates' columns are counted as in `groups`, n_bins
+    (columns,).
     """
     column, cell = listed.column, listed.bin.astype(np.int64)
     last = n_bins[column] - 1
@@ -222,7 +224,7 @@ def released(groups: Numbers, listed: Candidates, n_bins: NDArray[np.integer]) -
 
 
 def _smallest(groups: Numbers, counts: Counts) -> int | None:
-    """Rows of the smallest group that is not empty, among columns that have several."""
+    """Return the rows of the smallest non-empty group, among columns that have several."""
     several = (groups != groups[:, :1]).any(axis=1)
     if not several.any():
         return None
@@ -257,7 +259,7 @@ def _coarsened(
         apart = before[c, missing] != before[c, last] and _fits(
             rows[:, c, missing], possible[:, c, missing], least[c]
         )
-        ends = np.zeros(n_bins[c] + 1, np.int64)  # where closed groups end; the first ends at 0
+        ends = np.zeros(n_bins[c] + 1, np.int64)  # ends of closed groups, after a 0
         closed = 0
         held, may = np.zeros(sides, np.int64), np.zeros(sides, np.bool_)
         for b in range(last + 1):
@@ -271,7 +273,7 @@ def _coarsened(
         if not apart:
             held += rows[:, c, missing]
             may |= possible[:, c, missing]
-        # What is left at the end joins the groups before it until it is enough.
+        # The rows left at the end join the groups before them until they are enough.
         while closed and (
             (not apart and ends[closed] == last + 1) or not _fits(held, may, least[c])
         ):

@@ -1,4 +1,4 @@
-"""The trees of a round: planted, and grown side by side from one flat vector of sums a layer."""
+"""Trees of a round: planted, and grown side by side from one flat vector of sums a layer."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from fedboost.ground.arrays import Sums
 
 
 class GrowingTrees:
-    """Trees that grow side by side; what all of them need of a layer is one flat vector."""
+    """Trees that grow side by side; all their sums of a layer are one flat vector."""
 
     def __init__(self, trees: Sequence[GrowingTree]) -> None:
         self.trees = list(trees)
@@ -29,17 +29,15 @@ class GrowingTrees:
 
     @property
     def sizes(self) -> list[int]:
-        """Return how many of the sums that come next are each tree's; 0 where it has grown to its
-        end.
-        """
+        """Number of each tree's sums in the next layer; 0 for a finished tree."""
         return [int(np.prod(tree.shape)) for tree in self.trees]
 
     def sums(self) -> Sums:
-        """int64 (Σ sizes,): the own rows' sums of every tree, tree after tree."""
+        """Return the own rows' sums of every tree, tree after tree, int64 (Σ sizes,)."""
         return np.concatenate([tree.sums().ravel() for tree in self.trees])
 
     def take(self, sums: Sums) -> None:
-        """Grows one layer of every tree that is not over, from everybody's int64 (Σ sizes,)."""
+        """Grow one layer of every unfinished tree from all parties' sums, int64 (Σ sizes,)."""
         assert sums.shape == (sum(self.sizes),)
         for tree, tree_sums in zip(
             self.trees, np.split(sums, np.cumsum(self.sizes)[:-1]), strict=True
@@ -48,7 +46,7 @@ class GrowingTrees:
                 tree.take(tree_sums.reshape(tree.shape))
 
     def close(self) -> None:
-        """Ends all trees at their last complete layer."""
+        """End all trees at their last complete layer."""
         for tree in self.trees:
             tree.close()
 
@@ -61,11 +59,11 @@ def planted(
     number: int,
     groups: tuple[int, ...],
 ) -> Iterator[GrowingTree]:
-    """The trees of round `number` at their roots, one by one: for each class in turn a forest.
+    """Yield the trees of round `number` at their roots: a forest for each class in turn.
 
-    bins (n, columns) and gradients (n, k) of all own training rows; `sample` says which of them the
-    trees see, `groups` the parties' column counts in canonical order. A JobError where gradients
-    leave their bounds.
+    bins (n, columns) and gradients (n, k) of all own training rows; `sample` selects the rows that
+    the trees see, `groups` are the parties' column counts in canonical order. A JobError if
+    gradients leave their bounds.
     """
     params, gh = rules.params, sample.encoded(rules.fixed, gradients, rules.threads)
     if len(gh) < len(gradients[0]):
@@ -83,8 +81,9 @@ def planted(
 def leaf_gradients(
     rules: Rules, gradients: Gradients, sample: Sample
 ) -> list[LeafGradients | None]:
-    """Return what leaves of a round's trees are made of, for each class that has trees of its own:
-    None where the divisions' gradients are exact enough. Others as `planted`.
+    """Return the gradients for leaf values of a round's trees, for each class with separate trees.
+
+    None if the gradients of the divisions are exact enough. Arguments as in `planted`.
     """
     params, (g, h) = rules.params, gradients
     if not rules.fixed.is_coarse:

@@ -1,8 +1,8 @@
-"""Growing trees from sums: whoever adds them up, over one table's rows or over many parties'.
+"""Growth of trees from sums, over one table's rows or over many parties'.
 
 own rows ─► sums ─► (added up over parties) ─► take: gains ─► splits ─► rows divide ─► next layer
 
-Sums are integers, so the same trees grow wherever the rows lie.
+Sums are integers, so the same trees grow for every distribution of the rows.
 """
 
 from __future__ import annotations
@@ -29,27 +29,27 @@ from fedboost.core.tree import Node, Split, Tree, divide_rows, grown, made, made
 from fedboost.ground.arrays import Rows, Sums
 from fedboost.ground.state import restore_into, state
 
-Places = tuple[Rows, NDArray[np.int16]]  # columns and bins
+Places = tuple[Rows, NDArray[np.int16]]  # columns and bins of splits
 Won = tuple[Split, Sums]  # a node's split and the sums (2·outputs,) on its left
 
 
 @state
 class GrowingState:
-    """What the layers so far have settled, and the sums to subtract the next ones from."""
+    """State after the layers so far, and the sums that the next ones are subtracted from."""
 
     partition: Partition  # of the own rows that the tree learns from
     depth: int  # layers grown so far
-    asked: list[int]  # the nodes whose sums come next, by their heap ids
-    divided: list[int]  # the nodes of the layer above that have children
+    asked: list[int]  # nodes of the next sums, by their heap ids
+    divided: list[int]  # nodes of the layer above with children
     cells: Sums  # (divided, columns, n_cells, 2·outputs) of them
     totals: dict[int, Sums]
     splits: dict[int, Split]
-    bounds: dict[int, Bounds]  # of weights below nodes that have any
+    bounds: dict[int, Bounds]  # of weights below nodes with bounds
     minimum: MinimumState | None
 
 
 class GrowingTree(GrowingState):
-    """One tree under way. Every layer: `sums` of the own rows, then `take` of everybody's."""
+    """A growing tree. In every layer take its `sums`, then `take` the sums of all parties."""
 
     def __init__(
         self,
@@ -60,15 +60,15 @@ class GrowingTree(GrowingState):
         columns: TreeColumns,
         depth: int | None = None,
     ) -> None:
-        """bins (n, columns), dense or sparse; gh int64 (n, 2·outputs) in units of rules.fixed;
-        rows int32 ascending, the own ones the tree learns from; `columns`, at least one, that it
-        may use; `depth` its most layers, max_depth if absent.
+        """bins (n, columns), dense or sparse; gh int64 (n, 2·outputs) in units of rules.fixed; rows
+        int32 ascending, the own rows that the tree learns from; `columns`, at least one, that it
+        may use; `depth` is the most layers, max_depth if absent.
         """
         assert len(columns.all) > 0
         self.rows, self.gh, self.partition = rows, gh, Partition.at_root(rows)
         self._rules, self._bins, self._drawn = rules, bins, columns
         self._columns, self._depth = columns.all, depth or rules.params.max_depth
-        # What leaves' values are made of, of all rows that there are; None: of `gh`.
+        # Gradients of all rows for leaf values; None: `gh`.
         self.leaf_gradients: LeafGradients | None = None
         self.depth, self.asked, self.divided = 0, [ROOT], []
         self.cells = np.empty(0, np.int64)
@@ -88,9 +88,7 @@ class GrowingTree(GrowingState):
 
     @property
     def shape(self) -> tuple[int, int, int, int]:
-        """Shape of the sums that come next: (nodes, usable columns, n_cells, 2·outputs); no nodes
-        at the end.
-        """
+        """Shape of the next sums: (nodes, usable columns, n_cells, 2·outputs); 0 nodes: the end."""
         n_cells = self._rules.binning.n_cells
         return len(self.asked), len(self._columns), n_cells, self.gh.shape[1]
 
@@ -100,10 +98,10 @@ class GrowingTree(GrowingState):
         return tuple(self._columns.tolist())
 
     def sums(self) -> Sums:
-        """int64 `shape`: what the own rows add to the sums of the next layer.
+        """Return the own rows' part of the sums of the next layer, int64 `shape`.
 
-        Of the root, then of each divided node's child with the smaller hessian sum over everybody's
-        rows, the left one if they are equal; in order of heap ids.
+        They are the sums of the root, then of the child of each divided node with the smaller
+        hessian sum over all parties' rows, the left one if they are equal; in order of heap ids.
         """
         if self._views:
             return np.sum([view.sums(self.asked) for view in self._views], axis=0)
@@ -113,7 +111,7 @@ class GrowingTree(GrowingState):
         return histogram.build(self._bins, rows_of_nodes, self.gh, n_cells, self._columns, threads)
 
     def take(self, sums: Sums) -> None:
-        """Grows one layer from the sums int64 `shape` over everybody's rows."""
+        """Grow one layer from the sums int64 `shape` over all parties' rows."""
         assert not self.is_over
         assert sums.shape == self.shape
         nodes, cells = self._layer(sums)
@@ -127,7 +125,7 @@ class GrowingTree(GrowingState):
         self.depth += 1
         for node, node_cells, best in zip(nodes, cells, won, strict=True):
             if best is not None and node in divides:
-                if self._rules.own_rows_min:  # the children are of what the column has seen
+                if self._rules.own_rows_min:  # the children add up to the column's own totals
                     column = np.searchsorted(self._columns, best[0].column)
                     self.totals[node] = node_cells[column].sum(axis=0)
                 self._divide(node, *best)
@@ -146,24 +144,24 @@ class GrowingTree(GrowingState):
         self.asked = self._lighter_children()
 
     def load_state(self, kept: GrowingState) -> None:
-        """Go on where an earlier attempt has left the tree; the gradients are those of then."""
+        """Resume the tree of an earlier attempt; the gradients must be the same."""
         restore_into(self, kept)
         for layer in layers_of(self.splits):
             for view in self._views:
                 view.divide({node: self.splits[node] for node in layer})
 
     def close(self) -> None:
-        """Ends the tree at its last complete layer: nodes whose sums have not come stay leaves.
+        """End the tree at its last complete layer: nodes without sums stay leaves.
 
         Without the root's sums it is a single leaf of value 0.
         """
         self.asked, self.divided, self.cells = [], [], np.empty(0, np.int64)
 
     def tree(self) -> Tree:
-        """The tree, once it is over."""
+        """Return the tree, once it is over."""
         assert self.is_over
         rules, nodes = self._rules, list(self.totals)
-        for node in sorted(self.splits, reverse=True):  # as its leaves have it, whatever it saw
+        for node in sorted(self.splits, reverse=True):  # the sum of its leaves
             self.totals[node] = self.totals[left_child(node)] + self.totals[right_child(node)]
         divided = made(self._gains(), rules.params.max_leaves)
         nodes = [node for node in nodes if node == ROOT or parent(node) in divided]
@@ -186,7 +184,7 @@ class GrowingTree(GrowingState):
         return replace(tree, value=np.where(tree.is_leaf[:, None], within, tree.value))
 
     def _with_exact_leaves(self, tree: Tree, exact: LeafGradients) -> Tree:
-        """The tree with its leaves' values from the exact gradients of their rows."""
+        """Return the tree with its leaves' values from the exact gradients of their rows."""
         places = tree.leaf_of_bins(self._bins, self._rules.binning.missing)[self.rows]
         sums = np.zeros((tree.n_nodes, self.gh.shape[1]), np.int64)
         np.add.at(sums, places, exact.gh[self.rows])
@@ -194,9 +192,9 @@ class GrowingTree(GrowingState):
         return replace(tree, value=np.where(tree.is_leaf[:, None], values, tree.value))
 
     def _layer(self, sums: Sums) -> tuple[list[int], Sums]:
-        """The open nodes, ascending, and their histograms."""
+        """Return the open nodes, ascending, and their histograms."""
         if not self.divided:
-            # Every row has one cell in every column, be it that of missing values.
+            # Every row has one cell in every column, perhaps the missing one.
             self.totals[ROOT] = sums[0, 0].sum(axis=0)
             return [ROOT], sums
         nodes = [c for node in self.divided for c in (left_child(node), right_child(node))]
@@ -211,14 +209,14 @@ class GrowingTree(GrowingState):
         return {node: best.gain for node, best in self.splits.items()}
 
     def _seen_totals(self, nodes: Sequence[int], cells: Sums) -> Sums:
-        """The open nodes' sums, (nodes, 2·outputs), or (nodes, columns, 2·outputs)."""
+        """Return the open nodes' sums, (nodes, 2·outputs), or (nodes, columns, 2·outputs)."""
         if self._rules.own_rows_min:
             totals: Sums = cells.sum(axis=2)
             return totals[:, 0] if (totals == totals[:, :1]).all() else totals
         return np.array([self.totals[node] for node in nodes])
 
     def _released(self, nodes: Sequence[int]) -> Numbers | None:
-        """The groups of the open nodes, where columns have to keep to any."""
+        """Return the groups of the open nodes, None without minimum groups and column sampling."""
         held = None
         if self.minimum is not None:
             self.minimum.open(nodes, self.partition)
@@ -226,7 +224,7 @@ class GrowingTree(GrowingState):
         return groups.usable(self._rules.binning, self._drawn, nodes, held)
 
     def _divide(self, node: int, won: Split, left: Sums) -> None:
-        """Settles a split and what its children add up to."""
+        """Store a split and the totals of its children."""
         self.splits[node] = won
         self.totals[left_child(node)] = left
         self.totals[right_child(node)] = right = self.totals[node] - left
@@ -236,11 +234,11 @@ class GrowingTree(GrowingState):
             self.minimum.divide(node, won.column, won.bin, won.missing_left, won.left_bins)
 
     def _lighter_children(self) -> list[int]:
-        """Return the child of each divided node whose histogram is asked for; the other's is the
-        rest.
+        """Return the child of each divided node whose histogram is summed; the other's is the
+        difference.
 
-        By hessian sums, which are the same for all parties, as row counts are not. They stand for
-        rows well enough: with equal hessians they are the counts.
+        Children are compared by hessian sums, which are the same for all parties, unlike row
+        counts. With equal hessians they are proportional to row counts.
         """
         if not self.divided:
             return []
@@ -253,15 +251,15 @@ class GrowingTree(GrowingState):
 def choose(
     rules: Rules, cells: Sums, totals: Sums, columns: Rows, limits: Limits = UNLIMITED
 ) -> list[Won | None]:
-    """The best split of each node, None where no split is worth it.
+    """Return the best split of each node, None if no split is worth it.
 
     cells int64 (nodes, columns, n_cells, 2·outputs) of `columns`, int32 ascending, which may divide
-    the nodes; totals int64 (nodes, 2·outputs), or (nodes, columns, 2·outputs) where columns differ
+    the nodes; totals int64 (nodes, 2·outputs), or (nodes, columns, 2·outputs) if columns differ
     (own_rows). Of equal gains the first in canonical order wins.
     """
     by_category = rules.binning.is_categorical[columns]
     ordered = np.flatnonzero(~by_category)
-    totals = totals.reshape(len(totals), -1, totals.shape[-1])  # one for all columns, or each
+    totals = totals.reshape(len(totals), -1, totals.shape[-1])  # for all columns, or each
     won = _at_thresholds(rules, cells, totals, columns, ordered, limits)
     for place in np.flatnonzero(by_category).tolist():
         for node, each in enumerate(totals):
@@ -282,7 +280,7 @@ def _at_thresholds(
     indices: NDArray[np.int64],
     limits: Limits,
 ) -> list[Won | None]:
-    """The best splits at thresholds of the columns at `indices`, all nodes scored in one go."""
+    """Return the best splits of all nodes at thresholds of the columns at `indices`."""
     binning = rules.binning
     moves = (
         np.zeros(len(columns), np.int8) if rules.directions is None else rules.directions[columns]
@@ -307,10 +305,10 @@ def _at_thresholds(
 def _by_categories(
     rules: Rules, cells: Sums, total: Sums, column: int, limits: Limits
 ) -> Won | None:
-    """The best division of a node by the categories of a column; cells int64 (n_cells, 2·outputs),
-    `limits` those of the node and the column.
+    """Return the best division of a node by the categories of a column.
 
-    Whether rows miss it is told by their cell, as at thresholds.
+    cells int64 (n_cells, 2·outputs); `limits` of the node and the column. The node misses the
+    column if its cell of missing values is not 0, as at thresholds.
     """
     absent = cells[-1] if cells[-1].any() else None
     n_bins, sums, released = int(rules.binning.n_bins[column]), cells[:-1], limits.groups
@@ -341,6 +339,6 @@ def _by_categories(
 
 
 def _better(first: Won | None, second: Won | None) -> Won | None:
-    """The split of greater gain, or of the lower column where gains are equal."""
+    """Return the split of greater gain, or of the lower column if gains are equal."""
     candidates = [won for won in (first, second) if won is not None]
     return min(candidates, key=lambda won: (-won[0].gain, won[0].column), default=None)

@@ -13,7 +13,7 @@ from fedboost.core.threads import Threads, shared
 from fedboost.ground.arrays import Indices, Rows, Sums
 from fedboost.ground.kernels import kernel
 
-ROWS_AHEAD = 32  # so many rows' bins and gradients are fetched at a time
+ROWS_AHEAD = 32  # rows whose bins and gradients are fetched together
 
 
 def build(
@@ -24,11 +24,11 @@ def build(
     columns: Rows | None = None,
     threads: Threads | None = None,
 ) -> Sums:
-    """int64 (nodes, columns, n_cells, 2·outputs): the sum of `gh` over each cell's rows.
+    """Return the sum of `gh` over each cell's rows, int64 (nodes, columns, n_cells, 2·outputs).
 
     bins (n, all columns), row after row, or sparse, below n_cells; node_rows int32 row numbers per
     node; gh int64 (n, 2·outputs); `columns` int32 the ones to add up, all if absent. The caller
-    sees to it that sums fit int64 (FixedPoint). Each of the `threads` has columns of its own.
+    ensures that sums fit int64 (FixedPoint). Each of the `threads` adds up different columns.
     """
     if columns is None:
         columns = np.arange(bins.shape[1], dtype=np.int32)
@@ -48,19 +48,19 @@ def build(
 
 
 def total(gh: Sums, rows: Rows) -> Sums:
-    """int64 (2·outputs,): the sum of some rows' gradients int64 (n, 2·outputs)."""
+    """Return the sum of some rows' gradients int64 (n, 2·outputs), int64 (2·outputs,)."""
     return _totals(gh, rows)[0]
 
 
 def total_sizes(gh: Sums, rows: Rows) -> Sums:
-    """The same of gradients without their signs: no sum of some of the rows is farther from 0."""
+    """Return the sum of absolute gradients: no sum of some of the rows is farther from 0."""
     return _totals(gh, rows)[1]
 
 
 def children(
     bins: Bins, partition: Partition, gh: Sums, parents: Mapping[int, Sums], columns: Rows
 ) -> dict[int, Sums]:
-    """The histograms of both children of every divided node, by heap id, ascending.
+    """Return the histograms of both children of every divided node, by heap id, ascending.
 
     `parents` maps the nodes just divided to their histograms, int64 (columns, n_cells, 2·outputs).
     Only the child with fewer rows is added up; the other is the parent's minus that.
@@ -78,7 +78,7 @@ def children(
 def _add_entries(
     bins: SparseBins, node_rows: Sequence[Rows], gh: Sums, columns: Rows, sums: Sums
 ) -> None:
-    """Adds the entries up, and gives the rest of each node's total to the bin of zeros."""
+    """Add up the entries, and give the rest of each node's total to the bin of zeros."""
     indices, nodes = entries(bins, node_rows)
     place_of = np.full(bins.shape[1], -1, np.int32)
     place_of[columns] = np.arange(len(columns), dtype=np.int32)
@@ -93,7 +93,7 @@ def _add_entries(
 
 @kernel
 def _add_each(bins: Dense, columns: Rows, nodes: Rows, row_gh: Sums, sums: Sums) -> None:
-    """Each entry's gradients, int64 (entries, k), to its cell."""
+    """Add each entry's gradients, int64 (entries, k), to its cell."""
     for i in range(len(bins)):
         cell = sums[nodes[i], columns[i], bins[i]]
         for j in range(row_gh.shape[1]):
@@ -104,8 +104,8 @@ def _add_each(bins: Dense, columns: Rows, nodes: Rows, row_gh: Sums, sums: Sums)
 def _add_rows(
     bins: Dense, rows: Rows, starts: Indices, gh: Sums, part: tuple[Rows, int], sums: Sums
 ) -> int:
-    """Adds up the rows of each node, rows[starts[i]:starts[i + 1]], row by row, in some columns and
-    from an index of `sums` on. The number that it gives means nothing.
+    """Add up the rows of each node, rows[starts[i]:starts[i + 1]], row by row, in some columns,
+    written from an index of `sums` on. The returned number has no meaning.
     """
     (columns, index), width = part, gh.shape[1]
     apart, two = np.uint64(sums.shape[2] * width), np.uint64(2)
@@ -113,7 +113,7 @@ def _add_rows(
     for node in range(len(starts) - 1):
         cells, ahead = sums[node].ravel(), starts[node]
         for i in range(starts[node], starts[node + 1]):
-            if i == ahead:  # many rows are on their way into the cache at once
+            if i == ahead:  # fetches many rows into the cache at once
                 ahead = min(i + ROWS_AHEAD, starts[node + 1])
                 for j in range(i, ahead):
                     row = np.uint32(rows[j])
@@ -138,7 +138,7 @@ def _add_rows(
 
 @kernel
 def _totals(gh: Sums, rows: Rows) -> Sums:
-    """int64 (2, width): the sums of some rows, and of their numbers without signs."""
+    """Return the sums of some rows, and the sums of their absolute values; int64 (2, width)."""
     width = gh.shape[1]
     sums = np.zeros((2, width), np.int64)
     for i in range(len(rows)):

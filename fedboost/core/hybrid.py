@@ -1,16 +1,16 @@
-"""Steps of HybridTree on a party's rows: bottom nodes, and what remains below (Li et al., 2023).
+"""Steps of HybridTree on a party's rows: bottom nodes, and the residuals below (Li et al., 2023).
 
 Here, as everywhere, the guest holds the labels and the hosts further columns; the paper has these
-two words the other way round. A guest's tree ends in bottom nodes; below each of them every host
-grows a subtree on the rows that it has, with its own columns:
+two words the other way round. A guest's tree ends in bottom nodes. Below each of them every host
+grows a subtree on its rows, with its columns:
 
     guest's rows ─► top of the tree ─► bottom node b ─► w_b = −G/(H + λ) over all rows
     host's rows in b ─► g + h·w_b ─► host_depth layers ─► leaf ─► δ = −G'/(H' + λ)
 
-A row's tree value is w_b plus the mean of δ over the hosts that have the row; rows that nobody has
-keep w_b. The paper's hosts start again from g (its equation 8). Started from w_b, a host that has
-too few rows or nothing to say adds 0, where the paper's replaces what all rows tell by what few do,
-and a subtree's gain is what it adds to the guest's leaf.
+A row's tree value is w_b plus the mean of δ over the hosts that have the row; rows without a host
+keep w_b. The paper's hosts start again from g (its equation 8). Started from w_b, a host with too
+few rows or without a signal adds 0, while the paper's host replaces the information of all rows by
+that of few, and a subtree's gain is its improvement on the guest's leaf.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ from fedboost.core.sampling import TreeColumns
 from fedboost.core.tree import Node, Tree, grown
 from fedboost.ground.arrays import Bits, Floats, Rows, Sums
 
-COUNTED_MAX = 64.0  # a gradient for hosts that count rows is cut at so many times the greatest |g|
-VALUE_MAX = 16.0  # a bottom node's value is cut at so many times the greatest |g| / the greatest h
+COUNTED_MAX = 64.0  # limit of gradients for counting hosts, in units of the greatest |g|
+VALUE_MAX = 16.0  # limit of a bottom node's value, in units of greatest |g| / greatest h
 
 
 class HybridParams(TreeParams):
-    """Settings of HybridTree: how many layers the guest grows, and how many the hosts below."""
+    """Settings of HybridTree: numbers of layers that the guest grows, and the hosts below."""
 
     guest_depth: int = Field(5, ge=1, lt=MAX_DEPTH)
     host_depth: int = Field(2, ge=1, lt=MAX_DEPTH)
@@ -70,7 +70,7 @@ class HybridParams(TreeParams):
         if self.monotone_constraints:
             raise ValueError(
                 "monotone_constraints ends at the guest's layers, below which hosts of hybridtree "
-                "add values of their own: leave it out"
+                "add further values: leave it out"
             )
         if self.max_leaves:
             raise ValueError(
@@ -83,7 +83,7 @@ class HybridParams(TreeParams):
 
 
 def encoding(params: HybridParams, objective: Objective, summary: Summary) -> FixedPoint:
-    """Return how gradients become integers that leave room for g + h·w_b (see `residual`)."""
+    """Return the encoding of gradients that leaves room for g + h·w_b (see `residual`)."""
     g_bound, h_bound = objective.bounds(summary)
     factor = 1.0 if params.goss is None else params.goss.factor
     bound = factor * g_bound * (1.0 + VALUE_MAX)
@@ -91,7 +91,7 @@ def encoding(params: HybridParams, objective: Objective, summary: Summary) -> Fi
 
 
 def top(rules: Rules, bins: Bins, gh: Sums, rows: Rows, columns: TreeColumns, depth: int) -> Tree:
-    """The guest's part of a tree: at most `depth` layers on its own columns, perhaps none.
+    """Grow the guest's part of a tree: at most `depth` layers on its columns, perhaps none.
 
     As `growth.GrowingTree`; the leaves' values are w_b without learning_rate, cut at VALUE_MAX.
     """
@@ -107,12 +107,12 @@ def top(rules: Rules, bins: Bins, gh: Sums, rows: Rows, columns: TreeColumns, de
 
 
 def value_max(fixed: FixedPoint) -> float:
-    """The greatest value of a bottom node."""
+    """Return the greatest value of a bottom node."""
     return VALUE_MAX * fixed.g_bound / (1.0 + VALUE_MAX) / fixed.h_bound
 
 
 def residual(gh: Sums, value: Floats, fixed: FixedPoint) -> Sums:
-    """g + h·w of each row, whose bottom node's value is w, and its h; int64 (n, 2·outputs).
+    """Return g + h·w of each row and its h; w is its bottom node's value. int64 (n, 2·outputs).
 
     value float64 (n, outputs).
     """
@@ -122,15 +122,16 @@ def residual(gh: Sums, value: Floats, fixed: FixedPoint) -> Sums:
 
 
 def counted_unit(fixed: FixedPoint, bits: int) -> float:
-    """Return what 1 in a `counted` gradient of `bits` bits is worth."""
+    """Return the value of 1 in a `counted` gradient of `bits` bits."""
     return math.ldexp(COUNTED_MAX * fixed.g_bound / (1.0 + VALUE_MAX), -bits)
 
 
 def counted(moved: Sums, factor: Floats, rules: Rules, bits: int) -> Sums:
-    """Gradients for hosts that divide by counts: int64 (n, outputs) in units of `counted_unit`.
+    """Return gradients for hosts that divide by counts: int64 (n, outputs) in units of
+    `counted_unit`.
 
-    `moved` as from `residual`, factor float64 (n, outputs) that of each row's bottom node
-    (`count_factors`). Cut at 64 times the objective's bound.
+    `moved` as from `residual`; factor float64 (n, outputs) is the factor of each row's bottom node
+    (`count_factors`). Gradients are cut at 64 times the objective's bound.
     """
     unit = counted_unit(rules.fixed, bits)
     most = math.ldexp(unit, bits)
@@ -139,13 +140,12 @@ def counted(moved: Sums, factor: Floats, rules: Rules, bits: int) -> Sums:
 
 
 def count_factors(gh: Sums, tree: Tree, leaves: Rows, rules: Rules) -> Floats:
-    """What makes up for hessians at each leaf of a tree, float64 (nodes, outputs); see `counted`.
+    """Return the factor that replaces hessians at each leaf of a tree, float64 (nodes, outputs).
 
-    A host that cannot see Σh takes −Σg / (|I| + λ) of a leaf's rows I. Rows of bottom node b are
-    therefore scaled by (n_b + λ) / (H_b + λ), its training rows and their hessians, so that a host
-    with nothing to say adds what it would add with hessians; where h is 1 nothing changes. gh int64
-    (n, 2·outputs) and leaves int32 (n,), places in `tree`, are those of the rows that it learns
-    from.
+    A host that cannot see Σh takes −Σg / (|I| + λ) of a leaf's rows I. So rows of bottom node b are
+    scaled by (n_b + λ) / (H_b + λ), with its training rows and their hessians; then a host without
+    a signal adds the same as with hessians. If h is 1, the factor is 1. gh int64 (n, 2·outputs) and
+    leaves int32 (n,), indices in `tree`, are of the training rows of the tree. See `counted`.
     """
     h, lam = rules.fixed.decode_h(gh[:, 1::2]), rules.params.reg_lambda
     rows = np.bincount(leaves, minlength=tree.n_nodes)[:, None]
@@ -158,11 +158,11 @@ def count_factors(gh: Sums, tree: Tree, leaves: Rows, rules: Rules) -> Floats:
 
 @dataclass(frozen=True)
 class HeldRows:
-    """Of the training rows that one host has, those that its subtrees of a round learn from."""
+    """Sample of one host's training rows that its subtrees of a round learn from."""
 
     learns: Bits  # (m,)
-    gh: Sums  # (m, columns) gradients in units of the guest's, 0 where it does not learn
-    fractions: Floats  # (rows that it learns from, columns) that round what it adds up
+    gh: Sums  # (m, columns) gradients in the guest's units, 0 outside the sample
+    fractions: Floats  # (sampled rows, columns) that round the gradients
 
     @classmethod
     def drawn(
@@ -173,7 +173,7 @@ class HeldRows:
         round_number: int,
         host: int,
     ) -> Self:
-        """Draw among the m training rows of host number `host`, whatever the guest's layers draw.
+        """Draw from the m training rows of host number `host`, independently of the guest's draws.
 
         So a host can draw the same without knowing the guest's rows. gradients float64 (m, outputs)
         each; `fixed` are the guest's units.
@@ -190,8 +190,8 @@ class HeldRows:
         return HeldRows(self.learns, gh, self.fractions[:, pairs])
 
     def rounded(self, moved: Sums, own: FixedPoint, hosts: FixedPoint) -> Sums:
-        """Return what the host adds up of gradients `moved` by their bottom nodes, int64 as those:
-        in units of `hosts`, not the guest's `own`.
+        """Return gradients `moved` by their bottom nodes as the host adds them up, int64 of the
+        same shape: in units of `hosts`, not the guest's `own`.
         """
         if own == hosts:
             return moved

@@ -1,7 +1,7 @@
-"""Training on one pooled table: the yardstick whose trees every lossless protocol must grow.
+"""Training on one pooled table: the reference whose trees every lossless protocol must grow.
 
-fit cuts ─► bins ─┐
-labels ─► g, h ─► integers ─► histograms ─► candidate sums ─► gains ─► splits ─► next layer
+fit cuts ─► bins ─┐ labels ─► g, h ─► integers ─► histograms ─► candidate sums ─► gains ─► splits ─►
+next layer
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from fedboost.ground.arrays import Floats, Rows
 from fedboost.ground.errors import ConfigError, DataError
 from fedboost.ground.state import Growing, state
 
-GRADIENT_WORK = 8  # cells whose adding up takes as long as the gradients of a margin
+GRADIENT_WORK = 8  # cells that can be added up in the time of one margin's gradients
 Grow = Callable[[GrowingTree], Tree]
 History = list[dict[str, dict[str, float]]]  # per round: {"train": {"auc": 0.8}, "validation": …}
 
@@ -41,20 +41,20 @@ class TrainingTable:
     y: Floats  # (n,)
     weight: Floats | None = None  # (n,), None: all 1
     categorical: tuple[int, ...] = ()  # columns whose values are codes of categories, from 0
-    row_groups: tuple[int, ...] = ()  # rows of each party, one after the other; empty: all one's
-    own_rows_min: tuple[int, ...] = ()  # by party of row_groups, as its policy has it; empty: 1
-    group_rows_min: tuple[int, ...] = ()  # by column, as its owner's policy has it; empty: 1
+    row_groups: tuple[int, ...] = ()  # rows of each party, one after the other; empty: one party
+    own_rows_min: tuple[int, ...] = ()  # of each party of row_groups, from its policy; empty: 1
+    group_rows_min: tuple[int, ...] = ()  # by column, from its owner's policy; empty: 1
     monotone: tuple[int, ...] = ()  # by column 1, −1 or 0 (core.monotone); empty: all 0
 
     @property
     def weights(self) -> Floats:
-        """(n,) weights, never None."""
+        """Weights (n,), never None."""
         return np.ones(len(self.y)) if self.weight is None else self.weight
 
 
 @dataclass(frozen=True)
 class Trained:
-    """The result of a job: trees by round and class, and how it got there."""
+    """Result of a job: trees by round and class, and the history of its metrics."""
 
     params: TreeParams
     binning: Binning
@@ -64,7 +64,7 @@ class Trained:
     best_round: int  # from 0; the last round unless early stopping found an earlier one better
 
     def margins(self, values: Values) -> Floats:
-        """float64 (n, outputs) of float32 (n, columns), with the trees up to the best round."""
+        """Return margins float64 (n, outputs) of float32 (n, columns), up to the best round."""
         bins, missing = self.binning.transform(values), self.binning.missing
         margin = np.tile(self.base_margin, (bins.shape[0], 1))
         for trees in self.rounds[: self.best_round + 1]:
@@ -72,7 +72,7 @@ class Trained:
         return margin
 
     def predict(self, values: Values) -> Floats:
-        """float64 (n, outputs): probabilities or means, by the objective."""
+        """Return predictions float64 (n, outputs): probabilities or means, by the objective."""
         return objectives.transform(self.params.objective, self.margins(values))
 
 
@@ -84,12 +84,13 @@ def train(
     cuts: Binning | None = None,
     summary: Summary | None = None,
 ) -> Trained:
-    """Boosted trees on one table; cut points come from its rows only, never from validation's.
+    """Train boosted trees on one table; cut points come from its rows only, never from
+    validation's.
 
-    `column_groups` are the parties' column counts in canonical order, which only column sampling
-    looks at, as only row sampling does at the table's `row_groups`. `cuts` and `summary` are the
-    table's own unless given, as a federation found them out. A DataError says what labels, values
-    or weights cannot be used; a ConfigError what settings do not fit them.
+    `column_groups` are the parties' column counts in canonical order; only column sampling uses
+    them, as only row sampling uses the table's `row_groups`. `cuts` and `summary` are the table's
+    unless given, as a federation found them. A DataError names labels, values or weights that
+    cannot be used; a ConfigError names settings that do not fit them.
     """
     groups = column_groups or (table.values.shape[1],)
     _check(table, params, validation, groups)
@@ -118,7 +119,7 @@ def train(
 
 
 def grow(growing: GrowingTree) -> Tree:
-    """The tree that grows from the own rows alone."""
+    """Grow a tree from the own rows only."""
     while not growing.is_over:
         growing.take(growing.sums())
     return growing.tree()
@@ -136,24 +137,24 @@ class Watched:
         row_groups: tuple[int, ...] = (),
     ) -> None:
         """bins (n, columns), y and weight (n,), margin (n, outputs), which changes in place;
-        `row_groups` as a Table's.
+        `row_groups` as in a TrainingTable.
         """
         self.bins, self.y, self.weight, self.margin = bins, y, weight, margin
         self.row_groups = row_groups or (len(y),)
 
     @classmethod
     def of(cls, table: TrainingTable, cuts: Binning, objective: Objective) -> Watched:
-        """A table before the first round."""
+        """Return a table before the first round."""
         margin = np.tile(objective.base_margin, (len(table.y), 1))
         bins = cuts.transform(table.values)
         return cls(bins, table.y, table.weights, margin, table.row_groups)
 
     def advance(self, trees: Sequence[Tree], missing: int, threads: Threads | None = None) -> None:
-        """Adds a finished round to the margins."""
+        """Add a finished round to the margins."""
         add_trees(self.margin, trees, self.bins, missing, threads)
 
     def measure(self, params: TreeParams) -> dict[str, float]:
-        """The job's metrics at this point, by name."""
+        """Return the job's metrics at this point, by name."""
         prediction = objectives.transform(params.objective, self.margin)
         return {
             name: metrics.evaluate(name, self.y, prediction, self.weight, params)
@@ -163,7 +164,7 @@ class Watched:
 
 @state
 class TrainingState:
-    """The rounds so far, their metrics, and which was the best."""
+    """Rounds so far, their metrics, and the state of early stopping."""
 
     rounds: Growing[tuple[Tree, ...]]
     history: Growing[dict[str, dict[str, float]]]
@@ -171,7 +172,7 @@ class TrainingState:
 
 
 class Training(TrainingState):
-    """Rounds on rows whose bins are known, one after the other."""
+    """Training of rounds, one after the other, on rows with known bins."""
 
     def __init__(
         self,
@@ -199,11 +200,11 @@ class Training(TrainingState):
 
     @property
     def best_round(self) -> int:
-        """From 0; the last round unless early stopping found an earlier one better."""
+        """Number of the best round from 0; without early stopping the last one."""
         return len(self.rounds) - 1 if self.stopping.best is None else self.stopping.best_round
 
     def advance(self) -> None:
-        """One more round: its trees, everybody's margins and metrics."""
+        """Train one more round: its trees, the margins of all rows, and the metrics."""
         params, rules = self._rules.params, self._rules
         number = len(self.rounds)
         seen = self.watched["train"]
@@ -226,14 +227,15 @@ def grow_round(
     groups: tuple[int, ...],
     grower: Grow = grow,
 ) -> tuple[Tree, ...]:
-    """The trees of round `number` on sampled rows: one or a forest, with vector leaves or for each
-    class in turn. A forest's leaves are divided by its trees, so that their sum is its average.
+    """Return the trees of round `number` on sampled rows: one or a forest, with vector leaves or
+    for each class in turn. A forest's leaves are divided by its trees, so that their sum is its
+    average.
     """
     g, h = _gradients(rules, objective, rows)
     sample = sampling.of_groups(rules.params, g, number, rows.row_groups)
     trees: list[Tree] = []
     exact: Sequence[LeafGradients | None] = [None]
-    if len(rows.row_groups) == 1:  # of several parties nobody knows more than the sums
+    if len(rows.row_groups) == 1:  # with several parties only the sums are known
         exact = leaf_gradients(rules, (g, h), sample)
     for place, growing in enumerate(planted(rules, rows.bins, (g, h), sample, number, groups)):
         growing.leaf_gradients = exact[place // len(sample.trees) % len(exact)]
@@ -248,7 +250,7 @@ def grow_round(
 
 
 def _gradients(rules: Rules, objective: Objective, rows: Watched) -> Gradients:
-    """The gradients of all rows, some on each thread."""
+    """Return the gradients of all rows; each thread computes some."""
 
     def task(part: slice) -> tuple[Floats, Floats, Floats]:
         return rows.margin[part], rows.y[part], rows.weight[part]
@@ -262,7 +264,7 @@ def _gradients(rules: Rules, objective: Objective, rows: Watched) -> Gradients:
 
 
 def renewed(tree: Tree, rules: Rules, rows: Watched, chosen: Rows) -> Tree:
-    """The tree with the median residual of each leaf's rows, times learning_rate, as its value."""
+    """Return the tree with leaf values of learning_rate times their rows' median residual."""
     leaves = tree.leaf_of_bins(rows.bins, rules.binning.missing)[chosen]
     residual, weight = (rows.y - rows.margin[:, 0])[chosen], rows.weight[chosen]
     value = np.zeros_like(tree.value)
@@ -277,8 +279,8 @@ def renewed(tree: Tree, rules: Rules, rows: Watched, chosen: Rows) -> Tree:
 def add_trees(
     margin: Floats, trees: Sequence[Tree], bins: Bins, missing: int, threads: Threads | None = None
 ) -> None:
-    """Adds a round's trees in place: vector leaves to all margins (n, outputs) of rows with these
-    bins, others class after class.
+    """Add a round's trees to margins (n, outputs) in place: vector leaves to all margins of rows
+    with these bins, other trees class after class.
     """
     per_class = len(trees) // margin.shape[1]
     for i, tree in enumerate(trees):
@@ -288,7 +290,7 @@ def add_trees(
 
 
 def add_to_margin(margin: Floats, added: Sequence[Floats]) -> None:
-    """Adds a round's trees in place, float64 (n, outputs) each, or (n, 1) class after class."""
+    """Add a round's trees in place, float64 (n, outputs) each, or (n, 1) class after class."""
     per_class = len(added) // margin.shape[1]
     for i, values in enumerate(added):
         if values.shape[1] == margin.shape[1]:

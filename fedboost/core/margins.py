@@ -1,4 +1,4 @@
-"""Margins after a round: finite, and of predictions that are."""
+"""Checks of the margins after a round: margins and predictions must be finite."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fedboost.ground.errors import JobError
 def check(params: BoostingParams, margin: NDArray[np.float64], number: int) -> None:
     """Check the margins of a part of the rows, float64 (n, outputs), after round `number`, from 1.
 
-    A JobError where one is no number, or where its prediction would leave float64.
+    A JobError if a margin is not a number, or if its prediction would leave float64.
     """
     if bool(np.all(np.abs(margin) <= params.record.link.margin_max)):
         return

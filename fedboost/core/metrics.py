@@ -1,7 +1,7 @@
 """Metrics of a prediction and the curves of a report, as XGBoost defines them, in float64.
 
-A metric is one record in `METRICS`: settings, tallies of many parties' rows, reports and the
-reference read there what they need of it, so a new metric is a new record and nothing else.
+A metric is one record in `METRICS`. Settings, tallies of many parties' rows, reports and the
+reference read all facts from the record, so a new metric is only a new record.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from fedboost.ground.errors import DataError
 from fedboost.ground.kernels import kernel
 from fedboost.ground.settings import NameIn
 
-# What an objective predicts of a row: the chance of label 1, one of each class, or a number, which
-# may be known to be above 0 as all labels are.
+# Predictions of an objective for a row: the chance of label 1, a chance of each class, a number, or
+# a number above 0, like all labels.
 Predicts = Literal["chance", "classes", "number", "positive"]
 
-GIVES_AWAY = 0.45  # |AUC − 0.5| beyond which a column may hold the label; few honest ones do
+GIVES_AWAY = 0.45  # |AUC − 0.5| of a column that may hold the label; few honest ones exceed it
 PROBABILITY_MIN = 1e-16  # XGBoost's floor before a logarithm
-AMOUNT_MIN = 1e-9  # what XGBoost adds to labels and predictions before it divides them
-DEVIANCE_MAX = 2.0**20  # the most of a row in a sum over parties: a prediction of a millionth
+AMOUNT_MIN = 1e-9  # XGBoost adds it to labels and predictions before a division
+DEVIANCE_MAX = 2.0**20  # limit of a row in a sum over parties: a prediction of a millionth
 HUBER_SLOPE = 1.0  # XGBoost's
 
 
@@ -36,12 +36,12 @@ def evaluate(
     weight: Floats | None = None,
     params: object = None,
 ) -> float:
-    """The metric `name` of `prediction`, weighted.
+    """Return the metric `name` of `prediction`, weighted.
 
     y float64 (n,) labels or class numbers; prediction float64 (n,) or (n, 1), for several classes
-    (n, classes) probabilities; weight float64 (n,) or None for ones; `params` are the job's, where
-    they have a setting of the metric. A DataError where the rows do not define it (no row, or one
-    class only for a ranking metric).
+    (n, classes) probabilities; weight float64 (n,) or None for ones; `params` are the job's, with
+    the setting of the metric if it has one. A DataError if the rows do not define the metric (no
+    row, or one class only for a ranking metric).
     """
     if len(y) == 0:
         raise DataError(f"{name} needs at least one row and got none", todo="give it rows")
@@ -60,14 +60,14 @@ def ranks_alone(label: Floats, values: Floats) -> bool:
 
 
 def one_column(prediction: Floats) -> Floats:
-    """Predictions (n, 1) as (n,); others as they are."""
+    """Return predictions (n, 1) as (n,); others unchanged."""
     alone = prediction.ndim == 2 and prediction.shape[1] == 1
     return prediction[:, 0] if alone else prediction
 
 
 @dataclass(frozen=True)
 class Ranking:
-    """Cumulated weights of both classes going down the distinct scores, from (0, 0)."""
+    """Cumulated weights of both classes over the distinct scores, falling, from (0, 0)."""
 
     score: Floats  # (t,) distinct scores, falling; rows at or above score[i] count in [i + 1]
     positive: Floats  # (t + 1,) weight of label 1
@@ -75,10 +75,10 @@ class Ranking:
 
 
 def ranking(y: Floats, score: Floats, weight: Floats) -> Ranking:
-    """Both classes' cumulated weights by falling score; rows of equal score count together."""
+    """Return both classes' cumulated weights by falling score; equal scores count together."""
     positive = y == 1.0
     if np.all(weight == 1.0) and np.all(positive | (y == 0.0)):
-        # Counts are exact in any order, and two short lists are sorted sooner than rows ranked.
+        # Counts are exact in any order, and sorting two short lists is faster than ranking rows.
         merged = _merged(np.sort(-score[positive]), np.sort(-score[~positive]))
         return cumulated(*merged, len(y))
     order = np.argsort(-score, kind="stable")
@@ -91,9 +91,7 @@ def ranking(y: Floats, score: Floats, weight: Floats) -> Ranking:
 
 @kernel
 def _merged(positive: Floats, negative: Floats) -> tuple[Floats, Floats, Floats]:
-    """Return the distinct scores, falling, and how many rows of either class are at or above each,
-    from both classes' negated scores, rising.
-    """
+    """Return distinct scores, falling, and each class's rows down to each, from negated ones."""
     merged = np.empty((3, len(positive) + len(negative)))
     places = i = j = 0
     while i < len(positive) or j < len(negative):
@@ -111,9 +109,9 @@ def _merged(positive: Floats, negative: Floats) -> tuple[Floats, Floats, Floats]
 
 
 def cumulated(score: Floats, positive: Floats, negative: Floats, n_rows: int) -> Ranking:
-    """The ranking of `n_rows` rows from distinct scores, falling, and both classes' weights.
+    """Return the ranking of `n_rows` rows from distinct scores, falling, and both classes' weights.
 
-    The weights are those of the rows down to each score; float64 (t,) each. A DataError where one
+    The weights are those of the rows down to each score; float64 (t,) each. A DataError if one
     class weighs nothing.
     """
     if positive[-1] <= 0.0 or negative[-1] <= 0.0:
@@ -130,8 +128,9 @@ def _auc(ranks: Ranking) -> float:
 
 
 def _aucpr(ranks: Ranking) -> float:
-    """The area under the precision-recall curve, false positives interpolated linearly in true
-    ones between two thresholds (Davis and Goadrich), as XGBoost's aucpr does."""
+    """Return the area under the precision-recall curve, false positives interpolated linearly in
+    true positives between two thresholds (Davis and Goadrich), as XGBoost's aucpr does.
+    """
     total = ranks.positive[-1]
     recall, d_recall = ranks.positive / total, np.diff(ranks.positive) / total
     gained = d_recall > 0.0
@@ -148,7 +147,7 @@ def _aucpr(ranks: Ranking) -> float:
 
 def _average_precision(ranks: Ranking) -> float:
     called = ranks.positive[1:] + ranks.negative[1:]
-    # The highest scores may be those of rows without a weight.
+    # Rows without a weight may have the highest scores.
     precision = np.divide(ranks.positive[1:], called, out=np.zeros_like(called), where=called > 0.0)
     return float((np.diff(ranks.positive) * precision).sum() / ranks.positive[-1])
 
@@ -166,7 +165,7 @@ def _log_loss(y: Floats, p: Floats) -> Floats:
 
 
 def guesses(p: Floats) -> Floats:
-    """The predicted class of every row: above one half, or the likeliest."""
+    """Return the predicted class of every row: above one half, or the likeliest."""
     return (p > 0.5 if p.ndim == 1 else p.argmax(axis=1)).astype(np.float64)
 
 
@@ -199,7 +198,7 @@ def _huber_mean(slope: float) -> WeightedMean:
 
 
 def _f1(hit: Floats, actual: Floats, guessed: Floats) -> float:
-    """A class that no row with a weight is of or predicted as does not count."""
+    """Return the mean F1 of all classes with weight among rows or guesses."""
     named = actual + guessed
     seen = named > 0.0
     return float(np.mean(2.0 * hit[seen] / named[seen])) if seen.any() else 0.0
@@ -207,12 +206,12 @@ def _f1(hit: Floats, actual: Floats, guessed: Floats) -> float:
 
 @dataclass(frozen=True)
 class WeightedMean:
-    """A weighted mean of what each row adds: a sum over the rows, so many parties' sums add up."""
+    """A weighted mean of each row's loss: a sum over the rows, so many parties' sums add up."""
 
     per_row: Callable[[Floats, Floats], Floats]  # (labels, predictions) -> float64 (n,)
-    # The most that a row adds, by how far from its label a prediction counts at most.
+    # Greatest loss of a row, by the greatest distance of a prediction that counts.
     most: Callable[[float], float] = lambda _: 1.0
-    finish: Callable[[float], float] = float  # what becomes of the mean
+    finish: Callable[[float], float] = float  # from the mean to the metric
 
     def of(self, y: Floats, p: Floats, w: Floats) -> float:
         """Return the metric of these rows."""
@@ -224,8 +223,8 @@ class WeightedMean:
 class OfRanking:
     """A number read off the ranking of the scores; many parties add up histograms of scores.
 
-    With several classes the plain mean of each against all others; classes that no row has do
-    not count.
+    With several classes it is the plain mean of each class against all others; classes without rows
+    do not count.
     """
 
     read: Callable[[Ranking], float]
@@ -241,8 +240,11 @@ class OfRanking:
 
 @dataclass(frozen=True)
 class OfCounts:
-    """A number read off the classes' weights, float64 (classes,) each, of class 1 where there are
-    two: rows predicted rightly, rows of the class, rows predicted as it. They add up over parties.
+    """A number read off the weights of each class, float64 (classes,), or of class 1 if there are
+    two.
+
+    The weights are those of rows predicted rightly, rows of the class, and rows predicted as the
+    class. They add up over parties.
     """
 
     read: Callable[[Floats, Floats, Floats], float]
@@ -259,7 +261,7 @@ class OfCounts:
 
 @dataclass(frozen=True)
 class OfRows:
-    """A number that no sums come to: measured only where all rows lie at one party."""
+    """A number that sums do not give: measured only where all rows lie at one party."""
 
     of: Callable[[Floats, Floats, Floats], float]  # (labels, predictions, weights)
 
@@ -269,18 +271,18 @@ Measure = WeightedMean | OfRanking | OfCounts | OfRows
 
 @dataclass(frozen=True)
 class Metric:
-    """What there is to know of a metric."""
+    """Record of a metric."""
 
     name: str
     meaning: str  # a line of the reference
     measure: Measure
-    predicts: tuple[Predicts, ...]  # what it is defined for
+    predicts: tuple[Predicts, ...]  # predictions that it is defined for
     bigger_is_better: bool
-    setting: str = ""  # the parameter of a job that the measure depends on
+    setting: str = ""  # a job's parameter that the measure depends on
     measure_at: Callable[[float], Measure] | None = None  # the measure at its value
 
     def measured(self, params: object) -> Measure:
-        """Return the measure with a job's own setting, where it has one."""
+        """Return the measure with a job's setting, if it has one."""
         value = getattr(params, self.setting, None) if self.setting else None
         return self.measure if self.measure_at is None or value is None else self.measure_at(value)
 
@@ -374,16 +376,17 @@ class Curves:
 
 
 def curves(y: Floats, prediction: Floats, points_max: int = 200) -> Curves:
-    """At most `points_max` (3 or more) points of the curves of a binary prediction.
+    """Return at most `points_max` (3 or more) points of the curves of a binary prediction.
 
-    Evenly spaced in the share of rows; the first, the last and the point of greatest KS stay.
+    They are evenly spaced in the share of rows; the first, the last and the point of greatest KS
+    stay.
     """
     assert points_max >= 3
     ranks = ranking(y, prediction, np.ones(len(y)))
     true_rate = ranks.positive[1:] / ranks.positive[-1]
     false_rate = ranks.negative[1:] / ranks.negative[-1]
     called = ranks.positive[1:] + ranks.negative[1:]
-    # Two places are taken by the first point and the greatest KS.
+    # The first point and the greatest KS take two of the points.
     wanted = np.linspace(called[0], called[-1], points_max - 1)
     even = np.searchsorted(called, wanted)
     kept = np.unique(np.append(even, np.argmax(np.abs(true_rate - false_rate))))

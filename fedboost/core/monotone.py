@@ -1,7 +1,7 @@
-"""Monotone constraints: predictions that may only rise, or only fall, with a column, as XGBoost's.
+"""Monotone constraints: predictions that may only rise, or only fall, with a column, as in XGBoost.
 
-Each node has bounds of the weights below it. A split whose sides stand against its column's
-direction has no gain; one that is made divides the bounds of its node between its children.
+Each node has bounds of the weights below it. A split whose sides contradict its column's direction
+has no gain; a split that is made divides the bounds of its node between its children.
 """
 
 from __future__ import annotations
@@ -17,22 +17,22 @@ from fedboost.core.fixed_point import FixedPoint
 from fedboost.core.params import TreeParams
 from fedboost.ground.arrays import Floats, Sums
 
-Directions = NDArray[np.int8]  # by column: 1 where predictions may not fall with it, −1 rise, 0
+Directions = NDArray[np.int8]  # by column: predictions may only rise (1), only fall (−1), 0: any
 Bounds = tuple[float, float]
 
-BY_WEIGHT = 2  # the direction of a split that divides missing rows from all others, as they lie
+BY_WEIGHT = 2  # direction of a split between missing and present rows: that of their weights
 ANY: Bounds = (-math.inf, math.inf)
 
 
 def directions(by_column: Sequence[int]) -> Directions | None:
-    """Return them as an array; None where no column has any."""
+    """Return the directions as an array; None if no column has one."""
     return np.array(by_column, np.int8) if any(by_column) else None
 
 
 def of_children(
     sides: Sums, direction: int, bounds: Bounds, params: TreeParams, fixed: FixedPoint
 ) -> tuple[Bounds, Bounds]:
-    """The bounds of the children of a split, by their sums int64 (2, 2) and its node's bounds."""
+    """Return the bounds of a split's children, by their sums int64 (2, 2) and its node's bounds."""
     if direction == 0:
         return bounds, bounds
     low, high = bounds
@@ -45,12 +45,12 @@ def of_children(
 
 
 def within(values: Floats, bounds: Floats, learning_rate: float) -> Floats:
-    """Leaf values float64 (nodes, 1) within the bounds, (nodes, 2), of their weights."""
+    """Return leaf values float64 (nodes, 1) clipped to the bounds, (nodes, 2), of their weights."""
     low, high = bounds[:, :1] * learning_rate, bounds[:, 1:] * learning_rate
     return np.clip(values, low, high)
 
 
 def _weights(sums: Sums, params: TreeParams, fixed: FixedPoint) -> Floats:
-    """−T(G) / (H + λ) of sums int64 (…, 2)."""
+    """Return −T(G) / (H + λ) of sums int64 (…, 2)."""
     below = fixed.decode_h(sums[..., 1]) + params.reg_lambda
     return split.weight(sums[..., 0], below, params, fixed)

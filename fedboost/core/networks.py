@@ -1,8 +1,8 @@
-"""Untrained one-layer networks: K random outputs of a row, the same for everybody who has the seed.
+"""Untrained one-layer networks: K random outputs of a row, the same for all parties with the seed.
 
-Dense rows go through a matrix of weights drawn at random, sparse ones through weights that hashing
-makes on the way (Simhash++), so that no matrix is as long as there are columns. GBUN (Zhang et
-al.), "Forwarding high-dimensional sparse data" and its appendix.
+Dense rows go through a matrix of random weights, sparse rows through weights from hashing
+(Simhash++), so that no matrix is as long as there are columns. GBUN (Zhang et al.), "Forwarding
+high-dimensional sparse data" and its appendix.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 Indices = NDArray[np.int32]
 
 ZERO_SHARE = 0.9  # of a dense network's weights
-BLOCK_CELLS = 1 << 18  # rows × outputs at a time: 2 MiB, which stay in a core's cache
-SEED_STEP = 1024  # between two jobs' hash seeds: as many as a network may have outputs
+BLOCK_CELLS = 1 << 18  # rows × outputs at a time: 2 MiB, which fit a core's cache
+SEED_STEP = 1024  # between two jobs' hash seeds: the most outputs of a network
 
 
 class Inputs(Protocol):
@@ -36,21 +36,21 @@ class Inputs(Protocol):
 
     @property
     def n_rows(self) -> int:
-        """Return how many rows there are."""
+        """Return the number of rows."""
 
     def blocks(self, outputs: int) -> Iterable[slice]:
-        """The rows, a block at a time."""
+        """Return the rows in blocks."""
 
     def forward(self, rows: slice, network: Network) -> Floats:
-        """Return what a network gives for a block of rows, float64 (rows, outputs)."""
+        """Return a network's outputs for a block of rows, float64 (rows, outputs)."""
 
     def reach(self) -> float:
-        """The greatest sum of |values| of a row, which no output of a network exceeds."""
+        """Return the greatest sum of |values| of a row, which no output of a network exceeds."""
 
 
 @dataclass(frozen=True)
 class Network:
-    """One untrained network: its number, the job's seed, and how many outputs it has."""
+    """An untrained network: its number, the job's seed, and its number of outputs."""
 
     number: int
     seed: int
@@ -58,7 +58,7 @@ class Network:
 
     def weights(self, columns: int) -> Floats:
         """Return the weights of dense rows: float64 (columns, outputs), nine tenths 0, the others
-        even in [−1, 1).
+        uniform in [−1, 1).
         """
         return _drawn(self, columns)
 
@@ -71,23 +71,23 @@ class Network:
         return ((first + np.arange(self.outputs)) % (1 << 32)).astype(np.uint32)
 
 
-@lru_cache(maxsize=2)  # every block of rows and every pass over them asks again
+@lru_cache(maxsize=2)  # each pass over each block of rows uses it
 def _drawn(network: Network, columns: int) -> Floats:
     n = columns * network.outputs
     words = sampling.draws(network.seed, Purpose.NETWORK, network.number, n=n)
-    # The low bits say whether a weight is 0, the high ones what it is: 53 of them, as a float.
+    # The low bits decide whether a weight is 0, the 53 high ones are its value as a float.
     kept = (words & np.uint64(0x3FF)) >= np.uint64(round(ZERO_SHARE * 1024))
     values = (words >> np.uint64(11)).astype(np.float64) * 2.0**-52 - 1.0
     return np.where(kept, values, 0.0).reshape(columns, network.outputs)
 
 
 def block_rows(outputs: int) -> int:
-    """Return how many rows a block has, one at least."""
+    """Return the number of rows of a block, at least one."""
     return max(1, BLOCK_CELLS // outputs)
 
 
 def blocks_of(rows: int, outputs: int) -> list[slice]:
-    """Return rows in blocks whose outputs stay in a core's cache."""
+    """Return rows in blocks whose outputs fit a core's cache."""
     step = block_rows(outputs)
     return [slice(i, min(i + step, rows)) for i in range(0, rows, step)]
 
@@ -119,10 +119,10 @@ class DenseInputs:
 
 @dataclass(frozen=True)
 class SparseInputs:
-    """Rows of which only the values that are not 0 are stored; float32 (n, columns), as read."""
+    """Rows of a sparse table; float32 (n, columns), as read."""
 
     values: csc_array = field(repr=False)
-    ids: NDArray[np.uint32] = field(repr=False)  # (columns,) what each is hashed by
+    ids: NDArray[np.uint32] = field(repr=False)  # (columns,) hashed for each column
 
     @property
     def n_rows(self) -> int:
@@ -130,7 +130,7 @@ class SparseInputs:
         return int(self.values.shape[0])
 
     def blocks(self, outputs: int) -> Iterable[slice]:
-        """See Inputs; with about as many stored values in each as in the others."""
+        """See Inputs; blocks have about equally many stored values."""
         return self._slices(outputs)
 
     def forward(self, rows: slice, network: Network) -> Floats:
@@ -155,7 +155,7 @@ class SparseInputs:
         return {}
 
     def _slices(self, outputs: int) -> list[slice]:
-        """Cuts rows where stored values are shared out evenly, none longer than a block may be."""
+        """Cut rows so that stored values are shared out evenly, within the longest block."""
         most = block_rows(outputs)
         count = -(-self.n_rows // most)
         ends = self._by_row.indptr
@@ -167,7 +167,7 @@ class SparseInputs:
         return slices
 
     def _part(self, rows: slice) -> SparseRows:
-        """A block's columns that have values; made once, as every round goes through all blocks."""
+        """Return a block's columns that have values; kept, as every round uses all blocks."""
         key = rows.start, rows.stop
         if key not in self._parts:
             block = self._by_row[rows].tocsc()
@@ -180,15 +180,16 @@ class SparseInputs:
 
 @dataclass(frozen=True)
 class SparseRows:
-    """Some rows of a sparse table, by those columns that have values in them."""
+    """Some rows of a sparse table, by their columns that have values."""
 
     listed: tuple[NDArray[np.int64], Indices, NDArray[np.float32]]  # indptr, indices, data
-    columns: NDArray[np.uint32]  # what they are hashed by
+    columns: NDArray[np.uint32]  # hashed for each of these columns
 
 
 @kernel
 def hashed_weight(column: np.uint32, network: np.uint32, seed: np.uint32) -> np.float32:
-    """A weight of a sparse network, float32 in [−1, 1): the hash's low 23 bits as a mantissa.
+    """Return a weight of a sparse network, float32 in [−1, 1): the hash's low 23 bits as a
+    mantissa.
 
     With the sign and exponent of 1 they are a number in [1, 2), which is moved to [−1, 1).
     """
@@ -204,7 +205,7 @@ def _add_columns(
     seeds: NDArray[np.uint32],
     outputs: Floats,
 ) -> None:
-    """Adds to `found` (rows, outputs) what each column, as a csc array lists it, gives."""
+    """Add to `outputs` (rows, outputs) the part of each column, as a csc array lists it."""
     indptr, indices, data = part
     weights = np.empty(len(seeds))
     for c in range(len(columns)):

@@ -1,4 +1,4 @@
-"""What XGBoost, LightGBM and scikit-learn call a parameter, and what it is here."""
+"""Names of parameters in XGBoost, LightGBM and scikit-learn, and their names here."""
 
 from __future__ import annotations
 
@@ -41,9 +41,10 @@ _REASONS = {name: reason for names, reason in REASONS.items() for name in names}
 
 
 def remedy(name: str, known: Container[str]) -> str | None:
-    """Return what to do instead of giving a parameter by another library's name, where one of the
-    `known` parameters is meant or there is a reason why there is none.
+    """Return advice about a parameter's name from another library; None if we know none.
+
+    It names one of the `known` parameters, or the reason for its absence.
     """
     if (ours := _NAMES.get(name)) is not None and ours in known:
-        return f"write {ours!r}, which is what {name} is called here"
+        return f"write {ours!r}, the name of {name} here"
     return _REASONS.get(name)

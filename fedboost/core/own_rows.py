@@ -1,18 +1,18 @@
-"""A contributor's rows as the columns of a growing tree see them: no sum of them is of too few.
+"""A contributor's rows in a growing tree, as its columns see them: no sum is of too few rows.
 
-Each column has a view of its own, in which every row stands in an apparent node and an apparent
-bin. At the root small cells are joined until each holds `own_rows_min` rows or none; where a node
-divides, the few rows of a cell that part from the others follow them. So each cell of each node,
-added up or found as the rest of its parent's, is of none of our rows or of so many. Rows really
-divide as ever: only the sums that leave are about apparent cells.
+Each column has a separate view, in which every row stands in an apparent node and an apparent bin.
+At the root small cells are joined until each holds `own_rows_min` rows or none. If a node divides a
+cell, and only few of its rows go to one side, they follow the others. So each cell of each node,
+added up or computed as the rest of its parent's, has none of our rows or at least that many. The
+true rows divide as ever: only the sums that leave are about apparent cells.
 
     column A   node 0: bin 3 of 9 rows ──► 2 go left, 7 right ──► all 9 are seen on the right
     column B   node 0: bin 1 of 12 rows ─► 5 go left, 7 right ──► 5 and 7, as it is
 
-Views differ, and so do the totals of a node from column to column. So that these do not differ by
-few rows, a view in which fewer than `own_rows_min` rows have followed others sends as many decoys
-to the other child: rows of a divided cell, other ones in each column. Nothing rules out that two
-columns that go together differ by few in the end.
+Views differ, and so do the totals of a node from column to column. These must not differ by few
+rows. So a view in which fewer than `own_rows_min` rows have followed others sends as many decoys to
+the other child: rows of a divided cell, different ones in each column. It stays possible that two
+columns with equal divisions differ by few rows in the end.
 """
 
 from __future__ import annotations
@@ -32,30 +32,30 @@ from fedboost.core.tree import Split
 from fedboost.ground.arrays import Bits, Rows, Sums
 from fedboost.ground.kernels import kernel
 
-Nodes = NDArray[np.int16]  # heap ids: the deepest tree that TreeParams allows has 2^15 − 1 nodes
-ColumnPart = tuple[Rows, int]  # int32 ascending, and the index of the first among all of the tree
+Nodes = NDArray[np.int16]  # heap ids: the deepest tree of TreeParams has 2^15 − 1 nodes
+ColumnPart = tuple[Rows, int]  # int32 ascending, and the index of the first in the tree's columns
 TrueSides = tuple[Dense, Rows, Bits]  # values, by and right of a Layer
 
-COLUMNS_AT_ONCE = 64  # of a sparse table are dense at a time, so that a wide one needs no more room
+COLUMNS_AT_ONCE = 64  # of a sparse table made dense together, so that a wide one needs no more room
 
 
 @dataclass(frozen=True)
 class Layer:
-    """The splits of one layer, as they send the rows of a view."""
+    """Splits of one layer, as they send the rows of a view."""
 
     nodes: tuple[int, ...]
-    values: Dense  # (columns that divide, rows) their true bins
-    by: Rows  # (nodes,) which of these columns divides each node
-    right: Bits  # (nodes, cells) whether a bin of that column goes right
+    values: Dense  # (dividing columns, rows) their true bins
+    by: Rows  # (nodes,) index of each node's column among these
+    right: Bits  # (nodes, cells) mask of the column's bins that go right
 
     @property
     def true_sides(self) -> TrueSides:
-        """As kernels read it."""
+        """Return the fields as kernels read them."""
         return self.values, self.by, self.right
 
     @classmethod
     def of(cls, splits: Mapping[int, Split], bins: Bins, rows: Rows, missing: int) -> Self:
-        """Return the views of some nodes."""
+        """Return the layer of these splits, by heap id."""
         columns, by = np.unique([cut.column for cut in splits.values()], return_inverse=True)
         cells = np.arange(missing + 1, dtype=np.uint16)
         right = [
@@ -67,14 +67,14 @@ class Layer:
 
 
 class OwnRows:
-    """The rows of one contributor in one tree. Every layer: `sums`, then `divide`."""
+    """Rows of one contributor in one tree. In every layer take `sums`, then `divide`."""
 
     def __init__(
         self, binning: Binning, bins: Bins, gh: Sums, rows: Rows, part: ColumnPart, least: int
     ) -> None:
-        """bins (n, all columns) and gh int64 (n, 2·outputs) as of a growing tree; rows int32
-        ascending, the own ones that it learns from; `part` of the columns that it may use; `least`
-        is the owner's own_rows_min. Of fewer rows than that nothing is added up.
+        """bins (n, all columns) and gh int64 (n, 2·outputs) as in a growing tree; rows int32
+        ascending, the own rows that it learns from; `part` of the columns that it may use; `least`
+        is the owner's own_rows_min. With fewer rows than that, all sums are 0.
 
         Rows without a gradient add nothing to a sum, so they do not count.
         """
@@ -87,7 +87,7 @@ class OwnRows:
         self._dense = None if isinstance(bins, SparseBins) else self._view(bins, part[0], *part)
 
     def sums(self, nodes: Sequence[int]) -> Sums:
-        """int64 (nodes, columns, n_cells, 2·outputs) over the apparent cells of some nodes."""
+        """Return sums of nodes' apparent cells, int64 (nodes, columns, n_cells, 2·outputs)."""
         if self._dense is not None:
             return self._dense.sums(nodes, self._gh, self._binning.n_cells)
         starts = range(0, len(self._columns), COLUMNS_AT_ONCE)
@@ -96,7 +96,7 @@ class OwnRows:
         return np.concatenate(each, axis=1)
 
     def divide(self, splits: Mapping[int, Split]) -> None:
-        """Divides the apparent nodes of one layer, `splits` by heap id."""
+        """Divide the apparent nodes of one layer, `splits` by heap id."""
         if not splits:
             return
         layer = Layer.of(splits, self._bins, self._rows, self._binning.missing)
@@ -106,14 +106,14 @@ class OwnRows:
             self._layers.append(layer)
 
     def _view(self, bins: Dense, indices: Rows, columns: Rows, first: int) -> View:
-        """Some columns at the root, which lie at `indices` in `bins`."""
+        """Return the view of some columns at the root; they lie at `indices` in `bins`."""
         ordered = ~self._binning.is_categorical[columns]
         n_cells = self._binning.n_cells
         joined = _joined(bins, self._rows, indices, ordered, self._least, n_cells)
         return View(np.full(joined.shape, ROOT, np.int16), joined, first)
 
     def _grown(self, first: int) -> View:
-        """The columns of a sparse table from a place on, grown again from the root."""
+        """Return a view of sparse columns from index `first` on, grown again from the root."""
         assert isinstance(self._bins, SparseBins)
         columns = self._columns[first : first + COLUMNS_AT_ONCE]
         indices = np.arange(len(columns), dtype=np.int32)
@@ -130,23 +130,23 @@ class View:
 
     nodes: Nodes
     bins: Dense
-    first: int  # the place of the first of the columns among all that the tree may use
+    first: int  # index of the first column among the tree's columns
 
     def sums(self, nodes: Sequence[int], gh: Sums, n_cells: int) -> Sums:
-        """int64 (nodes, columns, n_cells, 2·outputs) of gh (rows, 2·outputs)."""
+        """Return int64 (nodes, columns, n_cells, 2·outputs) of gh (rows, 2·outputs)."""
         sums = np.zeros((len(nodes), len(self.bins), n_cells, gh.shape[1]), np.int64)
         if len(nodes):
             _add(self.nodes, self.bins, _indices(nodes), gh, sums)
         return sums
 
     def divide(self, layer: Layer, least: int, n_cells: int) -> None:
-        """Moves the rows of a layer's nodes to the apparent children."""
+        """Move the rows of a layer's nodes to the apparent children."""
         rule = least, self.first
         _divide(self.nodes, self.bins, _indices(layer.nodes), layer.true_sides, rule, n_cells)
 
 
 def _indices(nodes: Sequence[int]) -> Rows:
-    """Return the index among `nodes` by heap id up to the end of the nodes' layer, −1 of other
+    """Return each heap id's index in `nodes`, up to the end of the nodes' layer; −1 for other
     nodes.
     """
     indices = np.full((1 << (max(nodes) + 1).bit_length()) - 1, -1, np.int32)
@@ -158,11 +158,11 @@ def _indices(nodes: Sequence[int]) -> Rows:
 def _joined(
     bins: Dense, rows: Rows, columns: Rows, ordered: Bits, least: int, n_cells: int
 ) -> Dense:
-    """The rows' apparent bins in some columns, (columns, rows).
+    """Return the rows' apparent bins in some columns, (columns, rows).
 
-    Bins of an ordered column are joined with the next ones that have rows, a short rest with the
-    ones before; the bin of a group with most rows stands for it. What is small then, a category or
-    the missing rows, joins the cell with most rows; of equal ones the first.
+    Bins of an ordered column are joined with the next non-empty ones, a short rest with the ones
+    before; the bin of a group with most rows stands for it. A small category or few missing rows
+    then join the cell with most rows, the first of equal ones.
     """
     joined = np.empty((len(columns), len(rows)), bins.dtype)
     for j in range(len(columns)):
@@ -184,11 +184,11 @@ def _joined(
 
 @kernel
 def _join_neighbours(held: Sums, to: Sums, least: int) -> None:
-    """Joins all bins but the last cell, that of missing rows: `to` says where each counts, `held`
-    then has a group's rows at the bin that stands for it.
+    """Join all bins except the cell of missing rows: `to` is each bin's new bin, and `held` has a
+    group's rows at the bin that stands for it.
     """
-    first = before = 0  # where the group at hand begins, and the one before it
-    rows = 0  # of the group at hand
+    first = before = 0  # first bins of the current group, and of the one before
+    rows = 0  # of the current group
     for b in range(len(held) - 1):
         rows += held[b]
         if rows >= least:
@@ -200,7 +200,7 @@ def _join_neighbours(held: Sums, to: Sums, least: int) -> None:
 
 @kernel
 def _stand_for(held: Sums, to: Sums, start: int, stop: int) -> None:
-    """Lets the bin with most rows stand for the bins of a group."""
+    """Let the bin with most rows stand for the bins of a group."""
     top, rows = start, 0
     for b in range(start, stop):
         rows += held[b]
@@ -221,12 +221,12 @@ def _divide(
     rule: tuple[int, int],
     n_cells: int,
 ) -> None:
-    """Sends rows by their true bins, the few of a cell after its others, and decoys."""
+    """Send rows by their true bins, the few rows of a cell after its others, and decoys."""
     (values, by, right), (least, first) = true_sides, rule
     held = np.empty(2 * len(by) * n_cells, np.int32)  # rows by node, cell and side
     child = np.empty(len(held), np.int16)  # 1 for the left one, 2 for the right one
-    side = np.empty(nodes.shape[1], np.int32)  # each row's place in `held`
-    decoys = np.empty((len(by), 2), np.int32)  # of each node: their place in `held`, the first one
+    side = np.empty(nodes.shape[1], np.int32)  # each row's index in `held`
+    decoys = np.empty((len(by), 2), np.int32)  # of each node: index in `held`, and the first
     for j in range(nodes.shape[0]):
         held[:] = 0
         for i in range(nodes.shape[1]):
@@ -256,10 +256,10 @@ def _divide(
 
 @kernel
 def _followed(held: Rows, child: Nodes, least: int) -> int:
-    """Finds for each cell and side of a node, `held` rows each, to which child it goes.
+    """Write the child of each cell and side of a node, `held` rows each, to `child`.
 
-    Gives the place of rows of which some go to the other one as decoys, −1 where none do: the
-    fuller side of the cell that divides best, where too few rows follow others to hide which.
+    Return the index of the rows that send decoys to the other child, −1 for none: the fuller side
+    of the cell with the best division, if too few rows follow others to hide which.
     """
     decoys, best, followed = -1, least - 1, 0
     for left in range(0, len(held), 2):
@@ -277,7 +277,7 @@ def _followed(held: Rows, child: Nodes, least: int) -> int:
 
 @kernel
 def _add(nodes: Nodes, bins: Dense, indices: Rows, gh: Sums, sums: Sums) -> None:
-    """Adds up the rows of some nodes."""
+    """Add up the rows of some nodes."""
     for j in range(nodes.shape[0]):
         for i in range(nodes.shape[1]):
             k = indices[nodes[j, i]]

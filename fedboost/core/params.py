@@ -1,4 +1,4 @@
-"""The settings every boosting protocol shares, under XGBoost's names; not how data is protected."""
+"""Settings of all boosting protocols, under XGBoost's names; not the protection of data."""
 
 from __future__ import annotations
 
@@ -41,19 +41,17 @@ class Goss(Settings):
 
     @property
     def rates(self) -> tuple[float, float]:
-        """Return the shares of all rows that stay for their gradients, and that are drawn."""
+        """Shares of all rows: those kept for their gradients, and those drawn."""
         return self.top_rate, self.other_rate
 
     @property
     def factor(self) -> float:
-        """Return what the drawn rows' g and h are multiplied by, for the others that were not
-        drawn.
-        """
+        """Factor on the drawn rows' g and h, which makes up for the rows that were not drawn."""
         return (1.0 - self.top_rate) / self.other_rate
 
 
 class Speed(Settings):
-    """How soon the values of a dynamic forest arrive: the share of the rounds it takes them."""
+    """Share of the rounds that the values of a dynamic forest take to reach their end."""
 
     n_trees: float = Field(1.0, gt=0.0, le=1.0)
     subsample: float = Field(1.0, gt=0.0, le=1.0)
@@ -64,7 +62,7 @@ Share = Annotated[float, Field(gt=0.0, le=1.0)]
 
 
 class Dynamic(Settings):
-    """Values of the first and the last round, between which a forest moves (Dynamic FedGBF)."""
+    """Values of a forest in the first and the last round (Dynamic FedGBF)."""
 
     n_trees: tuple[TreeCount, TreeCount] = Field((5, 2), strict=False)
     subsample: tuple[Share, Share] = Field((0.1, 0.3), strict=False)
@@ -92,22 +90,22 @@ class BoostingParams(ObjectiveParams):
 
     model_config = ConfigDict(allow_inf_nan=False)
 
-    # The loss, which decides what a label may be.
+    # The loss, which decides the valid labels.
     objective: ObjectiveName = objectives.of_classes(2)
     num_class: int | None = Field(None, ge=2, le=NUM_CLASS_MAX)  # classes of multi:softprob
     n_estimators: int = Field(100, ge=1, le=ROUNDS_MAX)  # rounds
-    learning_rate: float = Field(0.3, gt=0.0, le=1.0)  # factor on what a round adds
+    learning_rate: float = Field(0.3, gt=0.0, le=1.0)  # factor on the sum that a round adds
     reg_lambda: float = Field(1.0, ge=0.0)  # added to the hessian sum of a leaf
     scale_pos_weight: float = Field(1.0, gt=0.0)  # factor on the weight of rows with label 1
     tweedie_variance_power: float = Field(1.5, gt=1.0, lt=2.0)  # 1 is Poisson, 2 is gamma
     base_score: float | None = None  # first prediction; None: estimated from the labels
     early_stopping_rounds: int | None = Field(None, ge=1)  # rounds without a better last metric
     eval_metric: tuple[MetricName, ...] = Field((), strict=False)  # empty: the objective's own
-    seed: int = Field(0, ge=0, lt=1 << 63)  # public: what is drawn at random, not what is secret
+    seed: int = Field(0, ge=0, lt=1 << 63)  # public: of random draws, not of secrets
 
     @classmethod
     def remedy(cls, key: str) -> str | None:
-        """Return what another library's name is here."""
+        """Return advice about a parameter's name from another library."""
         return other_names.remedy(key, cls.model_fields)
 
     @field_validator("eval_metric", mode="before")
@@ -136,8 +134,8 @@ class BoostingParams(ObjectiveParams):
 
     @model_serializer(mode="wrap")
     def _own_settings(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Leave the settings of other objectives out, so that a new objective changes no file of
-        these.
+        """Leave out the settings of other objectives, so that a new objective changes no existing
+        file.
         """
         said: dict[str, Any] = dump(self)
         others = set(ObjectiveParams.model_fields) - set(self.record.settings)
@@ -165,20 +163,20 @@ class BoostingParams(ObjectiveParams):
 
     @property
     def record(self) -> ObjectiveRecord:
-        """Return what there is to know of the objective."""
+        """Record of the objective."""
         return objectives.named(self.objective)
 
     @property
     def metrics(self) -> tuple[MetricName, ...]:
-        """Return what is measured every round; the last one decides on early stopping.
+        """Metrics of every round; the last one decides on early stopping.
 
-        Where the job names none, those that the objective's record names.
+        Without eval_metric they are the metrics of the objective's record.
         """
         return self.eval_metric or self.record.metrics
 
     @property
     def step_max(self) -> float:
-        """Return the max_delta_step in force; 0 is no limit. The objective's own unless said."""
+        """Value of max_delta_step in force; 0 is no limit. The default is the objective's."""
         return self.record.steps.usual
 
     @property
@@ -197,12 +195,12 @@ class TreeParams(BoostingParams):
     multi_output: bool = False  # one tree a round with vector leaves, not one tree per class
     max_depth: int = Field(6, ge=1, le=MAX_DEPTH)  # layers below the root
     max_leaves: int = Field(0, ge=0, le=1 << MAX_DEPTH)  # of a tree; 0: any number
-    grow_policy: Literal["depthwise", "lossguide"] = "depthwise"  # whose splits max_leaves keeps
+    grow_policy: Literal["depthwise", "lossguide"] = "depthwise"  # order of growth
     reg_alpha: float = Field(0.0, ge=0.0)  # taken from |gradient sum| of a leaf, not below 0
     max_delta_step: float | None = Field(
         None, ge=0.0
     )  # greatest |leaf| before learning_rate, 0: any
-    # By name of the guest's columns 1 or −1 where predictions may only rise or fall with it.
+    # By the guest's column: 1 if predictions may only rise with it, −1 if they may only fall.
     monotone_constraints: dict[str, Literal[-1, 0, 1]] = Field(default_factory=dict)
     gamma: float = Field(0.0, ge=0.0)  # least gain of a split
     min_child_weight: float = Field(1.0, ge=0.0)  # least hessian sum (over outputs) of a child
@@ -213,7 +211,7 @@ class TreeParams(BoostingParams):
     colsample_bylevel: float = Field(1.0, gt=0.0, le=1.0)  # share of these used by a layer
     colsample_bynode: float = Field(1.0, gt=0.0, le=1.0)  # share of those used by a node
     forest: Forest | None = None  # absent: one tree a round (and class)
-    # Bits of one gradient; None: most that fit. Of encrypted ones 7 where a job says nothing.
+    # Bits of one gradient; None: the most that fit. The default for encrypted gradients is 7.
     precision_bits: int | None = Field(None, ge=BITS_MIN, le=BITS_MAX)
 
     @model_validator(mode="after")
@@ -226,7 +224,7 @@ class TreeParams(BoostingParams):
         if self.forest is not None:
             for name in ("subsample", "colsample_bytree", "goss"):
                 if name in self.model_fields_set:
-                    raise ValueError(f"a forest has samples of its own: leave {name} out")
+                    raise ValueError(f"a forest draws its own samples: leave {name} out")
         return self
 
     @model_validator(mode="after")
@@ -245,7 +243,7 @@ class TreeParams(BoostingParams):
     def _columns_have_names(cls, said: object) -> object:
         if isinstance(said, list | tuple | str):
             raise ConfigError(
-                "monotone_constraints counts columns, and each party has columns of its own",
+                "monotone_constraints counts columns, and each party has different columns",
                 todo="write it by name: {COLUMN: 1} to rise with it, {COLUMN: -1} to fall",
                 key="monotone_constraints",
             )
@@ -282,7 +280,7 @@ class TreeParams(BoostingParams):
 
     @property
     def step_max(self) -> float:
-        """Return the max_delta_step in force; see `BoostingParams`."""
+        """Value of max_delta_step in force; see `BoostingParams`."""
         return super().step_max if self.max_delta_step is None else self.max_delta_step
 
     @property
@@ -292,10 +290,10 @@ class TreeParams(BoostingParams):
 
     @property
     def draws_within_trees(self) -> bool:
-        """Return whether layers or nodes use some of their tree's columns alone."""
+        """Return whether layers or nodes use only some of their tree's columns."""
         return self.colsample_bylevel < 1.0 or self.colsample_bynode < 1.0
 
     @property
     def trees_per_round(self) -> int:
-        """One, or one per class unless a tree has vector leaves; a forest has so many times N."""
+        """Trees per round, for each tree of a forest: one, or one per class."""
         return 1 if self.multi_output else self.n_outputs

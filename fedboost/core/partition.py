@@ -1,4 +1,4 @@
-"""Which rows stand in which node: heap ids (root 0, children 2i+1 and 2i+2), rows ascending."""
+"""Rows of each node of a tree: heap ids (root 0, children 2i+1 and 2i+2), rows ascending."""
 
 from __future__ import annotations
 
@@ -16,65 +16,65 @@ from fedboost.ground.kernels import kernel
 from fedboost.ground.state import state
 
 ROOT = 0
-DIVIDING_WORK = 3  # cells whose adding up takes as long as moving a row
+DIVIDING_WORK = 3  # cells that can be added up in the time of moving a row
 
 
 def left_child(node: int) -> int:
-    """The heap id of the left child."""
+    """Return the heap id of the left child."""
     return 2 * node + 1
 
 
 def right_child(node: int) -> int:
-    """The heap id of the right child."""
+    """Return the heap id of the right child."""
     return 2 * node + 2
 
 
 def parent(node: int) -> int:
-    """The heap id of the parent; not for the root."""
+    """Return the heap id of the parent; not for the root."""
     return (node - 1) // 2
 
 
 def sibling(node: int) -> int:
-    """The heap id of the other child of the same parent; not for the root."""
+    """Return the heap id of the other child of the same parent; not for the root."""
     return node + 1 if node % 2 else node - 1
 
 
 def layer_of(node: int) -> int:
-    """The layer of a heap id, the root's being 0."""
+    """Return the layer of a heap id; the root's is 0."""
     return (node + 1).bit_length() - 1
 
 
 def layers_of(nodes: Iterable[int]) -> list[list[int]]:
-    """Heap ids layer by layer from the root down, ascending."""
+    """Return heap ids layer by layer from the root down, ascending."""
     ranked = sorted(nodes)
     return [list(layer) for _, layer in groupby(ranked, layer_of)]
 
 
 @state
 class Partition:
-    """The rows of one tree's current leaves; one for training rows, another for validation rows."""
+    """Rows of one tree's current leaves, either training or validation rows."""
 
     by_leaf: dict[int, Rows]  # int32, ascending
 
     @classmethod
     def at_root(cls, rows: Rows) -> Partition:
-        """Return a partition in which all `rows` (int32, ascending) stand in the root."""
+        """Return a partition with all `rows` (int32, ascending) in the root."""
         return cls(by_leaf={ROOT: rows})
 
     @classmethod
     def of_nodes(cls, rows: Rows, nodes: Rows, leaves: Iterable[int]) -> Partition:
-        """`rows` (int32, ascending) stand in `nodes`, int32 (rows,), which are among `leaves`."""
+        """Return a partition of `rows` (int32, ascending) into `nodes`, int32 (rows,)."""
         order = np.argsort(nodes, kind="stable")
         held, starts = np.unique(nodes[order], return_index=True)
         parts = dict(zip(held.tolist(), np.split(rows[order], starts[1:]), strict=False))
         return cls(by_leaf={leaf: parts.get(leaf, rows[:0]) for leaf in leaves})
 
     def rows(self, node: int) -> Rows:
-        """The rows of a current leaf; int32, ascending. A KeyError for any other node."""
+        """Return the rows of a current leaf; int32, ascending. A KeyError for any other node."""
         return self.by_leaf[node]
 
     def below(self, node: int) -> Rows:
-        """The rows of a node, whether it has been divided or not; int32, ascending."""
+        """Return the rows of a node, divided or not; int32, ascending."""
         layer, held = layer_of(node), self.by_leaf.get(node)
         if held is not None:
             return held
@@ -86,11 +86,11 @@ class Partition:
         return np.sort(np.concatenate(parts))
 
     def leaves(self) -> list[int]:
-        """Heap ids of the current leaves, ascending; some may hold no rows."""
+        """Return the heap ids of the current leaves, ascending; some may hold no rows."""
         return sorted(self.by_leaf)
 
     def divide(self, node: int, goes_right: NDArray[np.bool_]) -> None:
-        """Moves the rows of a leaf into its two children; goes_right bool (rows of the node,)."""
+        """Move the rows of a leaf into its two children; goes_right bool (rows of the node,)."""
         rows = self.by_leaf[node]
         assert goes_right.shape == rows.shape
         del self.by_leaf[node]
@@ -104,9 +104,10 @@ class Partition:
         turns: NDArray[np.bool_],
         threads: Threads | None = None,
     ) -> None:
-        """Moves the rows of some leaves into their children: bins (n, all columns), row after row;
-        columns int32 (nodes,) and turns (nodes, cells) of their splits, as `split.turns`. Each of
-        the `threads` has nodes of its own.
+        """Move the rows of some leaves into their children.
+
+        bins (n, all columns), row after row; columns int32 (nodes,) and turns (nodes, cells) of
+        their splits, as in `split.turns`. Each of the `threads` divides different nodes.
         """
         starts = np.cumsum([0, *(len(self.by_leaf[node]) for node in nodes)])
         rows = np.concatenate([np.empty(0, np.int32), *map(self.by_leaf.pop, nodes)])
@@ -125,7 +126,7 @@ class Partition:
             self.by_leaf[right_child(node)] = divided[middle:stop]
 
     def node_of_rows(self, n_rows: int) -> Rows:
-        """Each row's leaf as heap id, −1 for rows that are not in this tree; int32 (n_rows,)."""
+        """Return each row's leaf as heap id, −1 for rows outside the tree; int32 (n_rows,)."""
         nodes = np.full(n_rows, -1, dtype=np.int32)
         for node, rows in self.by_leaf.items():
             nodes[rows] = node
@@ -143,7 +144,7 @@ def smaller_child(partition: Partition, node: int) -> int:
 
 @kernel
 def _divided(rows: Rows, goes_right: NDArray[np.bool_]) -> tuple[Rows, Rows]:
-    """The rows that go left and those that go right, in their order."""
+    """Return the rows that go left and the rows that go right, in their order."""
     on_right = goes_right.sum()
     left, right = np.empty(len(rows) - on_right, np.int32), np.empty(on_right, np.int32)
     lefts = rights = 0
@@ -165,8 +166,8 @@ def _divide_layer(
     splits: tuple[Rows, NDArray[np.uint8]],
     divided: Rows,
 ) -> Indices:
-    """Writes the rows of each node, rows[starts[i]:starts[i + 1]], those that go left first, in
-    their order; gives where the others begin.
+    """Write the rows of each node, rows[starts[i]:starts[i + 1]], left ones first, in their order;
+    return the start of the right ones.
     """
     (columns, turns), nodes = splits, len(starts) - 1
     rights, middles = np.empty(starts[nodes] - starts[0], np.int32), np.empty(nodes, np.int64)

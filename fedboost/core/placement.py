@@ -1,7 +1,7 @@
-"""How far rows have been placed: which bins of a column each row may still be in.
+"""Placement of rows: the bins of a column that each row may still be in.
 
-A division of a node says on which side of a cut each of its rows is. What it tells of a row is what
-it adds to the earlier divisions by the same column:
+A division of a node tells the side of a cut for each of its rows. The information about a row is
+the addition to earlier divisions by the same column:
 
     bins that are possible       · · · [low ■ ■ ■ ■ high) · · ·      and whether a value is missing
     bits that a division tells   log2 of the share of rows in them before, over that after
@@ -28,36 +28,36 @@ from fedboost.ground.mapped import array_beside, let_go
 
 SAMPLED_MOST = 1 << 17  # rows of a sample
 ROWS_COUNTED = 1 << 16  # of a table at a time
-EMPTY = 2.0**-10  # of a row: what all cells without rows weigh together
+EMPTY = 2.0**-10  # of a row: weight of all cells without rows together
 
 Counts = NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)
 class ColumnShares:
-    """The share of rows in each cell of some columns: their bins, then missing values."""
+    """Share of rows in each cell of some columns: their bins, then missing values."""
 
-    rows: int  # that bits are divided by
+    rows: int  # divisor of bits
     cells: Sequence[Floats]
-    entropy: Floats  # (columns,) the bits that it takes to know a row's cell
+    entropy: Floats  # (columns,) bits that tell a row's cell
 
     @classmethod
     def of(cls, bins: Bins, n_bins: Indices, learnt: Bits) -> ColumnShares:
-        """Count all rows: a cell in which one row is, held out or not, is in no sample for sure.
+        """Count all rows, held out or not: a sample could miss a cell with one row.
 
-        Bits are divided by the rows that are learnt from, bool (n,).
+        Bits are divided by the number of training rows, `learnt` bool (n,).
         """
         return cls.counted(counts_of(bins, n_bins), int(np.count_nonzero(learnt)))
 
     @classmethod
     def counted(cls, counts: Sequence[Counts], rows: int) -> ColumnShares:
-        """Return the shares of cells in which so many rows are; bits are divided by `rows`."""
+        """Return the shares of cells with these row counts; bits are divided by `rows`."""
         cells = [held / max(1, int(held.sum())) for held in counts]
         return cls(max(1, rows), cells, np.array([entropy_of(shares) for shares in cells]))
 
     def placed(self, bits: Floats) -> Floats:
-        """Return bits told of the columns as shares of the rows; nothing can be told of a column
-        whose rows are all in one cell.
+        """Return bits told of the columns as shares of the rows; 0 for a column whose rows are all
+        in one cell.
         """
         whole = self.rows * self.entropy
         placed: Floats = np.divide(bits, whole, out=np.zeros_like(whole), where=whole > 0.0)
@@ -65,13 +65,13 @@ class ColumnShares:
 
 
 def sample_of(learnt: Bits, most: int = SAMPLED_MOST) -> Indices:
-    """Return so many rows of those that are learnt from, at most, at equal distances."""
+    """Return at most so many of the training rows, at equal distances."""
     (rows,) = np.nonzero(learnt)
     return rows[:: max(1, -(-len(rows) // most))]
 
 
 def counts_of(bins: Bins, n_bins: Indices) -> list[Counts]:
-    """Return how many rows are in each cell of each column: its bins, then missing values."""
+    """Return the number of rows in each cell of each column: its bins, then missing values."""
     if isinstance(bins, SparseBins):
         return [_counts_of_entries(bins, column, n) for column, n in enumerate(n_bins.tolist())]
     counts = [np.zeros(n_cells + 1, np.int64) for n_cells in n_bins.tolist()]
@@ -85,7 +85,7 @@ def counts_of(bins: Bins, n_bins: Indices) -> list[Counts]:
 
 
 def vary(values: Values) -> Bits:
-    """bool (columns,): in which columns of values (n, columns) two rows differ."""
+    """Return a mask of the columns of values (n, columns) with different rows; bool (columns,)."""
     differ = np.zeros(values.shape[1], np.bool_)
     for column in range(len(differ) if values.shape[0] else 0):
         if isinstance(values, np.ndarray):
@@ -99,7 +99,7 @@ def vary(values: Values) -> Bits:
 
 
 def entropy_least(rows: int) -> float:
-    """Return the entropy of a column in which one of so many rows is unlike all others, in bits."""
+    """Return the entropy, in bits, of a column with one row unlike all others."""
     return entropy_of(np.array([1.0, rows - 1.0]) / rows)
 
 
@@ -111,38 +111,38 @@ def entropy_of(shares: Floats) -> float:
 
 @dataclass(eq=False)
 class _NarrowedColumn:
-    """The bins that are still possible, row by row: from `low` to below `high`."""
+    """Bins that are still possible, row by row: from `low` to below `high`."""
 
     low: NDArray[np.unsignedinteger[Any]]
     high: NDArray[np.unsignedinteger[Any]]
-    may_lack: Bits  # whether a row may have no value; empty for a column in which none lacks one
-    below: Floats  # (bins + 1,) the share of rows in lower bins, of each
+    may_lack: Bits  # whether a row may have no value; empty if no row of the column lacks one
+    below: Floats  # (bins + 1,) share of rows in lower bins
     lacking: float  # the share of rows without a value
 
 
 @dataclass
 class NarrowedRows:
-    """What the divisions of one attempt have told of each row, by column."""
+    """Information about each row from the divisions of one attempt, by column."""
 
     n_rows: int
-    beside: object  # an array of the rows: what is known lies in a file where it does
+    beside: object  # an array of the rows: if it lies in a file, the information does too
     binning: Binning
     shares: ColumnShares
     _narrowed: dict[int, _NarrowedColumn] = field(default_factory=dict)
-    _by_category: dict[int, float] = field(default_factory=dict)  # bits told
+    _by_category: dict[int, float] = field(default_factory=dict)  # bits told so far
 
     @classmethod
     def of(cls, bins: Bins, binning: Binning, learnt: Bits) -> NarrowedRows:
-        """Nothing has been told of a table, whose rows bool (n,) are learnt from."""
+        """Return the state before the first division; `learnt` bool (n,) are training rows."""
         shares = ColumnShares.of(bins, binning.n_bins.astype(np.int64), learnt)
         return cls(bins.shape[0], bins, binning, shares)
 
     def divide(
         self, column: int, place: int, missing_left: bool, rows: Rows, goes_right: Bits
     ) -> float:
-        """Return the bits that a division of a node with these rows adds to what is known.
+        """Return the bits that a division of a node with these rows adds to the information.
 
-        `place` is the last bin on the left; of categories which ones go left does not matter.
+        `place` is the last bin on the left; for a categorical column it does not matter.
         """
         if self.binning.is_categorical[column]:
             return self._divide_by_category(column, len(rows), int(np.count_nonzero(goes_right)))
@@ -154,7 +154,7 @@ class NarrowedRows:
         return float(_narrow(rows, goes_right, cut, state, (known.below, known.lacking)))
 
     def _divide_by_category(self, column: int, rows: int, right: int) -> float:
-        """As many bits as the sides are uncertain, and no more of a column than its rows hold."""
+        """Return the entropy of the sides in bits, at most the column's remaining bits."""
         share = np.array([right, rows - right]) / max(1, rows)
         told = self._by_category.get(column, 0.0)
         whole = self.n_rows * float(self.shares.entropy[column])
@@ -164,7 +164,7 @@ class NarrowedRows:
 
     def _untold(self, column: int) -> _NarrowedColumn:
         n_rows, n_bins = self.n_rows, int(self.binning.n_bins[column])
-        # No bin is impossible: what is left of a row's bins always weighs something.
+        # No bin is impossible: the remaining bins of a row always have a weight.
         cells = self.shares.cells[column] + EMPTY / (max(1, n_rows) * (n_bins + 1))
         lacks = self.shares.cells[column][n_bins] > 0.0
         low = array_beside(self.beside, (n_rows,), cell_type(n_bins + 1))
@@ -200,7 +200,7 @@ def _narrow(
     ],
     shares: tuple[Floats, float],
 ) -> float:
-    """Narrow what is possible of each row to the side of the cut that it is on; return the bits."""
+    """Narrow the possible bins of each row to its side of the cut; return the bits."""
     first_right, missing_left = np.int64(cut[0]), cut[1]
     low, high, may_lack = state
     below, lacking = shares

@@ -1,4 +1,4 @@
-"""How much it says about a row's label that the row stands in a node."""
+"""Purity of nodes: how much a node says about the labels of its rows."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from fedboost.core import objectives
 
 
 class PurityLimit:
-    """The classes of the rows to learn from, and how pure a node of them may be."""
+    """Classes of the training rows, and the limit of a node's purity."""
 
     def __init__(self, kinds: NDArray[np.int64], most: float) -> None:
-        """kinds int64 (n,): each row's class from 0, −1 for rows that are not to learn from."""
+        """kinds int64 (n,): each row's class from 0, −1 outside the training rows."""
         self._kinds, self._most = kinds, most
         self._totals = np.bincount(kinds[kinds >= 0])
 
@@ -26,7 +26,7 @@ class PurityLimit:
         training: NDArray[np.bool_],
         most: float,
     ) -> Self:
-        """Make the limit of labels float64 (n,), where bool (n,) says which are to learn from.
+        """Return the limit of labels float64 (n,); bool (n,) is a mask of the training rows.
 
         Labels that are numbers have two classes: above the mean of all, and the others.
         """
@@ -38,14 +38,14 @@ class PurityLimit:
         return cls(kinds, most)
 
     def is_exceeded(self, rows: NDArray[np.int32]) -> bool:
-        """Return whether a node with these rows is purer than it may be."""
+        """Return whether a node with these rows is purer than the limit."""
         return self.of(rows) > self._most
 
     def of(self, rows: NDArray[np.int32]) -> float:
-        """The share of the most frequent class in a node, were all classes equally frequent in the
-        table; of all rows 1 / classes.
+        """Return the share of the most frequent class in a node, as if all classes were equally
+        frequent in the table; 1 / classes for all rows together.
 
-        Of two classes, p says that standing in the node changes the odds of a row's label by at
+        With two classes, a share of p means that the node changes the odds of a row's label by at
         most p / (1 − p). Laplace's rule of succession, one more row of every class, keeps a few
         rows of a frequent class from counting as pure.
         """

@@ -1,9 +1,9 @@
-"""Cut points of columns whose rows lie at several parties, found by counting, not by looking.
+"""Cut points of columns whose rows lie at several parties, found by counting.
 
-`Search` says which values to count below and what the sums over all parties mean; `Ranked` counts
-one party's own rows. Adding the counts up is a protocol's business. Every party runs the same
-search on the same sums and so ends with the same cut points (FederBoost, Protocol 3, for all
-quantiles of all columns at once).
+`Search` names the values to count below and reads the sums over all parties; `Ranked` counts one
+party's own rows. A protocol adds the counts up. Every party runs the same search on the same sums
+and so ends with the same cut points (FederBoost, Protocol 3, for all quantiles of all columns at
+once).
 """
 
 from __future__ import annotations
@@ -23,22 +23,22 @@ Keys = NDArray[np.int64]
 
 # A float's key is its bit pattern as a whole number with a sign: keys are in the order of floats,
 # neighbouring floats have neighbouring keys, and both zeros have key 0.
-_KEY_END = 0x7F80_0000  # of +inf: below it lies every value
-_MAGNITUDE = 0x7FFF_FFFF  # a float32's bits but the sign
+_KEY_END = 0x7F80_0000  # of +inf: all values are below it
+_MAGNITUDE = 0x7FFF_FFFF  # a float32's bits without the sign
 
 ROUNDS_MAX = 32  # halving 2 * _KEY_END - 1 < 2^32 keys until one is left
-GROUP_MIN = 20  # rows: what a search without a tolerance of its own leaves together
+GROUP_MIN = 20  # rows of a bucket at least, in a search without a tolerance
 
 
 class SearchParams(Settings):
-    """What a job may say about a search for cut points."""
+    """Settings of a job about its search for cut points."""
 
     quantile_tolerance: int | None = Field(None, ge=0)  # rows; None: max(20, n/4q), 0: exact search
 
 
 @dataclass(frozen=True)
 class Probes:
-    """Values below which everybody counts, in rising order of column, then of value."""
+    """Values to count below, in rising order of column, then of value."""
 
     column: NDArray[np.int32]  # (m,)
     value: Cuts  # float32 (m,), finite
@@ -52,28 +52,29 @@ class _Targets:
     """Ranks to find: one entry for each of a column's quantiles, rising within the column."""
 
     column: NDArray[np.int32]
-    rank: Counts  # as many values should be below the cut
-    tolerance: Counts  # by how many the cut may miss it
+    rank: Counts  # number of values that should be below the cut
+    tolerance: Counts  # greatest distance of the cut's count
 
 
 class Search:
-    """Where the columns' cut points are known to lie so far; `take` narrows it in place.
+    """State of a search for the columns' cut points; `take` narrows it in place.
 
     Target j of a column is the rank j·present/q to the nearest whole number, j = 1..q−1, q the
     column's buckets. With `tolerance` None a target may be missed by max(20, present/(4q)) rows,
     otherwise by `tolerance` rows; 0 is the paper's exact search, which may leave a single row
-    between two cuts. With any other, a column has at most present/(4t) buckets (t the tolerance,
-    20 for None), so that two targets' counts stay 2t apart, and no bucket gets fewer than t rows.
+    between two cuts. With any other tolerance, a column has at most present/(4t) buckets (t the
+    tolerance, 20 for None), so that two targets' counts stay 2t apart, and no bucket gets fewer
+    than t rows.
 
-    The counts of the probes themselves are seen by everybody, too: a value far from all others of
-    its column (an outlier, or one very close to 0) may lie alone between two of them. Of 1,000 rows
-    of the credit tables that was 0.3 rows a column by default and 120 in the exact search.
+    All parties see the counts of the probes, too: a value far from all others of its column (an
+    outlier, or one very close to 0) may lie alone between two of them. Of 1,000 rows of the credit
+    tables that was 0.3 rows a column by default and 120 in the exact search.
     """
 
     def __init__(self, present: Counts, buckets: int, tolerance: int | None) -> None:
         """`present` int64 (columns,): rows that have a value in each column, over all parties.
 
-        A JobError where one is negative.
+        A JobError if one is negative.
         """
         assert buckets >= 1
         assert tolerance is None or tolerance >= 0
@@ -99,16 +100,16 @@ class Search:
         return not self._open.any()
 
     def probes(self) -> Probes:
-        """The values to count below next, each once; none when the search is over."""
+        """Return the next values to count below, each once; none when the search is over."""
         column, middle = self._next()
         first = _starts_anew(column, middle)
         return Probes(column[first], _floats(middle[first]))
 
     def take(self, below: Counts) -> None:
-        """Use how many values of all parties are below each of `probes()`; int64 (m,).
+        """Use the number of values of all parties below each of `probes()`; int64 (m,).
 
-        A JobError where these cannot be counts: negative, more than there are values, or falling
-        while probes rise, now or since earlier rounds.
+        A JobError if these cannot be counts: negative, more than there are values, or falling while
+        probes rise, in this round or since earlier ones.
         """
         column, middle = self._next()
         first = _starts_anew(column, middle)
@@ -131,11 +132,11 @@ class Search:
         self._close_ties()
 
     def cuts(self) -> tuple[Cuts, ...]:
-        """The cut points of each column, float32, rising; `x < cut` goes left.
+        """Return the cut points of each column, float32, rising; `x < cut` goes left.
 
-        Cuts with too few values on one side are left out: none for an exact search, otherwise
-        fewer than t (see the class), counted from the cut kept before. A value that fills more than
-        a bucket's share is cut off from its neighbours, rarer ones may share a bucket.
+        Cuts with too few values on one side are left out: none for an exact search, otherwise fewer
+        than t (see the class), counted from the cut kept before. A value that fills more than a
+        bucket's share is cut off from its neighbours, rarer ones may share a bucket.
         """
         assert self.is_over
         bounds = np.searchsorted(self._targets.column, np.arange(len(self._present) + 1))
@@ -148,7 +149,7 @@ class Search:
         return tuple(cuts)
 
     def _next(self) -> tuple[NDArray[np.int32], Keys]:
-        """Column and next probe's key of each open target; keys rise within a column."""
+        """Return column and next probe's key of each open target; keys rise within a column."""
         low, high = self._low[self._open], self._high[self._open]
         return self._targets.column[self._open], low + (high - low) // 2
 
@@ -167,14 +168,14 @@ class Search:
 
 @dataclass(frozen=True)
 class Ranked:
-    """A party's own values, sorted so that counting takes no pass over the rows."""
+    """Values of one party, sorted so that counting takes no pass over the rows."""
 
     columns: tuple[Cuts, ...] = field(repr=False)  # each rising, without missing values
     zeros: Counts = field(repr=False)  # (columns,) zeros that a sparse table does not store
 
     @classmethod
     def of(cls, values: Values) -> Ranked:
-        """From float32 (n, columns), NaN where missing, dense or sparse.
+        """Return the ranked values of float32 (n, columns), NaN where missing, dense or sparse.
 
         A DataError names a column with infinite values.
         """
@@ -185,15 +186,15 @@ class Ranked:
         )
 
     def at(self, indices: Counts) -> Ranked:
-        """Some of the columns, numbered in the order of `indices`, int64 (k,)."""
+        """Return some of the columns, numbered in the order of `indices`, int64 (k,)."""
         return Ranked(tuple(self.columns[c] for c in indices.tolist()), self.zeros[indices])
 
     def present(self) -> Counts:
-        """Return how many rows have a value in each column; int64 (columns,)."""
+        """Return the number of rows with a value in each column; int64 (columns,)."""
         return np.array([len(column) for column in self.columns], np.int64) + self.zeros
 
     def below(self, probes: Probes) -> Counts:
-        """Return how many own values of its column are less than each probe; int64 (m,)."""
+        """Return the number of own values less than each probe of their column; int64 (m,)."""
         counts = np.where(probes.value > 0.0, self.zeros[probes.column], 0)
         bounds = np.searchsorted(probes.column, np.arange(len(self.columns) + 1))
         for number in np.unique(probes.column).tolist():
@@ -219,20 +220,20 @@ def _targets(present: Counts, buckets: int, tolerance: int | None) -> _Targets:
 
 
 def _floats(keys: Keys) -> Cuts:
-    """The floats with these keys, float32."""
+    """Return the floats with these keys, float32."""
     bits = np.abs(keys).astype(np.uint32) | np.where(keys < 0, _MAGNITUDE + 1, 0).astype(np.uint32)
     return bits.view(np.float32)
 
 
 def _starts_anew(column: NDArray[np.int32], key: Keys) -> NDArray[np.bool_]:
-    """Return where a probe differs from the one before it."""
+    """Return a mask of the probes that differ from the one before."""
     first = np.ones(len(key), np.bool_)
     first[1:] = (np.diff(column) != 0) | (np.diff(key) != 0)
     return first
 
 
 def _far_apart(counts: list[int], total: int, least: int) -> list[int]:
-    """The places of rising counts that stay `least` from 0, from `total` and from one another."""
+    """Return indices of rising counts that stay `least` from 0, `total` and one another."""
     kept, last = [], 0
     for place, count in enumerate(counts):
         if count - last >= least and total - count >= least:

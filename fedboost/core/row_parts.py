@@ -1,9 +1,10 @@
-"""A party's rows in growing trees where others add them up: their sums come back.
+"""A party's rows in growing trees, if workers add them up and send sums back.
 
     by rows      each has some rows and all columns; sums are added two by two
-    by columns   each has all rows and adds up some columns, where `own_rows_min` joins cells
+    by columns   each has all rows and adds up some columns, if `own_rows_min` joins cells
 
-Whoever holds rows divides them by the splits it is told: a layer costs what splits and sums weigh.
+Each worker divides its rows by the splits that it receives, so a layer costs the size of splits and
+sums.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ Splits = Mapping[int, Split]  # of one layer, by heap id
 
 @dataclass(frozen=True)
 class PlainTablePart:
-    """Rows to learn from, all trees long."""
+    """Training rows, kept for all trees."""
 
     bins: Bins  # (n, all columns)
     binning: Binning  # without cut points and codes of categories
@@ -39,37 +40,37 @@ class PlainTablePart:
 
 
 class TrueRows:
-    """Rows in a tree as they stand; every layer `sums`, then `divide`, as `OwnRows`."""
+    """Rows in a tree at their true nodes; in every layer `sums`, then `divide`, as `OwnRows`."""
 
     def __init__(self, table: PlainTablePart, gh: Sums, rows: Rows, columns: Rows) -> None:
-        """gh int64 (n, 2·outputs); rows and columns int32 ascending, those that the tree uses."""
+        """gh int64 (n, 2·outputs); rows and columns int32 ascending, used by the tree."""
         self._table, self._gh, self._columns = table, gh, columns
         self._partition = Partition.at_root(rows)
 
     def sums(self, nodes: Sequence[int]) -> Sums:
-        """int64 (nodes, columns, n_cells, 2·outputs) of some nodes."""
+        """Return int64 (nodes, columns, n_cells, 2·outputs) of some nodes."""
         rows, n_cells = [self._partition.rows(node) for node in nodes], self._table.binning.n_cells
         return histogram.build(self._table.bins, rows, self._gh, n_cells, self._columns)
 
     def divide(self, splits: Splits) -> None:
-        """Divides the nodes of one layer."""
+        """Divide the nodes of one layer."""
         divide_rows(self._partition, self._table.bins, splits, self._table.binning.missing)
 
 
 class PlainTreePart:
-    """Rows of one tree, which remembers how far they have been divided."""
+    """Rows of one tree, which remembers the layers that have divided them."""
 
     def __init__(self, gh: Sums, rows: Rows, part: ColumnPart) -> None:
-        """As `OwnRows`."""
+        """Arguments as in `OwnRows`."""
         self._given = gh, rows, part
-        self._lock = threading.Lock()  # a task that was given up may still be running
+        self._lock = threading.Lock()  # an abandoned task may still be running
         self._standing: tuple[int, OwnRows | TrueRows] | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return PlainTreePart, self._given  # elsewhere at the root again
+        return PlainTreePart, self._given  # a copy begins at the root again
 
     def sums(self, table: PlainTablePart, layers: Sequence[Splits], nodes: Sequence[int]) -> Sums:
-        """The sums of some nodes below these layers of splits."""
+        """Return the sums of some nodes below these layers of splits."""
         with self._lock:
             done, rows = self._standing or (0, self._at_root(table))
             if done > len(layers):
@@ -89,7 +90,7 @@ class PlainTreePart:
 
 @dataclass(frozen=True)
 class SharedTable:
-    """The rows that a party's trees learn from, given to others."""
+    """Training rows of a party's trees, given to workers."""
 
     part_workers: PartWorkers
     kept: object
@@ -101,8 +102,9 @@ class SharedTable:
     def of(
         cls, part_workers: PartWorkers, bins: Bins, binning: Binning, least: int = 1
     ) -> SharedTable | None:
-        """Give them to workers that take gradients, None where they do not; `least` is the owner's
-        own_rows_min, which counts rows together.
+        """Give the rows to workers that take gradients; None if these do not.
+
+        `least` is the owner's own_rows_min, which counts rows together.
         """
         if not part_workers.takes_gradients:
             return None
@@ -124,7 +126,7 @@ class SharedTable:
         return cls(part_workers, part_workers.keep(parts, make), n_columns, ends, parts)
 
     def planted(self, gh: Sums, rows: Rows, columns: Rows) -> SharedTree:
-        """A tree at its root; see `growth.GrowingTree`."""
+        """Return a tree at its root; see `growth.GrowingTree`."""
         ends = self.ends
         parts = self.parts if ends is not None else min(self.parts, len(columns))
         cuts = (
@@ -144,7 +146,7 @@ class SharedTable:
 
 
 class SharedTree:
-    """A party's rows in one tree; every layer `sums`, then `divide`, as `OwnRows`."""
+    """Rows of a party in one tree; in every layer take `sums`, then `divide`, as in `OwnRows`."""
 
     def __init__(self, table: SharedTable, kept: object, parts: int) -> None:
         """`kept` are the tree's PlainTreeParts, as many as `parts`."""
@@ -152,7 +154,7 @@ class SharedTree:
         self._layers: list[Splits] = []
 
     def sums(self, nodes: Sequence[int]) -> Sums:
-        """int64 (nodes, columns, n_cells, 2·outputs) of some nodes."""
+        """Return int64 (nodes, columns, n_cells, 2·outputs) of some nodes."""
         table = self._table
         tasks = [(tuple(self._layers), tuple(nodes))] * self._parts
         kept, run = (table.kept, self._kept), table.part_workers.run
@@ -161,7 +163,7 @@ class SharedTree:
         return np.concatenate(run(sums_of, kept, tasks), axis=1)
 
     def divide(self, splits: Splits) -> None:
-        """Notes the splits of one layer, without thresholds, which are values."""
+        """Note the splits of one layer, without thresholds, which are values."""
         if splits:
             self._layers.append(
                 {node: replace(cut, threshold=NO_THRESHOLD) for node, cut in splits.items()}
@@ -171,10 +173,10 @@ class SharedTree:
 def sums_of(
     table: PlainTablePart, tree: PlainTreePart, layers: Sequence[Splits], nodes: Sequence[int]
 ) -> Sums:
-    """`PlainTreePart.sums`, where the rows are."""
+    """Return `PlainTreePart.sums`, at the worker with the rows."""
     return tree.sums(table, layers, nodes)
 
 
 def added(_: PlainTablePart, __: PlainTreePart, a: Sums, b: Sums) -> Sums:
-    """The sums of two workers as one's."""
+    """Return the sum of two workers' sums."""
     return a + b

@@ -1,4 +1,4 @@
-"""Rules by which trees of a job grow, whatever their rows are: settings, bins, minimums, bounds."""
+"""Rules that all trees of a job share: settings, bins, minimums, bounds."""
 
 from __future__ import annotations
 
@@ -22,23 +22,23 @@ from fedboost.ground.arrays import Floats, Rows, Sums
 
 @dataclass(frozen=True)
 class Rules:
-    """What decides how a tree of this job grows, whatever its rows are."""
+    """Rules for the growth of a job's trees, for any rows."""
 
     params: TreeParams
     binning: Binning
     fixed: FixedPoint
     least: Rows | None = None  # (all columns,): rows of a group of cells (groups); None: one
-    # Of each party that the rows are of (core.own_rows), and how many rows each has, one after the
-    # other. Empty: all columns see the same rows. A party that is alone needs no row_groups.
+    # own_rows_min of each party (core.own_rows), and its number of rows, one party after the other.
+    # Empty: all columns see the same rows. A single party needs no row_groups.
     own_rows_min: tuple[int, ...] = ()
     row_groups: tuple[int, ...] = ()
     directions: Directions | None = None  # (all columns,) of predictions; None: any (monotone)
-    threads: Threads | None = field(default=None, compare=False)  # that share the work
-    # Whoever else adds up the rows to learn from (core.row_parts); None: the tree itself.
+    threads: Threads | None = field(default=None, compare=False)  # for parallel work
+    # Workers that add up the training rows (core.row_parts); None: the tree does.
     elsewhere: SharedTable | None = field(default=None, compare=False)
 
     def own_rows(self, bins: Bins, gh: Sums, rows: Rows, columns: Rows) -> list[OwnRows]:
-        """Return the rows of each party as columns see them; none where no party asks for it."""
+        """Return the rows of each party as columns see them; empty if no party has a minimum."""
         if max(self.own_rows_min, default=1) == 1:
             return []
         ends = np.cumsum(self.row_groups or (len(gh),))[:-1]
@@ -49,7 +49,7 @@ class Rules:
         ]
 
     def bounds(self, nodes: Sequence[int], known: Mapping[int, Bounds]) -> Floats | None:
-        """float64 (nodes, 2): the bounds of weights below some nodes; None where nobody asks."""
+        """Return bounds of weights below some nodes, float64 (nodes, 2); None without any."""
         if self.directions is None:
             return None
         return np.array([known.get(node, monotone.ANY) for node in nodes]).reshape(-1, 2)
@@ -57,8 +57,8 @@ class Rules:
     def bound(
         self, known: dict[int, Bounds], node: int, at: tuple[int, int] | None, sums: Sums
     ) -> None:
-        """Notes the bounds below the children of a node, with `sums` (2, 2) on either side, that is
-        divided `at` a column and bin; None for one of a host.
+        """Set the bounds below the children of a node that is divided `at` a column and bin; None
+        for a host's column. `sums` (2, 2) are those of either side.
         """
         if self.directions is None:
             return
@@ -70,8 +70,8 @@ class Rules:
         known[left_child(node)], known[right_child(node)] = below
 
     def gains(self, left: Sums, total: Sums, bounds: Floats | None) -> Floats:
-        """The gains of candidates int64 (n, 2·outputs) of a node, total (2·outputs,), whose columns
-        have no direction; bounds (2,) of its weights.
+        """Return the gains of candidates int64 (n, 2·outputs) of a node, total (2·outputs,), in
+        columns without a direction; bounds (2,) of its weights.
         """
         limits = gains.NO_BOUNDS if bounds is None else bounds[None]
         return gains.gains(left, total, self.params, self.fixed, limits)

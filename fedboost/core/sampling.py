@@ -1,4 +1,4 @@
-"""Which rows and columns a tree sees, drawn from the job's public seed; never from global state."""
+"""Rows and columns that a tree sees, drawn from the job's public seed; never from global state."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from fedboost.core.threads import Threads
 from fedboost.ground.arrays import Bits, Floats, Rows, Sums
 from fedboost.ground.errors import PolicyError
 
-BLOCK = 1 << 16  # numbers that are made of words at once
+BLOCK = 1 << 16  # numbers made of words together
 
 
 class Purpose(IntEnum):
-    """Keeps the draws for different purposes independent of one another."""
+    """Purposes whose draws are independent of one another."""
 
     ROWS = 1
     COLUMNS = 2
@@ -37,9 +37,10 @@ class Purpose(IntEnum):
 
 
 def draws(seed: int, purpose: Purpose, *numbers: int, n: int) -> NDArray[np.uint64]:
-    """`n` public random words for a purpose and, say, a round; uint64 (n,).
+    """Return `n` public random words for a purpose and, say, a round; uint64 (n,).
 
-    Philox's raw words, whose stream numpy promises to keep, so every release draws the same.
+    They are Philox's raw words; numpy promises to keep this stream, so every release draws the
+    same.
     """
     return _stream(seed, purpose, *numbers).random_raw(n)
 
@@ -49,10 +50,10 @@ def _stream(seed: int, purpose: Purpose, *numbers: int) -> np.random.Philox:
 
 
 def rows(seed: int, round_number: int, n_rows: int, rate: float, party: int = 0) -> Rows:
-    """Rows of a round, each with chance `rate` (`subsample`); int32, ascending, one at least where
-    there are any.
+    """Return the rows of a round, each with chance `rate` (`subsample`); int32, ascending, at least
+    one if there are any.
 
-    Where rows lie with many parties, each draws among its own `n_rows`.
+    With rows at many parties, each draws among its own `n_rows`.
     """
     return _with_chance(rate, n_rows, seed, Purpose.ROWS, round_number, *_own(party))
 
@@ -60,26 +61,28 @@ def rows(seed: int, round_number: int, n_rows: int, rate: float, party: int = 0)
 def forest_rows(
     seed: int, round_number: int, place: int, n_rows: int, rate: float, party: int = 0
 ) -> Rows:
-    """Rows of the tree at `place` in the forest of a round; as `rows`."""
+    """Return the rows of the tree at `place` in the forest of a round; as `rows`."""
     return _with_chance(rate, n_rows, seed, Purpose.FOREST, round_number, place, *_own(party))
 
 
 def _own(party: int) -> tuple[int, ...]:
-    """Return what keeps a party's draws of rows apart; the first party's are those of a
-    lone table.
+    """Return the numbers that separate a party's draws; none for the first party, as for a lone
+    table.
     """
     return (party,) if party else ()
 
 
 def _rate_words(rate: float) -> tuple[int, int]:
-    """Return a rate's 64 bits as two numbers, so that rows at one rate are no subset of those at a
-    larger one: two jobs whose rates differ a little would otherwise differ by one row.
+    """Return a rate's 64 bits as two numbers for the draw.
+
+    So rows at one rate are no subset of the rows at a larger one: two jobs whose rates differ a
+    little would otherwise differ by one row.
     """
     return divmod(int(np.float64(rate).view(np.uint64)), 1 << 32)
 
 
 def _uniform(words: NDArray[np.uint64]) -> Floats:
-    """Random words as numbers in [0, 1)."""
+    """Return random words as numbers in [0, 1)."""
     fractions = (words >> np.uint64(11)).astype(np.float64)
     return np.ldexp(fractions, -53, out=fractions)
 
@@ -94,15 +97,15 @@ def _with_chance(rate: float, n_rows: int, seed: int, purpose: Purpose, *numbers
 
 @dataclass(frozen=True)
 class TreeColumns:
-    """The columns that a tree may use (`colsample_bytree`), and of them those of its nodes.
+    """Columns that a tree may use (`colsample_bytree`), and the smaller choices of its nodes.
 
-    Each party draws max(1, ⌊rate·c⌋) of its own for the tree, of these for a layer, of those for a
-    node, so that no party needs to know another's columns.
+    Each party draws max(1, ⌊rate·c⌋) of its columns for the tree, of these for a layer, of those
+    for a node, so that no party needs to know another's columns.
     """
 
     params: TreeParams
     tree: int  # its number over all rounds
-    parts: Mapping[int, Rows]  # by party number the places of its columns, int32 ascending
+    parts: Mapping[int, Rows]  # by party number the indices of its columns, int32 ascending
 
     @classmethod
     def drawn(cls, params: TreeParams, tree: int, counts: Sequence[int], first: int = 0) -> Self:
@@ -117,11 +120,12 @@ class TreeColumns:
 
     @cached_property
     def all(self) -> Rows:
-        """Every party's, int32 ascending."""
+        """Columns of all parties, int32 ascending."""
         return np.concatenate([np.empty(0, np.int32), *self.parts.values()])
 
     def usable(self, nodes: Sequence[int]) -> NDArray[np.bool_] | None:
-        """bool (nodes, columns): which of `all` each node may use, None where each may use all.
+        """Return a mask of the columns in `all` for each node, bool (nodes, columns); None if all
+        may be used.
 
         Layers and nodes are known by heap ids.
         """
@@ -141,7 +145,7 @@ class TreeColumns:
 
 
 def _some(columns: Rows, rate: float, seed: int, purpose: Purpose, *numbers: int) -> Rows:
-    """The share `rate` of some columns, one at least where there are any; ascending."""
+    """Return the share `rate` of some columns, at least one if there are any; ascending."""
     if rate >= 1.0:
         return columns
     words = draws(seed, purpose, *numbers, n=len(columns))
@@ -151,12 +155,12 @@ def _some(columns: Rows, rate: float, seed: int, purpose: Purpose, *numbers: int
 
 @dataclass(frozen=True)
 class Sample:
-    """The training rows that the trees of a round learn from."""
+    """Training rows that the trees of a round learn from."""
 
-    trees: tuple[Rows, ...]  # of each tree of the round's forest; the same for every class
-    rows: Rows  # (m,) that some tree uses, ascending
+    trees: tuple[Rows, ...]  # for each tree of the round's forest; the same for every class
+    rows: Rows  # (m,) used by some tree, ascending
     factor: Floats  # (m,) on their g and h
-    parts: tuple[RowDraws, ...] = ()  # of the parties that the rows are of
+    parts: tuple[RowDraws, ...] = ()  # of each party with rows
 
     def fractions(self, width: int) -> Floats:
         """Return the numbers that round the rows' gradients, float64 (m, width) in [0, 1)."""
@@ -165,8 +169,8 @@ class Sample:
         return whole if len(self.rows) == len(whole) else whole[self.rows]
 
     def scaled(self, gradients: tuple[Floats, Floats]) -> tuple[Floats, Floats]:
-        """Return the drawn rows' gradients with their factor, float64 (m, outputs) each, of those
-        of all rows that the sample is drawn from.
+        """Return the drawn rows' gradients with their factor, float64 (m, outputs) each, from the
+        gradients of all rows that the sample is drawn from.
         """
         g, h = gradients
         if len(self.rows) < len(g):
@@ -188,7 +192,7 @@ class Sample:
 
 @dataclass(frozen=True)
 class RowDraws:
-    """What is drawn for each training row of a party in a round, whether a tree uses it or not."""
+    """Draws for each training row of a party in a round, used by a tree or not."""
 
     seed: int
     round_number: int
@@ -196,11 +200,11 @@ class RowDraws:
     party: int
 
     def fractions(self, width: int) -> Floats:
-        """float64 (n_rows, width), uniform in [0, 1)."""
+        """Return numbers uniform in [0, 1), float64 (n_rows, width)."""
         position = (self.round_number, *_own(self.party))
         stream = _stream(self.seed, Purpose.ROUNDING, *position)
         numbers = np.empty(self.n_rows * width)
-        for first in range(0, len(numbers), BLOCK):  # no words of all rows beside their numbers
+        for first in range(0, len(numbers), BLOCK):  # saves the memory of all rows' words
             some = numbers[first : first + BLOCK]
             some[:] = _uniform(stream.random_raw(len(some)))
         return numbers.reshape(self.n_rows, width)
@@ -209,10 +213,10 @@ class RowDraws:
 def of_round(
     params: TreeParams, gradients: Floats, round_number: int, this: int, party: int = 0
 ) -> Sample:
-    """The rows of a round by the job's `subsample`, `goss` or `forest`.
+    """Return the rows of a round by the job's `subsample`, `goss` or `forest`.
 
-    gradients float64 (n, k) of all training rows, or of those that party number `party` has. Draws
-    go by `round_number` over all rounds, a dynamic forest by `this`, the round of the job.
+    gradients float64 (n, k) of all training rows, or of the rows of party number `party`. Draws go
+    by `round_number` over all rounds, a dynamic forest by `this`, the round of the job.
     """
     n_rows = len(gradients)
     parts = (RowDraws(params.seed, round_number, n_rows, party),)
@@ -229,7 +233,7 @@ def drawn(
 ) -> tuple[Rows, ...]:
     """Return the rows of each tree of a round by `subsample` or `forest`; see `of_round`.
 
-    Nothing but the job and the count of rows enters, so every party draws the same.
+    The draw depends only on the job and the count of rows, so every party draws the same.
     """
     rate = float(forest.rates(params)[this])
     if params.forest is None:
@@ -243,13 +247,13 @@ def drawn(
 def check_draws(
     params: TreeParams, classes: Bits, least: int, key: str, *, before: int = 0, party: int = 0
 ) -> None:
-    """Refuse, by a PolicyError, a job of which two trees' sums would tell of few rows.
+    """Refuse a job whose trees' sums would tell of few rows, by a PolicyError.
 
-    Trees of a round have the same gradients, and first trees those of other jobs' first trees, so
-    a difference of sums is one of rows: those that a tree leaves out, and those that only one of
-    two trees of a round has, must be `least` of each class at least, or none. classes bool
-    (classes, n) of all training rows; `before` and `party` as in `of_round`. Which rows goss keeps
-    is not known ahead, but their count is. `key` names the limit.
+    Trees of a round have the same gradients, and first trees those of other jobs' first trees, so a
+    difference of sums is a sum of rows. The rows that a tree leaves out, and the rows that only one
+    of two trees of a round has, must be at least `least` of each class, or none. classes bool
+    (classes, n) of all training rows; `before` and `party` as in `of_round`. The rows that goss
+    keeps are not known before, but their count is. `key` names the limit.
     """
     n_rows = classes.shape[1]
     if least == 1:
@@ -264,16 +268,16 @@ def check_draws(
         counts = (fewest_apart(of_one, classes) for of_one in trees)
     if any(0 < count < least for count in counts):
         raise PolicyError(
-            f"the policy sums trees' rows only where {least} at least, of each class too, or none "
-            "tell two trees apart, or a tree from all rows; the job's draws would leave fewer",
+            f"the job's draws leave too few rows: the policy asks for at least {least}, also of "
+            "each class, or none, between two trees of a round, and between a tree and all rows",
             todo="use another seed, a smaller subsample, or none, or ask the party's owner",
             key=key,
         )
 
 
 def fewest_apart(trees: Sequence[Rows], classes: Bits) -> int:
-    """Return the smallest count, of a class, of rows that a tree leaves out or that only one of
-    two trees has; 0 where all trees learn from all rows.
+    """Return the smallest count, of a class, of rows that a tree leaves out or that only one of two
+    trees has; 0 if all trees learn from all rows.
     """
     left_out = np.ones((len(trees), classes.shape[1]), np.bool_)
     for mask, rows in zip(left_out, trees, strict=True):
@@ -286,7 +290,7 @@ def fewest_apart(trees: Sequence[Rows], classes: Bits) -> int:
 def of_groups(
     params: TreeParams, gradients: Floats, number: int, row_groups: tuple[int, ...]
 ) -> Sample:
-    """The rows of round `number` where each party draws among its own, as `of_round` does.
+    """Return the rows of round `number`; each party draws from its rows as in `of_round`.
 
     gradients float64 (n, k) of all training rows, party after party; `row_groups` their counts.
     """
@@ -307,7 +311,7 @@ def of_groups(
 
 
 def _joined(starts: Rows, parts: Sequence[Rows]) -> Rows:
-    """The parties' own row numbers as those of the table that they make up."""
+    """Return the parties' own row numbers as row numbers of the joint table."""
     return np.concatenate([start + rows for start, rows in zip(starts, parts, strict=True)])
 
 
@@ -319,12 +323,11 @@ def goss(
     other_rate: float,
     party: int = 0,
 ) -> tuple[Rows, Floats]:
-    """Gradient-based one-side sampling: the rows of a round and the factor on their g and h.
+    """Draw rows by gradient-based one-side sampling; return them and the factor on their g and h.
 
-    gradients float64 (n, k); rows rank by Σ_k |g|, equal ones by row number. The ⌈top_rate·n⌉
-    first stay with factor 1, ⌈other_rate·n⌉ of the others with (1 − top_rate) / other_rate
-    (SecureBoost+, section 6.1; LightGBM, algorithm 2). Returns int32 (m,)
-    ascending and float64 (m,).
+    gradients float64 (n, k); rows rank by Σ_k |g|, equal ones by row number. The ⌈top_rate·n⌉ first
+    stay with factor 1, ⌈other_rate·n⌉ of the others with (1 − top_rate) / other_rate (SecureBoost+,
+    section 6.1; LightGBM, algorithm 2). Returns int32 (m,) ascending and float64 (m,).
     """
     n = len(gradients)
     n_top, n_other = goss_counts(n, top_rate, other_rate)
@@ -341,6 +344,6 @@ def goss(
 
 
 def goss_counts(n_rows: int, top_rate: float, other_rate: float) -> tuple[int, int]:
-    """Return how many rows `goss` keeps for their gradients, and how many it draws of the rest."""
+    """Return how many rows `goss` keeps for their gradients, and draws from the rest."""
     n_top = min(n_rows, int(np.ceil(top_rate * n_rows)))
     return n_top, min(n_rows - n_top, int(np.ceil(other_rate * n_rows)))

@@ -1,8 +1,8 @@
 """Candidate splits in canonical order, and the leaf values, from exact integer sums.
 
 Listing candidates needs no gradients, so a host lists them over ciphertexts; scoring needs no
-columns, so a guest scores sums whose columns it does not know. Equal sums give bit-equal gains
-wherever and in whatever order they are scored.
+columns, so a guest scores sums of unknown columns. Equal sums give bit-equal gains on every machine
+and in every order.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ GAIN_MIN = 1e-6  # XGBoost's kRtEps: less is rounding, not a gain
 
 @dataclass(frozen=True)
 class Candidates:
-    """Splits of one node: present values in bins up to `bin` go left, missing ones as told.
+    """Splits of one node: present values in bins up to `bin` go left, missing ones by
+    `missing_left`.
 
     Canonical order: by column, then bin, then missing right before missing left.
     """
@@ -40,14 +41,14 @@ class Candidates:
 
 @dataclass(frozen=True)
 class Limits:
-    """What limits the splits of some nodes."""
+    """Limits of the splits of some nodes."""
 
-    # uint16 (nodes, columns, n_cells): groups of cells between which they may be; None: all cells.
+    # uint16 (nodes, columns, n_cells): groups that splits keep together; None: single cells.
     groups: NDArray[np.uint16] | None = None
     bounds: Floats | None = None  # (nodes, 2) of weights (core.monotone); None: any
 
     def of(self, node: int, column: int) -> Limits:
-        """Return those of one node and one column, by their places."""
+        """Return the limits of one node and one column, by their indices."""
         groups = None if self.groups is None else self.groups[node, column]
         return Limits(groups, None if self.bounds is None else self.bounds[node])
 
@@ -60,17 +61,17 @@ def candidates(
     has_missing: NDArray[np.bool_],
     columns: NDArray[np.int32] | None = None,
 ) -> Candidates:
-    """Return all splits of a node at thresholds, in canonical order; `columns` (int32, ascending)
-    are the columns it may use, no categorical ones.
+    """Return all splits of a node at thresholds, in canonical order.
 
-    n_bins int32 (columns,); has_missing bool (columns,): whether training rows of the node miss
-    the column. Without missing rows: bins 0..n_bins-2, missing right. With them: the same, each
-    also with missing left, and last all present left against missing right.
+    n_bins int32 (columns,); has_missing bool (columns,): whether training rows of the node miss the
+    column; `columns` (int32, ascending) are the columns it may use, no categorical ones. Without
+    missing rows: bins 0..n_bins-2, missing right. With them: the same, each also with missing left,
+    and last all present left against missing right.
     """
     if columns is None:
         columns = np.arange(len(n_bins), dtype=np.int32)
     bins, missing = n_bins[columns].astype(np.int64), has_missing[columns]
-    # Place p of a column with missing rows is bin p/2 with missing left at odd places.
+    # Candidate p of a column with missing rows is bin p/2, with missing left if p is odd.
     each = np.where(missing, 2 * bins - 1, bins - 1)
     column = np.repeat(columns, each)
     place = np.arange(each.sum()) - np.repeat(np.cumsum(each) - each, each)
@@ -83,7 +84,7 @@ def candidates(
 
 
 def best(gain: Floats, params: TreeParams) -> int:
-    """The first of the greatest gains in canonical order, or −1 where none is worth a split.
+    """Return the first of the greatest gains in canonical order, or −1 if none is worth a split.
 
     A split needs a gain above 1e-6 and of at least `gamma`.
     """
@@ -99,16 +100,16 @@ def is_worth(gain: float, params: TreeParams) -> bool:
 
 
 def leaf_value(G: Sums, H: Sums, params: TreeParams, fixed: FixedPoint) -> Floats:
-    """−G/(H + λ) with reg_alpha, within ±max_delta_step, times learning_rate; int64 (…, outputs) to
-    float64 (…, outputs).
+    """Return −G/(H + λ) with reg_alpha, within ±max_delta_step, times learning_rate; int64 (…,
+    outputs) to float64 (…, outputs).
 
-    SecureBoost+, eq. 17. 0 where H + λ is 0.
+    SecureBoost+, eq. 17. 0 if H + λ is 0.
     """
     return weight(G, fixed.decode_h(H) + params.reg_lambda, params, fixed) * params.learning_rate
 
 
 def cover(H: Sums, fixed: FixedPoint) -> Floats:
-    """Hessian sum over the outputs: int64 (…, outputs) to float64 (…)."""
+    """Return the hessian sum over the outputs: int64 (…, outputs) to float64 (…)."""
     total = fixed.decode_h(H[..., 0])
     for k in range(1, H.shape[-1]):  # one after the other: the same bits for every n
         total = total + fixed.decode_h(H[..., k])
@@ -118,10 +119,10 @@ def cover(H: Sums, fixed: FixedPoint) -> Floats:
 def turns(
     last: NDArray[np.integer[Any]], missing_left: NDArray[np.bool_], sets: Sets, missing: int
 ) -> NDArray[np.bool_]:
-    """bool (nodes, missing + 1): whether rows in a cell of its column's go right, for each node.
+    """Return whether rows in each cell of a node's column go right, bool (nodes, missing + 1).
 
-    Bins up to `last` go left, or those of its set, uint8 (nodes, SET_BYTES), where that is
-    BY_CATEGORY; rows without a value, in the cell `missing`, as told.
+    Bins up to `last` go left, or the bins of its set, uint8 (nodes, SET_BYTES), if that is
+    BY_CATEGORY; rows without a value, in the cell `missing`, go left if `missing_left`.
     """
     right = np.arange(missing + 1) > last[:, None]
     (by_category,) = np.nonzero(last == categories.BY_CATEGORY)
@@ -138,8 +139,9 @@ def goes_right(
     missing: int,
     left_bins: bytes = b"",
 ) -> NDArray[np.bool_]:
-    """bool (n,): which rows, given by their bins (n,) in the split's column, go right; `left_bins`
-    (categories.as_set) where the column is categorical. See `turns`.
+    """Return whether rows, given by their bins (n,) in the split's column, go right, bool (n,).
+
+    `left_bins` (categories.as_set) is for a categorical column. See `turns`.
     """
     last = np.array([categories.BY_CATEGORY if left_bins else bin_number])
     sets = categories.as_sets([left_bins])
@@ -147,8 +149,8 @@ def goes_right(
 
 
 def weight(G: Sums, below: Floats, params: TreeParams, fixed: FixedPoint) -> Floats:
-    """−T(G) / below, 0 where that is 0 (no hessian and reg_lambda 0), within ±max_delta_step where
-    there is one; T pulls the sum towards 0 by reg_alpha, not beyond it.
+    """Return −T(G) / below, 0 if `below` is 0 (no hessian and reg_lambda 0), within ±max_delta_step
+    if there is one; T moves the sum towards 0 by reg_alpha, not beyond it.
     """
     pull = fixed.decode_g(G)
     if params.reg_alpha:

@@ -1,8 +1,8 @@
 """Metrics of predictions that lie at several parties, from sums over the parties' own rows.
 
-Each party gives `Tally.of` its rows, the vectors are added up somewhere, and everybody reads the
-same metrics from the total. Sums are of integers rounded row by row, so they do not depend on who
-has which row.
+Each party computes `Tally.of` its rows, a protocol adds the vectors up, and all parties read the
+same metrics from the total. Sums are of integers rounded row by row, so they do not depend on the
+distribution of the rows.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from fedboost.ground.errors import ConfigError, DataError, JobError
 Integers = NDArray[np.int64]
 
 SCORE_BINS = 2047  # of a score histogram; odd, so that the base margin is the middle of a bin
-SCORE_WORDS_MAX = 1 << 16  # of all classes' histograms: 512 KiB a party, part of the rows and round
-LOGIT_REACH = 16.0  # farthest from the base margin that scores are told apart: odds of 9,000,000
-LOGIT_UNIT = 1.0 / 64.0  # bins are about even so far from the base margin, then widen with it
+SCORE_WORDS_MAX = 1 << 16  # of all classes' histograms: 512 KiB a party, part and round
+LOGIT_REACH = 16.0  # greatest distance of scores from the base margin: odds of 9,000,000
+LOGIT_UNIT = 1.0 / 64.0  # bins are about even up to this distance from the base margin, then widen
 ERROR_REACH = 4.0  # predictions count as at most so many label bounds from their label
 
 
 def score_bins(classes: int) -> int:
-    """Return how many bins each class's score histogram has: fewer where there are many, 327 of
+    """Return the number of bins of each class's score histogram: fewer for many classes, 327 for
     100.
     """
     most = SCORE_WORDS_MAX // (2 * classes)
@@ -39,7 +39,7 @@ def score_bins(classes: int) -> int:
 
 @dataclass(frozen=True)
 class _Part:
-    """A stretch of the sums: what 1 is worth there, and the most one row adds to one of them."""
+    """Range of sums: the unit of its integers, and the most that a row adds to one of them."""
 
     slots: slice
     unit: float
@@ -47,24 +47,24 @@ class _Part:
 
 
 class Tally:
-    """The metrics `params.metrics` of one part of the rows (training, validation) as sums.
+    """Metrics `params.metrics` of one part of the rows (training, validation) as sums.
 
-    Means and F1 are exact but for half a unit a row: 2^-bits of the bound of weight times loss,
-    with bits = min(53, 62 − ⌈log2 rows⌉). A logarithm has XGBoost's floor as it has pooled, and in
-    a regression |prediction − label| counts as at most 4·label_bound.
+    Means and F1 are exact except for half a unit a row: 2^-bits of the bound of weight times loss,
+    with bits = min(53, 62 − ⌈log2 rows⌉). A logarithm has XGBoost's floor, as on pooled rows, and
+    in a regression |prediction − label| counts as at most 4·label_bound.
 
-    auc, aucpr, map and ks come from a histogram of scores: 2,047 bins in their logit, about even
-    up to 1/64 from `base_margin`, widening from there to 0.7 % of the distance, up to 16. Scores
-    of one bin count as equal, and a logarithm rounded differently on another machine may move a
-    score into the next bin. `resolution` bounds the error; on the credit tables, after 1 to 100
-    trees at a learning_rate of 0.01 to 0.3, it was at most (in the middle) 1.3e-4 (2e-5) for auc,
-    1e-3 (8e-5) for aucpr, 3e-3 (5e-4) for map and 1.2e-3 (0) for ks.
+    auc, aucpr, map and ks come from a histogram of scores: 2,047 bins in their logit, about even up
+    to 1/64 from `base_margin`, widening from there to 0.7 % of the distance, up to 16. Scores of
+    one bin count as equal, and a logarithm rounded differently on another machine may move a score
+    into the next bin. `resolution` bounds the error; on the credit tables, after 1 to 100 trees at
+    a learning_rate of 0.01 to 0.3, it was at most (in the middle) 1.3e-4 (2e-5) for auc, 1e-3
+    (8e-5) for aucpr, 3e-3 (5e-4) for map and 1.2e-3 (0) for ks.
 
     map of several classes has a histogram for each, class against all others, around its own base
     margin: SCORE_BINS bins of up to 16 classes, then as many as SCORE_WORDS_MAX leaves (so 100
     classes cost 523 kB a round, in 327 bins of 5 % of the distance).
 
-    Everybody sees the histograms: how many rows of each class have about which score.
+    All parties see the histograms: the number of rows of each class with about each score.
     """
 
     def __init__(
@@ -75,14 +75,15 @@ class Tally:
         label_bound: float,
         base_margin: Floats,
     ) -> None:
-        """`rows` of all parties; no weight is above `weight_bound`, no |label| of a regression
-        above `label_bound`; `base_margin` float64 (outputs,) is the objective's, from which the
-        scores of a binary job spread."""
+        """`rows` is the count over all parties; no weight is above `weight_bound`, no |label| of a
+        regression above `label_bound`; `base_margin` float64 (outputs,) is the objective's, the
+        middle of the scores of a binary job.
+        """
         measures = {name: metrics.METRICS[name].measured(params) for name in params.metrics}
         alone = [name for name, measure in measures.items() if isinstance(measure, OfRows)]
         if alone:
             raise ConfigError(
-                f"{alone[0]} cannot be added up over parties, which have rows of their own",
+                f"{alone[0]} cannot be added up over parties with different rows",
                 todo="leave it out of eval_metric",
             )
         self._measures = measures
@@ -112,14 +113,14 @@ class Tally:
 
     @property
     def length(self) -> int:
-        """Return how many sums there are."""
+        """Number of sums."""
         return self._length
 
     def of(self, y: Floats, prediction: Floats, weight: Floats) -> Integers:
-        """Own rows' part of the sums, int64 (length,); no rows give zeros.
+        """Return the own rows' part of the sums, int64 (length,); no rows give zeros.
 
         y and weight float64 (n,), prediction (n,) or (n, outputs) as in `metrics.evaluate`. A
-        JobError where a weight or label exceeds its bound or a prediction is not a number.
+        JobError if a weight or label exceeds its bound or a prediction is not a number.
         """
         p = metrics.one_column(prediction)
         self._check_rows(y, p, weight)
@@ -138,16 +139,16 @@ class Tally:
         return sums
 
     def measure(self, total: Integers) -> dict[str, float]:
-        """The metrics by name from everybody's sums, int64 (length,).
+        """Return the metrics by name from the sums of all parties, int64 (length,).
 
-        A DataError where the rows do not define one, as in `metrics.evaluate`; a JobError where
-        these cannot be sums of that many rows.
+        A DataError if the rows do not define one, as in `metrics.evaluate`; a JobError if these
+        cannot be sums of that many rows.
         """
         self._check_total(total)
         return {name: self._metric(name, total) for name in self._measures}
 
     def _part(self, length: int, bound: float) -> _Part:
-        """The next `length` sums, of values up to `bound`."""
+        """Return the range of the next `length` sums, of values up to `bound`."""
         start = self._length
         self._length += length
         unit = math.ldexp(power_of_two_above(bound), -self._bits)
@@ -171,7 +172,7 @@ class Tally:
             )
 
     def _check_total(self, total: Integers) -> None:
-        """Refuse what no rows add up to; in Python's integers, which do not wrap."""
+        """Refuse sums that no rows add up to; in Python's integers, which do not wrap."""
         largest = self._rows << self._bits
         fits = total.shape == (self._length,) and bool(((total >= 0) & (total <= largest)).all())
         if fits:
@@ -202,7 +203,7 @@ class Tally:
         return mean_of.finish(float(mean))
 
     def _confused(self, y: Floats, guess: Floats, w: Integers) -> Integers:
-        """Weights of the hits, of the rows and of the guesses of each class; (3·classes,)."""
+        """Return weights of hits, rows and guesses of each class; (3·classes,)."""
         sums = np.zeros((3, max(2, self._classes)), np.int64)
         actual, named, hit = y.astype(np.intp), guess.astype(np.intp), y == guess
         np.add.at(sums[0], actual[hit], w[hit])
@@ -211,7 +212,7 @@ class Tally:
         return sums[:, -self._classes :].ravel()  # of two classes, class 1
 
     def _scored(self, y: Floats, p: Floats, w: Integers) -> Integers:
-        """Weights by class, side and bin of the score, flat; sides are the class and the others."""
+        """Return weights by class, side and bin of the score, flat; side 0 is the class."""
         sums = np.zeros((len(self._centres), 2 * self._bins), np.int64)
         by_class = [(y > 0.5, p)] if p.ndim == 1 else [(y == c, p[:, c]) for c in range(p.shape[1])]
         for class_sums, centre, (is_own, score) in zip(sums, self._centres, by_class, strict=True):
@@ -219,15 +220,16 @@ class Tally:
         return sums.ravel()
 
     def _indices(self, p: Floats, centre: float) -> Integers:
-        """The bin of each score, int64 (n,); rising with the score."""
+        """Return the bin of each score, int64 (n,); rising with the score."""
         inside = np.clip(p, np.finfo(np.float64).tiny, 1.0 - np.finfo(np.float64).epsneg)
         distance = np.log(inside) - np.log1p(-inside) - centre
         place = np.rint(np.arcsinh(distance / LOGIT_UNIT) * self._bins_per_unit)
         return np.clip(place, -self._middle, self._middle).astype(np.int64) + self._middle
 
     def _rankings(self, total: Integers) -> list[Ranking]:
-        """The ranking of the bins that hold weight, with their middles as margins: that of class 1,
-        or with several classes of each that a row has, against all others."""
+        """Return the ranking of the bins with weight, with their middles as margins: of class 1, or
+        with several classes of each class with rows, against all others.
+        """
         # Highest bins first.
         every = total[self._scores.slots].reshape(-1, 2, self._bins)[:, :, ::-1]
         rankings = []
@@ -243,7 +245,7 @@ class Tally:
 
 
 def _centres(base_margin: Floats) -> list[float]:
-    """Return where scores spread from: the logit of each class's first probability."""
+    """Return the middle of the scores of each class: the logit of its first probability."""
     if len(base_margin) == 1:
         return [float(base_margin[0])]
     raised = np.exp(base_margin - base_margin.max())

@@ -1,6 +1,6 @@
-"""Threads that share the work of a kernel, lent by whoever has any: results are the same without.
+"""Threads that share the work of a kernel: results are the same without them.
 
-Kernels let go of the interpreter's lock. The caller's own thread works as well.
+Kernels release the interpreter's lock. The caller's own thread works as well.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from typing import Any, Protocol, TypeVar
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 
-WORK_MIN = 1 << 17  # cells that a thread has to itself at least: fewer take less than waking it
+WORK_MIN = 1 << 17  # cells of a thread at least: fewer take less time than waking it
 
 
 class Awaited(Protocol[T_co]):
-    """A result on its way."""
+    """A result that is being computed."""
 
     def result(self) -> T_co:
-        """Waits for the result; raises what the kernel raised."""
+        """Wait for the result and return it; raise the kernel's exception."""
 
 
 class Threads(Protocol):
@@ -30,7 +30,7 @@ class Threads(Protocol):
         """Number of kernels that run at the same time."""
 
     def submit(self, kernel: Callable[..., T], *task: Any) -> Awaited[T]:
-        """Starts `kernel(*task)` and returns at once."""
+        """Start `kernel(*task)` and return at once."""
 
 
 def shared(
@@ -40,8 +40,9 @@ def shared(
     items: int,
     work: int,
 ) -> list[T]:
-    """`kernel(*task(part))` for consecutive parts of `items`, in order: as many as there are
-    threads, and as pay for so many cells of `work`.
+    """Return `kernel(*task(part))` for consecutive parts of `items`, in order.
+
+    There are as many parts as threads, but no more than pay for so many cells of `work`.
     """
     count = 1 if threads is None else max(1, min(threads.count, items, work // WORK_MIN))
     ends = [items * i // count for i in range(count + 1)]

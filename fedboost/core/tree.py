@@ -1,4 +1,4 @@
-"""One grown tree as flat arrays: it finds a row's leaf from raw values or from bins."""
+"""One grown tree as flat arrays, which finds a row's leaf from raw values or from bins."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ Values = NDArray[np.float32]
 Positions = NDArray[np.int32]
 Margins = NDArray[np.float64]
 
-LEAF = -1  # the feature, bin and children of a leaf
-WALK_WORK = 8  # cells whose adding up takes as long as a row's walk
+LEAF = -1  # feature, bin and children of a leaf
+WALK_WORK = 8  # cells that can be added up in the time of a row's walk
 NODES_MAX = 2 ** (MAX_DEPTH + 1) - 1
 
 
 @dataclass(frozen=True)
 class Split:
-    """What divides a node: bins up to `bin`, that is values below `threshold`, go left.
+    """Division of a node: bins up to `bin`, that is values below `threshold`, go left.
 
-    Of a categorical column those in `left_bins`, with BY_CATEGORY as `bin` and NO_THRESHOLD.
+    In a categorical column the bins in `left_bins` do, with BY_CATEGORY as `bin` and NO_THRESHOLD.
     """
 
     column: int
@@ -50,7 +50,7 @@ def divide_rows(
     missing: int,
     threads: Threads | None = None,
 ) -> None:
-    """Moves the rows of a layer's nodes into their children; `splits` by heap id, bins (n, all
+    """Move the rows of a layer's nodes into their children; `splits` by heap id, bins (n, all
     columns).
     """
     made = list(splits.values())
@@ -68,7 +68,7 @@ def divide_rows(
 
 @dataclass(frozen=True)
 class Node:
-    """A node while its tree grows: `value` counts only where `split` is None."""
+    """A node while its tree grows: `value` counts only if `split` is None."""
 
     value: NDArray[np.float64]  # (outputs,), with learning_rate
     cover: float  # hessian sum of its training rows
@@ -76,10 +76,11 @@ class Node:
 
 
 def made(gains: Mapping[int, float], max_leaves: int) -> set[int]:
-    """The nodes, by heap ids, that a tree of so many leaves divides, of those that may divide with
-    these gains: always the greatest one that it has come to, of equal ones the first. 0: all.
+    """Return the nodes, by heap ids, that a tree with at most `max_leaves` leaves divides; 0: all
+    of `gains`.
 
-    XGBoost's `lossguide`. More gains, of nodes further down, add no node that was left out.
+    The tree always divides its open node of greatest gain, the first of equal ones, as XGBoost's
+    `lossguide` does. Further gains, of nodes further down, never add a node that was left out.
     """
     if not max_leaves:
         return set(gains)
@@ -95,7 +96,7 @@ def made(gains: Mapping[int, float], max_leaves: int) -> set[int]:
 
 
 def made_above(gains: Mapping[int, float], max_leaves: int) -> set[int]:
-    """The nodes of `made` whose children such a tree can divide, whatever gains these have."""
+    """Return the nodes of `made` whose children such a tree can divide, for any gains of these."""
     return made(gains, max_leaves - 1) if max_leaves else set(gains)
 
 
@@ -107,35 +108,35 @@ class Tree:
     """
 
     node: NDArray[np.int32]  # heap id: root 0, children 2i+1 and 2i+2
-    left: NDArray[np.int32]  # where the left child is in these arrays, the right one next; −1: leaf
+    left: NDArray[np.int32]  # index of the left child, the right one is next; −1: leaf
     feature: NDArray[np.int32]  # column in canonical order; −1: a leaf
-    bin: NDArray[np.int16]  # BY_CATEGORY where a set of bins goes left
-    threshold: NDArray[np.float32]  # values below go left; NO_THRESHOLD where a set of bins does
+    bin: NDArray[np.int16]  # BY_CATEGORY if a set of bins goes left
+    threshold: NDArray[np.float32]  # values below go left; NO_THRESHOLD if a set of bins does
     missing_left: NDArray[np.bool_]
     value: NDArray[np.float64]  # (nodes, outputs), 0 within the tree
     gain: NDArray[np.float64]
     cover: NDArray[np.float64]
-    left_bins: NDArray[np.uint8]  # (nodes, SET_BYTES) the sets, empty where a threshold divides
+    left_bins: NDArray[np.uint8]  # (nodes, SET_BYTES) the sets, empty if a threshold divides
 
     @property
     def n_nodes(self) -> int:
-        """Nodes, leaves included."""
+        """Number of nodes, leaves included."""
         return len(self.node)
 
     @property
     def is_leaf(self) -> NDArray[np.bool_]:
-        """bool (nodes,): which nodes are leaves."""
+        """Mask of the leaves, bool (nodes,)."""
         return self.left == LEAF
 
     def leaf_of_values(self, values: Values) -> Positions:
-        """Each row's leaf as position in the arrays; float32 (n, columns), NaN where missing."""
+        """Return each row's leaf as index in the arrays; float32 (n, columns), NaN: missing."""
         self._needs_columns(values.shape[1])
         return _walk_values(
             values, self.left, self.feature, self.threshold, self.missing_left, self.left_bins
         )
 
     def leaf_of_bins(self, bins: Bins, missing: int) -> Positions:
-        """Each row's leaf as position in the arrays; bins (n, columns), `missing` for NaN."""
+        """Return each row's leaf as index in the arrays; bins (n, columns), `missing` for NaN."""
         self._needs_columns(bins.shape[1])
         if isinstance(bins, SparseBins):
             return self._leaf_of_sparse(bins, missing)
@@ -144,7 +145,7 @@ class Tree:
         return leaves
 
     def _leaf_of_sparse(self, bins: SparseBins, missing: int) -> Positions:
-        """The same, node by node: a column's entries lie together, a row's do not."""
+        """Return the same, node by node: a column's entries lie together, a row's do not."""
         at = {0: np.arange(bins.n_rows, dtype=np.int32)}
         leaves = np.empty(bins.n_rows, np.int32)
         for node, left in enumerate(self.left.tolist()):  # children come after their parents
@@ -164,15 +165,13 @@ class Tree:
         return leaves
 
     def predict(self, values: Values) -> NDArray[np.float64]:
-        """Return what this tree adds to the margins; float32 (n, columns) to float64
-        (n, outputs).
-        """
+        """Return this tree's part of the margins; float32 (n, columns) to float64 (n, outputs)."""
         return self.value[self.leaf_of_values(values)]
 
     def add_to(
         self, margin: Margins, bins: Bins, missing: int, threads: Threads | None = None
     ) -> None:
-        """Adds the leaves' values to margins, float64 (n, outputs); bins (n, columns) as above."""
+        """Add the leaves' values to margins, float64 (n, outputs); bins (n, columns) as above."""
         if isinstance(bins, SparseBins):
             margin += self.value[self.leaf_of_bins(bins, missing)]
             return
@@ -185,8 +184,9 @@ class Tree:
         shared(threads, _add_leaves, task, len(rows), WALK_WORK * len(rows))
 
     def _turns(self, missing: int) -> tuple[Positions, Positions, NDArray[np.uint8], int]:
-        """For walks without a branch: each node's left child, itself at a leaf; its column, 0
-        there; for each cell of it 1 where rows go right; and how many layers lie below the root.
+        """Return tables for walks without a branch: each node's left child, itself at a leaf; its
+        column, 0 at a leaf; for each cell of the column 1 if rows go right; and the number of
+        layers below the root.
         """
         right = turns(self.bin, self.missing_left, self.left_bins, missing)
         right[self.is_leaf] = False
@@ -195,12 +195,12 @@ class Tree:
         return left, np.maximum(self.feature, 0), right.view(np.uint8), layers
 
     def to_arrays(self) -> dict[str, NDArray[np.generic]]:
-        """The arrays by name, for npz; `tolist` of each is JSON (thresholds may be infinite)."""
+        """Return the arrays by name, for npz; their `tolist` is JSON with infinite numbers."""
         return {f.name: getattr(self, f.name) for f in fields(self)}
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, NDArray[np.generic]]) -> Tree:
-        """The tree of `to_arrays`; a DataError where the arrays are not one tree."""
+        """Return the tree of `to_arrays`; a DataError if the arrays are not one tree."""
         names = {f.name for f in fields(cls)}
         if set(arrays) != names:
             raise DataError(f"a tree has the arrays {sorted(names)}, got {sorted(arrays)}")
@@ -209,7 +209,7 @@ class Tree:
         return tree
 
     def _check(self) -> None:
-        """Every walk ends in a leaf: nodes rise, children are where their heap ids say."""
+        """Check that every walk ends in a leaf: ids rise, and children fit their ids."""
         n = self.n_nodes
         if not 1 <= n <= NODES_MAX or any(
             len(array) != n or array.ndim != (2 if name in ("value", "left_bins") else 1)
@@ -231,7 +231,7 @@ class Tree:
             raise DataError("a node of a tree has a child or a column that it cannot have")
 
     def _needs_columns(self, n_columns: int) -> None:
-        """The walks do not look whether a column exists, so a foreign tree is refused here."""
+        """Refuse a foreign tree that splits on an absent column: the walks do not check columns."""
         if self.feature.max() >= n_columns:
             raise DataError(
                 f"a tree splits on column number {self.feature.max()} and there are {n_columns}",
@@ -254,7 +254,7 @@ DTYPES: dict[str, type[np.generic]] = {
 
 
 def grown(nodes: Mapping[int, Node]) -> Tree:
-    """The tree of finished nodes, by heap id; every split node's children must be there."""
+    """Return the tree of finished nodes, by heap id, with both children of every split."""
     ids = sorted(nodes)
     position = {node: i for i, node in enumerate(ids)}
     splits = [nodes[node].split for node in ids]
@@ -304,7 +304,7 @@ def _walk_values(
 
 @kernel
 def _add_leaves(bins: Dense, turns: tuple[Any, ...], values: Margins, margin: Margins) -> None:
-    """Adds the value of each row's leaf to its margin; see `Tree._turns`."""
+    """Add the value of each row's leaf to its margin; see `Tree._turns`."""
     left, feature, right, layers = turns
     for i in range(len(bins)):
         row, at = bins[i], np.uint32(0)
@@ -316,7 +316,7 @@ def _add_leaves(bins: Dense, turns: tuple[Any, ...], values: Margins, margin: Ma
 
 @kernel
 def _walk_bins(bins: Dense, turns: tuple[Any, ...], leaves: Positions) -> None:
-    """Writes each row's leaf; see `Tree._turns`."""
+    """Write each row's leaf; see `Tree._turns`."""
     left, feature, right, layers = turns
     for i in range(len(bins)):
         row, at = bins[i], np.uint32(0)

@@ -1,4 +1,4 @@
-"""What weights may be, and what to do about others."""
+"""Checks of weights, and advice about wrong ones."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ import numpy as np
 from fedboost.ground.arrays import Floats
 from fedboost.ground.errors import DataError
 
-# The greatest weight of a row in the least above 0, where hosts add up encrypted gradients. Weights
-# of powers of two mark rows: a sum says of each whether it is in it. Exposures of a day in a year
-# and inverse probabilities of a thousandth stay below.
+# Greatest weight of a row, in units of the least one above 0, for encrypted gradients. Weights of
+# powers of two mark rows: a sum tells which rows are in it. Exposures of a day in a year and
+# inverse probabilities of a thousandth stay below.
 WEIGHT_RATIO_MAX = 2.0**10
 
 
@@ -22,7 +22,7 @@ def check_weight(y: Floats, weight: Floats) -> None:
         )
     if weight.shape != y.shape:
         raise DataError(
-            f"{len(weight)} weights came for {len(y)} rows", todo="give one weight for each row"
+            f"got {len(weight)} weights for {len(y)} rows", todo="give one weight for each row"
         )
     bad = int(np.count_nonzero(~(np.isfinite(weight) & (weight >= 0.0))))
     if bad:
@@ -33,7 +33,7 @@ def check_weight(y: Floats, weight: Floats) -> None:
 
 
 def check_weight_ratio(weight: Floats) -> None:
-    """Check that weights (n,) mark no rows in sums; a DataError says by how much they differ."""
+    """Check that weights (n,) mark no rows in sums; a DataError names the ratio of extremes."""
     positive = weight[weight > 0.0]
     if len(positive) and float(positive.max()) > WEIGHT_RATIO_MAX * float(positive.min()):
         raise DataError(

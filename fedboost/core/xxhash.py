@@ -1,6 +1,6 @@
 """xxHash32 of two whole numbers (XXH32, Collet, 2014).
 
-The same as hashing the eight bytes of both, little-endian, with any other implementation.
+Any other implementation gives the same for the eight bytes of both numbers, little-endian.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ INPUT_BYTES = np.uint32(8)
 
 @inlined
 def pair_hash(first: np.uint32, second: np.uint32, seed: np.uint32) -> np.uint32:
-    """uint32: XXH32 of the eight bytes of `first` and `second`, for use in other kernels."""
+    """Return XXH32 of the eight bytes of `first` and `second`, uint32, for use in other kernels."""
     h = np.uint32(seed + PRIME_5 + INPUT_BYTES)
     for word in (first, second):
         h = np.uint32(h + np.uint32(word * PRIME_3))

@@ -1,16 +1,16 @@
-"""What a protocol is: roles, steps, the messages between them and the walk; no I/O.
+"""Parts of a protocol: roles, steps, the messages between them and the walk; no I/O.
 
-A protocol is a folder below `fedboost.protocols`. Its `walk.py` holds the table of steps and the
-order in which the coordinator calls them; one module per role holds one plain function per step.
+A protocol is a folder below `fedboost.protocols`. Its `walk.py` holds the table of steps and their
+order, as the coordinator calls them; one module per role holds one plain function per step.
 
 Modules:
-    artefact  what a stage leaves in a party's own store
-    context   what a party brings to one stage
-    limits    what protocols read of a party's policy
+    artefact  results of a stage in a party's store
+    context   a party's data, secrets and services at one stage
+    limits    limits of a party's policy that protocols read
     protocol  a protocol as the runtime sees it
-    roles     who takes part, and as what
-    run       the coordinator's hand over a walk
-    steps     steps, what they leave, and what messages cost
+    roles     parties of a job, and their roles
+    run       calls of the coordinator in a walk
+    steps     steps, their results, and the cost of messages
 """
 
 from fedboost.flow.artefact import DISCLOSURE, HISTORY, MODEL, Artefact

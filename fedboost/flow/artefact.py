@@ -1,4 +1,4 @@
-"""What a stage leaves in a party's own store."""
+"""Results of a stage in a party's own store."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ if TYPE_CHECKING:  # a coordinator knows no tables
 
 T = TypeVar("T")
 
-# A fact of a checkpoint, hex: what all parties of its stage that have kept the place have alike.
+# A fact of a checkpoint, hex: equal at all parties of its stage that have kept the place.
 HISTORY = "history_sha256"
 MODEL = "model"  # the artefact of stages that use a model: the party's own shard
-DISCLOSURE = "disclosure"  # that of one that uses an earlier job's disclosure again
+DISCLOSURE = "disclosure"  # the artefact of a job that uses an earlier disclosure again
 
 
 @dataclass(frozen=True)
 class Artefact:
-    """What a stage leaves in a party's own store: a checkpoint, an alignment, a model shard.
+    """Result of a stage in a party's own store: a checkpoint, an alignment, a model shard.
 
     `facts` is JSON, `arrays` are plain numpy arrays; neither ever travels.
     """
 
     facts: dict[str, Any] = field(default_factory=dict)
     arrays: dict[str, NDArray[np.generic]] = field(default_factory=dict)
-    disclosure: Artefact | None = None  # beside it, what later jobs may use again
-    transcript: Artefact | None = None  # and, since the last one, what an audit needs to know
-    # Of a checkpoint, the lists that only grow; the store knows what it has of them
+    disclosure: Artefact | None = None  # a disclosure that later jobs may use again
+    transcript: Artefact | None = None  # facts for an audit, since the last one
+    # Lists of a checkpoint that only grow; the store knows which values it has
     grown: Mapping[str, GrownList] = field(default_factory=dict)
 
     @classmethod
@@ -45,7 +45,7 @@ class Artefact:
         return cls(facts, arrays, transcript=transcript, grown=grown)
 
     def whole(self) -> Artefact:
-        """Return the same with all lists among facts and arrays, as a store gives it back."""
+        """Return the artefact with all lists among facts and arrays, as a store gives it back."""
         from fedboost.ground.state import joined_state
 
         pieces = [column.since(0) for column in self.grown.values()]
@@ -53,7 +53,7 @@ class Artefact:
         return replace(self, facts=facts, arrays=arrays, grown={})
 
     def state(self, kind: type[T]) -> T:
-        """Return what `of_state` has kept, of this kind."""
+        """Return the state of class `kind` that `of_state` kept."""
         from fedboost.ground.state import load_state
 
         kept = self.whole()

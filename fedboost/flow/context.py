@@ -1,4 +1,4 @@
-"""What a party brings to one stage of a job."""
+"""Context of a party at one stage of a job: data, secrets and services."""
 
 from __future__ import annotations
 
@@ -29,23 +29,23 @@ P_co = TypeVar("P_co", bound=Settings, covariant=True)  # the protocol's own Set
 
 
 class Signer(Protocol):
-    """The certificates of a job's parties at work."""
+    """Signatures by the certificates of a job's parties."""
 
     def sign(self, text: bytes) -> bytes:
-        """Our signature under a text."""
+        """Return our signature under a text."""
 
     def check(self, party: str, text: bytes, signature: bytes) -> None:
-        """Refuses, with a PeerError, what that party has not signed."""
+        """Refuse, with a PeerError, a signature that is not that party's."""
 
 
 class Notebook(Protocol):
-    """What a party must know again in every later attempt, whatever happens to this one."""
+    """Facts that a party keeps for every later attempt."""
 
     def read(self) -> dict[str, Any]:
-        """Return what was written last; nothing at first."""
+        """Return the facts written last; empty at first."""
 
     def write(self, facts: dict[str, Any]) -> None:
-        """JSON; on the disk when this returns."""
+        """Write facts as JSON; they are on the disk when this returns."""
 
 
 @dataclass
@@ -65,24 +65,24 @@ class MemoryNotebook(Notebook):
 
 @dataclass(frozen=True)
 class StageAttempt:
-    """An attempt at a stage: what sets it apart from others, and where it begins."""
+    """An attempt at a stage: its identity, and the place it begins at."""
 
-    origin: bytes  # 32 of them that no other job, manifest or stage has
-    digest: bytes  # and 32 that no other attempt has
-    place: Place = START  # behind which the stage is opened
-    # The places that we could go on from, and their `HISTORY` if any.
+    origin: bytes  # 32 bytes, unique to job, manifest and stage
+    digest: bytes  # 32 bytes, unique to the attempt
+    place: Place = START  # the stage opens after this place
+    # Places that we can resume from, and their `HISTORY` if any.
     kept: Mapping[Place, str] = field(default_factory=dict)
     is_replayable: bool = False  # keys and encryption are drawn from `StageSecrets.attempt`, too
 
 
 @dataclass(frozen=True)
 class StageSecrets:
-    """A party's secrets at a stage, by how long they last."""
+    """Secrets of a party at a stage, by their lifetime."""
 
     attempt: Secrets  # fresh for this stage and attempt
-    job: Secrets  # of this stage, the same in every attempt: for what must not be redrawn
-    # By a job's id: of what that job told first, as long as the store lives, for whatever tells it
-    # again. Only of the party itself, so that nobody else can compute it.
+    job: Secrets  # of this stage, the same in every attempt: for draws that must not be repeated
+    # By a job's id: for the values that this job told first, as long as the store lives, for later
+    # jobs that tell them again. Only the party itself can compute it.
     lasting: Callable[[str], Secrets]
 
 
@@ -93,13 +93,13 @@ class StageServices:
     signer: Signer
     notebook: Notebook
     workers: Workers
-    part_workers: PartWorkers = field(default_factory=Embedded)  # who adds up rows
-    peer_bytes_max: int = sys.maxsize  # of memory here, that what one peer sends may take
+    part_workers: PartWorkers = field(default_factory=Embedded)  # add up rows
+    peer_bytes_max: int = sys.maxsize  # limit of memory here for one peer's messages
 
 
 @dataclass(frozen=True)
 class StageContext(Generic[P_co]):
-    """Facts of a party's stage of a job, with the secrets and services that it brings."""
+    """Facts of a party's stage of a job, with its secrets and services."""
 
     party: str
     role: Role
@@ -117,21 +117,21 @@ class StageContext(Generic[P_co]):
 
     @property
     def data(self) -> Frame:
-        """The party's rows; a ProtocolError for a party without data."""
+        """Rows of the party; a ProtocolError for a party without data."""
         if self.frame is None:
             raise ProtocolError(f"{self.party} has no table in this job")
         return self.frame
 
     @property
     def label(self) -> NDArray[np.float64]:
-        """The label of each row; a ProtocolError for a table without."""
+        """Label of each row; a ProtocolError for a table without labels."""
         if self.data.label is None:
             raise ProtocolError(f"{self.party}'s table has no label")
         return self.data.label
 
     @property
     def parts(self) -> dict[str, NDArray[np.int32]]:
-        """The rows of `frame` by what they are for: train, and validation if any is held out."""
+        """Rows of `frame` by their use: train, and validation if any are held out."""
         import numpy as np
 
         parts = {"train": np.flatnonzero(~self.validation).astype(np.int32)}
@@ -141,13 +141,14 @@ class StageContext(Generic[P_co]):
 
     @property
     def held_out_charges(self) -> tuple[Charge, ...]:
-        """Return what a host's message is charged with by which the guest can score the rows held
-        out. A job's account counts each row once, whatever further messages say of it.
+        """Charge of a host's message that lets the guest score the rows held out.
+
+        A job's account counts each row once, also if later messages tell more about it.
         """
         count = int(self.validation.sum())
         return (Charge(Spent.ROWS, count),) if count else ()
 
     @property
     def peers(self) -> tuple[str, ...]:
-        """Everybody else at the table."""
+        """All other parties of the job."""
         return tuple(p for p in self.table.of(tuple(Role)) if p != self.party)

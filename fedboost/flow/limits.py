@@ -1,4 +1,4 @@
-"""What protocols read of a party's own policy: the limits that they keep to themselves.
+"""Limits of a party's own policy that protocols read and keep to themselves.
 
 The runtime's `Policy` has all of them, with their meaning.
 """
@@ -18,15 +18,15 @@ class PredictLimits(Protocol):
 
 
 class PeerLimits(Protocol):
-    """What a party allows its peers."""
+    """Limits that a party sets for its peers."""
 
     @property
     def aggregation_noise(self) -> float:
-        """Return σ, in rows, of what we add to sums of a job that goes on without lost parties."""
+        """Return σ, in rows, of our noise on sums of a job without its lost parties."""
 
     @property
     def aggregation_parties_min(self) -> int:
-        """Return how many contributors a sum has at least."""
+        """Return the least number of contributors of a sum."""
 
     @property
     def gradient_bits_max(self) -> int:
@@ -34,23 +34,23 @@ class PeerLimits(Protocol):
 
     @property
     def group_rows_min(self) -> int:
-        """Return how many rows lie between released cuts at least."""
+        """Return the least number of rows between released cuts."""
 
     @property
     def holdout_rows_min(self) -> int:
-        """Return how many labelled rows a metric is of at least."""
+        """Return the least number of labelled rows of a metric."""
 
     @property
     def ids_padded_to(self) -> int | None:
-        """Return what peers see of the size of a set of ids; None for its own."""
+        """Return the size of a set of ids that peers see; None for its true size."""
 
     @property
     def intersection_min(self) -> int:
-        """Return how many ids in common are opened at least."""
+        """Return the least number of ids in common that are opened."""
 
     @property
     def own_rows_min(self) -> int:
-        """Return how many of our rows a sum is of at least."""
+        """Return the least number of our rows in a sum."""
 
     @property
     def peer_ids_max(self) -> int:
@@ -61,4 +61,4 @@ class PeerLimits(Protocol):
         """Return the limits of predictions."""
 
     def judge_peer_ids(self, peer: str, ids: int) -> None:
-        """Raise a PolicyError where `peer` brings too many ids."""
+        """Raise a PolicyError if `peer` brings too many ids."""

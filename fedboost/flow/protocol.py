@@ -25,41 +25,41 @@ P = TypeVar("P", bound=Settings)
 
 @dataclass(frozen=True)
 class Releases:
-    """What a job is expected to tell of one column of a host: equations about any bin of it.
+    """Forecast of a job's releases about one column of a host: equations about any bin of it.
 
-    Whoever gets a sum and knows what each row adds to it has one equation on the rows in a bin. A
-    forecast: what counts is what the messages that leave are charged with.
+    A party with a sum that knows each row's part of it has one equation on the rows in a bin. The
+    actual account is the sum of the charges of sent messages.
     """
 
-    whole: int  # however many rows there are
-    by_row: float = 0.0  # and for each of them
-    # The bits that its sums can tell of a column, at most, by how many bins and rows there are.
+    whole: int  # for any number of rows
+    by_row: float = 0.0  # and for each row
+    # Most bits that its sums can tell of a column, by numbers of bins and rows.
     sum_bits: Callable[[int, int], float] | None = field(default=None, compare=False)
-    layers: int = field(default=0, compare=False)  # in which it can divide: a bit of each row, each
+    layers: int = field(default=0, compare=False)  # of splits: each tells one bit of each row
 
     def ratio(self, rows: int) -> float:
-        """Equations by rows."""
+        """Return the number of equations per row."""
         return self.whole / max(1, rows) + self.by_row
 
 
 class RowsUsed(Enum):
-    """Which rows a job is about."""
+    """Rows that a job is about."""
 
-    COMMON = "common"  # those that all parties have
-    GUESTS = "guests"  # the guest's; each host has some of them, perhaps none, found by their ids
-    OWN = "own"  # every party's, which nobody else has; all have the same columns
+    COMMON = "common"  # rows that all parties have
+    GUESTS = "guests"  # the guest's; each host has some of them, perhaps none, matched by ids
+    OWN = "own"  # every party's, different ones; all have the same columns
 
 
 @dataclass(frozen=True)
 class Asks:
-    """What a protocol's parameters ask of a party's policy."""
+    """Demands of a protocol's parameters on a party's policy."""
 
     scheme: str | None = None
     key_bits: int | None = None  # None for schemes without a modulus
     gradient_bits: int | None = None  # declared bits of one encrypted gradient
     insecure: bool = False  # the scheme hides nothing from a curious peer
     epsilon: float | None = None  # of a value that a host discloses; inf: without noise
-    host_noise: float | None = None  # σ of what hosts add to sums; None where they release none
+    host_noise: float | None = None  # σ of the hosts' noise on sums; None if hosts release none
     gradient_check: bool | None = None  # hosts check that gradients keep to their bits
     key_trees: int | None = None  # trees under one secret of a lattice; None for other schemes
     own_cells: bool = False  # contributors add up cells of their own rows (own_rows_min)
@@ -68,28 +68,28 @@ class Asks:
 
 @dataclass(frozen=True)
 class TableUse(Generic[P]):
-    """How the jobs of a protocol use the parties' tables."""
+    """Use of the parties' tables by a protocol's jobs."""
 
-    labelled: tuple[Role, ...] = ()  # whose tables must hold the label
+    labelled: tuple[Role, ...] = ()  # roles whose tables must hold the label
     rows: RowsUsed = RowsUsed.COMMON
-    bins_values: bool = False  # whether nothing but `begin` and `restore` read a table's values
+    bins_values: bool = False  # whether only `begin` and `restore` read a table's values
     # Refuses a table before any payload leaves; the bool says whether rows are held out.
     check: Callable[[Role, P, Frame, bool], None] | None = None
 
 
 @dataclass(frozen=True)
 class PolicyFacts(Generic[P]):
-    """What a policy judges of jobs, by their params."""
+    """Facts about jobs that a policy judges, by their params."""
 
     asks: Callable[[P], Asks] = lambda _: Asks()
-    # What sums may tell of a host: the params, who takes part, the host's name, and how many
-    # columns it has (None: not known, or the job's first tree is not its model's).
+    # Forecast of the releases about a host, by the params, the parties, the host's name, and its
+    # number of columns (None: not known, or the job's first tree is not its model's).
     releases: Callable[[P, Table, str, int | None], Releases] | None = None
 
 
 @dataclass(frozen=True)
 class ModelUse(Generic[P]):
-    """How jobs use an earlier model."""
+    """Use of an earlier model by jobs."""
 
     named_by: Callable[[P], str | None]  # the model's id, if the params name one
     # Refuses a model that the params cannot use, by the facts of the party's own shard.
@@ -100,19 +100,19 @@ class ModelUse(Generic[P]):
 
 @dataclass(frozen=True)
 class DisclosureReuse(Generic[P]):
-    """How jobs use the disclosure of an earlier one again; nothing comes before such a job."""
+    """Reuse of an earlier job's disclosure; no protocol comes before such a job."""
 
     named_by: Callable[[P], str | None]  # the earlier job's id, if the params name one
-    settled: tuple[str, ...] = ()  # the params that such a job may not say: the earlier one has
+    settled: tuple[str, ...] = ()  # params that such a job may not set: the earlier one did
 
 
 @dataclass(frozen=True)
 class ReplaySupport(Generic[P]):
-    """How a guest's jobs are replayed."""
+    """Replay of a guest's jobs."""
 
-    lacks: Callable[[P], str]  # why jobs with these params cannot be; empty: they can
-    # Names what a message is about where a replay finds another: the guest's state, the step, the
-    # honest message, and the one that left if it is kept.
+    lacks: Callable[[P], str]  # why jobs with these params cannot be replayed; empty: they can
+    # Names the subject of a message that differs in a replay: from the guest's state, the step, the
+    # honest message, and the sent message if it is kept.
     place: Callable[[object, str, Message, Message | None], str]
 
 
@@ -120,27 +120,26 @@ class ReplaySupport(Generic[P]):
 class Protocol(Generic[P]):
     """A protocol as the runtime sees it.
 
-    A role's module holds `begin(context) -> state`, a function
-    `(state, got) -> Out | Iterator[Out]` for each
-    of its steps (without `got` where the step takes nothing), `snapshot(state, place)` and
-    `restore(state, artefact) -> StatusReport` for checkpoints, `finish(state) -> Artefact` and
-    `bytes_max(state, step)`: how large a message that step may be sent. What `restore` tells may
-    end a loop that the place is in.
+    A role's module holds `begin(context) -> state`, a function `(state, got) -> Out |
+    Iterator[Out]` for each of its steps (without `got` if the step takes nothing), `snapshot(state,
+    place)` and `restore(state, artefact) -> StatusReport` for checkpoints, `finish(state) ->
+    Artefact` and `bytes_max(state, step)`, the limit of a message to that step. The report of
+    `restore` may end a loop that the place is in.
     """
 
     name: str
     params: type[P]
     flow: tuple[Step, ...]
     walk: Walk
-    modules: Mapping[Role, str]  # by their names: loaded by whoever takes the role
+    modules: Mapping[Role, str]  # names; loaded by parties of the role
     before: tuple[str, ...] = ()  # protocols whose artefacts this one needs, in order
-    # What `finish` gives; "rows" is an array `rows`, int64: the places in the party's table of its
-    # rows that the later stages are about, in their order there.
+    # The artefact of `finish`; "rows" is an array `rows`, int64: row numbers in the party's table
+    # for later stages, in their order there.
     leaves: Literal["artefact", "rows", "model", "predictions"] = "artefact"
-    several_guests: bool = False  # a job may name several guests: each trains a model of its own
+    several_guests: bool = False  # a job may name several; each trains a model
     tables: TableUse[P] = TableUse()
     policy: PolicyFacts[P] = PolicyFacts()
-    # What round `number` of a job takes, by kind: rounds of one kind take alike; None: all do.
+    # Kind of round `number`: rounds of one kind take equally long; None: all do.
     round_kind: Callable[[P, Table, int], object] | None = None
     # Abilities that a protocol may lack.
     model: ModelUse[P] | None = None
@@ -148,22 +147,22 @@ class Protocol(Generic[P]):
     replay: ReplaySupport[P] | None = None
 
     def module(self, role: Role) -> ModuleType:
-        """The module of a role, with all that it takes to be a party; see above."""
+        """Return the module of a role, with all its functions; see above."""
         return importlib.import_module(self.modules[role])
 
     @property
     def timed_as(self) -> str:
-        """Return what the result's `seconds` call the stage: by what it leaves, or its own name."""
+        """Name of the stage in the result's `seconds`: by its artefact, or the protocol's name."""
         return {"rows": "align", "model": "train", "predictions": "predict"}.get(
             self.leaves, self.name
         )
 
     def used_model(self, params: P) -> str | None:
-        """The id of the model that a job with these params uses, if it uses one."""
+        """Return the id of the model that a job with these params uses, if it uses one."""
         return None if self.model is None else self.model.named_by(params)
 
     def stages(self, params: P) -> tuple[str, ...]:
-        """The protocols of a job with these params, in order; this one is the last."""
+        """Return the protocols of a job with these params, in order; this one is the last."""
         if self.used_disclosure(params) is not None:
             return (self.name,)
         uses = None if self.used_model(params) is None else self.model
@@ -171,24 +170,24 @@ class Protocol(Generic[P]):
         return (*self.before, *scoring, self.name)
 
     def used_disclosure(self, params: P) -> str | None:
-        """The id of the job whose disclosure a job with these params uses again, if any."""
+        """Return the id of the job whose disclosure a job with these params uses again, if any."""
         return None if self.reuse is None else self.reuse.named_by(params)
 
     def step(self, name: str) -> Step | None:
-        """The step of that name."""
+        """Return the step of that name."""
         return self._by_name.get(name)
 
     def taker(self, kind: str) -> list[Step]:
-        """The steps that take messages of that full name."""
+        """Return the steps that take messages of that full name."""
         return self._takers.get(kind, [])
 
     def givers(self, kind: type[Message]) -> tuple[Role, ...]:
-        """The roles that give messages of that type."""
+        """Return the roles that give messages of that type."""
         return self._givers.get(kind, ())
 
     @cached_property
     def streamed(self) -> frozenset[type[Message]]:
-        """The messages that come in parts."""
+        """Messages that come in parts."""
         return frozenset(step.gives for step in self.flow if step.gives and step.streams)
 
     @cached_property

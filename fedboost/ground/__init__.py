@@ -13,7 +13,7 @@ Modules:
     printable     makes text from elsewhere safe to print
     settings      strict models of files, jobs and parameters
     slot          attributes that exist only between two steps
-    state         saves and loads what a checkpoint keeps of dataclasses
+    state         saves dataclasses in checkpoints and loads them
     strict_yaml   reads YAML without its surprises
     wire          reads and checks messages and arrays
     workers       runs bulk arithmetic, in worker processes or here

@@ -1,4 +1,4 @@
-"""Names for arrays of numbers, whatever their shape; each function says its own."""
+"""Names for numpy arrays by dtype; the shape stands in each function's docstring."""
 
 import numpy as np
 from numpy.typing import NDArray

@@ -1,4 +1,4 @@
-"""Files that are whole or not there, and what the owner reads when the disk refuses."""
+"""Durable files, written whole or not at all, and errors of the disk in words for its owner."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from fedboost.ground.printable import printable
 
 FOLDER_MODE, SECRET_MODE, PUBLIC_MODE = 0o700, 0o600, 0o644
 NEW = ".new"  # ends the name of a file that is being written
-REASON_CHARS_MAX = 200  # SQLite quotes what is damaged, and that may be anything
+REASON_CHARS_MAX = 200  # SQLite quotes damaged names, which may be any text
 BUSY_S = 10.0  # another connection (ledger, `ledger show`) may write for this long
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 _SQLITE_FULL = "full"  # "database or disk is full": SQLite's own text for ENOSPC
@@ -26,13 +26,13 @@ _SQLITE_FULL = "full"  # "database or disk is full": SQLite's own text for ENOSP
 
 @contextmanager
 def on_disk(path: Path) -> Iterator[None]:
-    """Inside, errors of the operating system and of SQLite become a StoreError naming `path`."""
+    """Turn errors of the operating system and of SQLite into a StoreError that names `path`."""
     try:
         yield
     except OSError as error:
         full = error.errno in _FULL
         raise _refused(error.strerror or type(error).__name__, full, path) from None
-    except UnicodeDecodeError:  # of SQLite's own words on a name that is damaged
+    except UnicodeDecodeError:  # SQLite's message about a damaged name
         raise _refused("it is damaged", False, path) from None
     except sqlite3.DatabaseError as error:
         if isinstance(error, sqlite3.IntegrityError | sqlite3.ProgrammingError):
@@ -49,9 +49,9 @@ def _refused(reason: str, full: bool, path: Path) -> StoreError:
 
 
 def opened(path: Path, mode: Literal["ro", "rw", "rwc"]) -> sqlite3.Connection:
-    """A connection to an SQLite file, in SQLite's own modes, for any thread; errors as `on_disk`.
+    """Connect to an SQLite file in one of SQLite's modes, for any thread; errors as in `on_disk`.
 
-    A StoreError where a file that is only to be read is not there.
+    A StoreError if a file to be read is missing.
     """
     if mode == "ro" and not path.exists():
         raise StoreError("there is no store yet", todo="run the party once", file=str(path))
@@ -66,7 +66,7 @@ def opened(path: Path, mode: Literal["ro", "rw", "rwc"]) -> sqlite3.Connection:
 def transaction(
     connection: sqlite3.Connection, path: Path, kind: Literal["IMMEDIATE", "DEFERRED"] = "IMMEDIATE"
 ) -> Iterator[None]:
-    """Make everything inside durable at its end, or nothing; errors as of `on_disk`."""
+    """Make all changes inside durable at the end, or none of them; errors as in `on_disk`."""
     with on_disk(path):
         connection.execute(f"BEGIN {kind}")
         try:
@@ -86,9 +86,9 @@ def write_file(path: Path, content: bytes, mode: int) -> None:
 
 @contextmanager
 def replacing(path: Path, mode: int) -> Iterator[BinaryIO]:
-    """A file to fill, which replaces the one at `path` as `write_file` does when all is written.
+    """Open a new file that replaces the one at `path` in one durable step when it is complete.
 
-    Whatever is raised inside leaves what was there.
+    An exception inside leaves the old file as it was.
     """
     fresh = path.with_name(path.name + NEW)
     with on_disk(path):
@@ -113,9 +113,9 @@ def copy_file(path: Path, to: Path, mode: int) -> None:
 
 
 def append_file(path: Path, at: int, content: bytes, mode: int) -> None:
-    """Write behind the first `at` bytes of a file, durably; whatever stood there is gone.
+    """Replace everything behind the first `at` bytes of a file with `content`, durably.
 
-    The first write makes the file. Where the disk refuses, its first `at` bytes stay as they were.
+    The first write creates the file. If the disk refuses, the first `at` bytes stay as they were.
     """
     with on_disk(path):
         handle = os.open(path, os.O_WRONLY | os.O_CREAT | (0 if at else os.O_EXCL), mode)
@@ -132,9 +132,9 @@ def append_file(path: Path, at: int, content: bytes, mode: int) -> None:
 
 
 def check_room(folder: Path, least: int) -> int:
-    """Return how many bytes are free for files in a folder, once one of `least` bytes was written.
+    """Return how many bytes are free in a folder, after a trial file of `least` bytes was written.
 
-    A StoreError where the disk refuses it, or has less.
+    A StoreError if the disk refuses the trial file.
     """
     probe = folder / f"room{NEW}"
     with on_disk(folder):
@@ -150,13 +150,13 @@ def check_room(folder: Path, least: int) -> int:
 
 
 def read_file(path: Path) -> bytes:
-    """Read a file; a StoreError where it cannot be read."""
+    """Read a file; a StoreError if it cannot be read."""
     with on_disk(path):
         return path.read_bytes()
 
 
 def make_folder(path: Path) -> None:
-    """Make the folder and its parents, closed to everybody but us; what is there keeps its mode."""
+    """Make the folder and its parents, readable by us only; existing folders keep their mode."""
     with on_disk(path):
         missing = [path, *itertools.takewhile(lambda parent: not parent.exists(), path.parents)]
         for folder in reversed(missing):
@@ -164,7 +164,7 @@ def make_folder(path: Path) -> None:
 
 
 def make_own_folder(path: Path) -> None:
-    """Make the folder, or close the one that is there to everybody but us.
+    """Make the folder, or close an existing one to everybody but us.
 
     A StoreError refuses a folder that several users share, such as /tmp (its sticky bit is set).
     """

@@ -1,20 +1,20 @@
-"""Every error of fedboost: its code, whose fault it is, and what a peer may be told.
+"""Every error of fedboost: its code, its exit status, and the texts for peers and for the log.
 
-An error has three lines: what happened, where (party, file, column, step), and what to do.
-The three lines may be read by everybody in the job; anything that only the log may hold goes
-into `private`, which never crosses a boundary and never reaches `str`.
+An error has three lines: the fault, its place (party, file, column, step) and a remedy. Everybody
+in the job may read these lines. Details for the log only go into `private`, which never crosses a
+boundary and never reaches `str`.
 """
 
 from __future__ import annotations
 
 from typing import Any, ClassVar
 
-_TOLD_PLACES = ("party", "step", "stage", "job", "model", "key")  # of what a table holds, to others
+_TOLD_PLACES = ("party", "step", "stage", "job", "model", "key")  # for peers
 _ASK_OWNER = "ask the party's owner, who reads more in: fedboost party jobs"
 
 
 class FedboostError(Exception):
-    """What the user reads as three lines; subclasses say whose fault it is.
+    """Error that the user reads as three lines; each subclass names the party at fault.
 
     `where` holds short named places, e.g. ``party="bank", column="age"``.
     """
@@ -30,48 +30,48 @@ class FedboostError(Exception):
         self.where: dict[str, str] = {key: str(value) for key, value in where.items()}
 
     def at(self, **where: str | int) -> FedboostError:
-        """The same error, with places added that were not known where it was raised."""
+        """Add places that the code which raised the error did not know; return the error."""
         for key, value in where.items():
             self.where.setdefault(key, str(value))
         return self
 
     @property
     def place(self) -> str:
-        """Return where it happened, on one line: ``party bank, column age``; empty if unknown."""
+        """Return the places on one line: ``party bank, column age``; empty if unknown."""
         return ", ".join(f"{key} {value}" for key, value in self.where.items())
 
     def __str__(self) -> str:
-        """Return the lines, as a traceback shows them to somebody who writes a program."""
+        """Return the lines, as a traceback shows them to a programmer."""
         return "\n".join(self.lines())
 
     def lines(self) -> list[str]:
-        """What, where and what to do: the non-empty ones of the three lines."""
+        """Return the non-empty ones of the three lines: fault, place and remedy."""
         where = f"where: {self.place}" if self.where else ""
         todo = f"to do: {self.todo}" if self.todo else ""
         return [line for line in (self.what, where, todo) if line]
 
     def said(self) -> dict[str, Any]:
-        """Return what `--json` says of it."""
+        """Return the error's fields in the output of `--json`."""
         return {"code": self.code, "what": self.what, "where": self.where, "todo": self.todo}
 
 
 class ConfigError(FedboostError):
-    """The command line, a file or the job is wrong: whoever wrote it mends it."""
+    """The command line, a file or the job is wrong: its author corrects it."""
 
     code = "config"
     exit_code = 2
 
 
 class StoreError(ConfigError):
-    """The disk below a store refuses or is damaged: whoever runs the daemon mends it."""
+    """The disk below a store refuses or is damaged: the operator of the daemon repairs it."""
 
     code = "store"
 
 
 class OwnersError(FedboostError):
-    """An error in which figures about a table may stand: its owner reads all of it.
+    """An error whose text may hold figures about a table: only the table's owner reads all of it.
 
-    `kind` is what the table's owner lets others read: no number and no name out of the table.
+    `kind` is the text for everybody else: no number and no name out of the table.
     """
 
     def __init__(
@@ -81,25 +81,25 @@ class OwnersError(FedboostError):
         self.kind = kind
 
     def quiet(self) -> OwnersError:
-        """Its kind and its place in the job, without what the table holds."""
+        """Return the error's kind and place in the job, without figures about the table."""
         named = {key: place for key, place in self.where.items() if key in _TOLD_PLACES}
         return type(self)(self.kind, todo=_ASK_OWNER, kind=self.kind, **named)
 
 
 class DataError(OwnersError):
-    """A table does not hold what the job needs; names party, file, column and row count."""
+    """A table lacks data that the job needs; names party, file, column and row count."""
 
     code = "data"
     exit_code = 2
 
     def quiet(self) -> OwnersError:
-        """See `OwnersError`; one that says no kind is of the widest."""
+        """See `OwnersError`; without a kind, the text is a general one."""
         self.kind = self.kind or "the table does not hold what the job needs"
         return super().quiet()
 
 
 class PolicyError(OwnersError):
-    """A party's owner does not allow it; without a `kind` it says nothing about a table."""
+    """A party's owner does not allow it; without a `kind` its text says nothing about a table."""
 
     code = "policy"
     exit_code = 4
@@ -110,28 +110,28 @@ class PolicyError(OwnersError):
 
 
 class UnreachableError(FedboostError):
-    """A party or the network is not there, or did not answer within its deadline."""
+    """A party or the network is absent, or did not answer within its deadline."""
 
     code = "unreachable"
     exit_code = 3
 
 
 class PeerError(FedboostError):
-    """Another party sent what no honest party sends: the job ends."""
+    """Another party broke the protocol: the job ends."""
 
     code = "peer"
     exit_code = 1
 
 
 class ProtocolError(FedboostError):
-    """We were driven wrongly: a step out of order, a message missing or used twice."""
+    """A caller drove us wrongly: a step out of order, a message missing or used twice."""
 
     code = "protocol"
     exit_code = 1
 
 
 class JobError(FedboostError):
-    """The job cannot go on for a reason of its own: it was cancelled, there is nothing to learn."""
+    """The job itself cannot go on: it was cancelled, or there is nothing to learn."""
 
     code = "job"
     exit_code = 1

@@ -1,6 +1,6 @@
-"""SHA-256 of many strings that begin alike: sixteen at a time in vector registers (FIPS 180-4).
+"""SHA-256 of many strings with a common prefix, sixteen at a time in vector registers (FIPS 180-4).
 
-Of a million short strings hashlib spends most of its time on being called.
+For a million short strings, hashlib spends most of its time on calls.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ Words = NDArray[np.uint32]  # of all lanes, (words * LANES,): flat, so that LLVM
 
 LANES = 16
 BLOCK_BYTES, DIGEST_BYTES, ROUNDS = 64, 32, 64
-PADDING_BYTES = 9  # behind a string, at least: a bit, and the string's length
+PADDING_BYTES = 9  # the least padding: a bit, and the string's length
 _PRIMES = [p for p in range(2, 312) if all(p % q for q in range(2, p))]
 _FRACTION = 2**32  # of a root: its first 32 bits, which floats hold exactly
 FIRST = np.array([int(p**0.5 % 1 * _FRACTION) for p in _PRIMES[:8]], np.uint32)
@@ -68,7 +68,7 @@ def _blocks(size: int) -> int:
 
 @kernel
 def _fill(text: Bytes, start: int, prefix: Bytes, data: Bytes, first: int, last: int) -> None:
-    """The block that begins at `start` of the prefix, data[first:last] and the padding."""
+    """Fill `text` with the block from byte `start` of prefix, data[first:last] and padding."""
     before = len(prefix) - start
     size = before + last - first
     for k in range(BLOCK_BYTES):
@@ -86,7 +86,7 @@ def _fill(text: Bytes, start: int, prefix: Bytes, data: Bytes, first: int, last:
 
 @kernel
 def _lay(text: Bytes, words: Words, lane: int) -> None:
-    """A block's 16 words, big endian, into a lane."""
+    """Write a block's 16 words, big endian, into a lane."""
     for k in range(16):
         words[k * LANES + lane] = np.uint32(
             (np.uint32(text[4 * k]) << np.uint32(24))
@@ -110,7 +110,7 @@ def _turned(x: np.uint32, bits: int) -> np.uint32:
 
 @kernel
 def _compress(state: Words, words: Words, old: Words) -> None:
-    """Add the block in the first 16 words of each lane to the state; `old` is room for its copy."""
+    """Add the block in the first 16 words of each lane to the state; `old` holds a copy."""
     for i in range(8 * LANES):
         old[i] = state[i]
     for i in range(16 * LANES, ROUNDS * LANES):

@@ -1,6 +1,6 @@
-"""The ids of a table's rows as one buffer: their bytes one after the other, and where each begins.
+"""Ids of a table's rows in one buffer: their bytes one after the other, and the offset of each.
 
-A list of so many Python objects would take twice the memory, and the interpreter for every id.
+A list of Python objects would take twice the memory and a pass of the interpreter over every id.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
     import hashlib
 
 Bytes = NDArray[np.uint8]
-# Where strings are found by their hash (FNV-1a): half of it, and one more than the string's number.
+# Table of strings by hash (FNV-1a): half of the hash, and the string's number plus one.
 Table = NDArray[np.uint64]
 
 BLOCK = 1 << 16  # ids that are Python objects at the same time, or copied to be hashed
-LENGTH_BYTES = 4  # in which the length before a part of an id is written, big endian
-WORD_BYTES = np.int64(7)  # of an id, that are compared at once; an eighth says how many are left
-FEW = np.int64(48)  # ids, which are put in order by insertion
-AHEAD = 64  # strings that are copied together
+LENGTH_BYTES = 4  # of the length before each part of an id, big endian
+WORD_BYTES = np.int64(7)  # of an id in one comparison; an eighth byte counts the bytes left
+FEW = np.int64(48)  # ids that insertion sorts
+AHEAD = 64  # strings copied together
 ROWS_MAX = 1 << 31
 LOW = np.uint64(0xFFFFFFFF)
 FNV_START, FNV_FACTOR = np.uint64(0xCBF29CE484222325), np.uint64(0x100000001B3)
@@ -36,18 +36,18 @@ FNV_START, FNV_FACTOR = np.uint64(0xCBF29CE484222325), np.uint64(0x100000001B3)
 
 @dataclass(frozen=True, eq=False, repr=False)
 class EncodedIds(Sequence[bytes]):
-    """n byte strings: id i is ``data[offsets[i] : offsets[i + 1]]``.
+    """A sequence of n byte strings: id i is ``data[offsets[i] : offsets[i + 1]]``.
 
-    `data` uint8 (bytes,), `offsets` int64 (n + 1,) ascending from 0 to the size of `data`; both
-    are read-only, and may lie in files (`ground.mapped`). It compares equal to another one of the
-    same ids, never to a list.
+    `data` uint8 (bytes,), `offsets` int64 (n + 1,) ascending from 0 to the size of `data`; both are
+    read-only, and may lie in files (`ground.mapped`). Two objects with the same ids are equal; a
+    list never equals one.
     """
 
     data: Bytes
     offsets: Indices
 
     def __post_init__(self) -> None:
-        """Own invariants."""
+        """Check the invariants and make the arrays read-only."""
         assert self.data.dtype == np.uint8
         assert self.data.flags.c_contiguous
         assert self.offsets.dtype == np.int64
@@ -59,17 +59,17 @@ class EncodedIds(Sequence[bytes]):
 
     @classmethod
     def of(cls, ids: Iterable[bytes]) -> EncodedIds:
-        """The same ids as Python has them."""
+        """Return ids given as Python objects."""
         listed = list(ids)
         return cls(np.frombuffer(b"".join(listed), np.uint8), ends_of([*map(len, listed)]))
 
     @property
     def sizes(self) -> Indices:
-        """Return how many bytes each has, int64 (n,)."""
+        """Return the size of each id in bytes, int64 (n,)."""
         return np.diff(self.offsets)
 
     def take(self, rows: Indices) -> EncodedIds:
-        """The ids numbered `rows`, int (k,), in that order; many in files, if these lie in one."""
+        """Return the ids numbered `rows`, int (k,); many ids lie in files if these do."""
         rows = np.asarray(rows, np.int64)
         if len(rows) and not 0 <= rows.min() <= rows.max() < len(self):
             raise IndexError("no such row")
@@ -88,9 +88,9 @@ class EncodedIds(Sequence[bytes]):
         return EncodedIds(data, offsets)
 
     def order(self, rows: Indices | None = None) -> Indices:
-        """The permutation, int64 (n,), that sorts them by their bytes; equal ones stay in order.
+        """Return the stable permutation, int64 (n,), that sorts the ids by their bytes.
 
-        Of `rows` (k,), places that differ, these places in that order.
+        With `rows` (k,), distinct row numbers, return these numbers in the order of their ids.
         """
         assert len(self) < ROWS_MAX
         order = (np.arange(len(self)) if rows is None else rows).astype(np.int32)
@@ -104,7 +104,7 @@ class EncodedIds(Sequence[bytes]):
         return order.astype(np.int64)
 
     def update(self, digest: hashlib._Hash) -> None:
-        """Feed a hash with the size of each, in four bytes, and then with their bytes."""
+        """Feed a hash with the size of each id, in four bytes, and then with their bytes."""
         for cut in _cuts(len(self), BLOCK):
             digest.update(np.diff(self.offsets[cut.start : cut.stop + 1]).astype("<u4").data)
             let_go(self.offsets)
@@ -113,24 +113,24 @@ class EncodedIds(Sequence[bytes]):
             let_go(self.data)
 
     def find(self, wanted: EncodedIds) -> Indices:
-        """The number of each wanted id among these, the first of equal ones, int64 (len(wanted),);
-        -1 where it is none of them.
+        """Return the row of each wanted id, int64 (len(wanted),): the first of equal ones, -1 if
+        absent.
         """
         table, ids = self._table(), (self.data, self.offsets)
         _find(table, *ids, *ids, True)
         return _find(table, *ids, wanted.data, wanted.offsets, False)
 
     def hashes(self) -> Table:
-        """A hash of each, uint64 (n,): equal for equal ids, and for hardly any others."""
+        """Return a hash of each id, uint64 (n,): equal for equal ids, rarely for others."""
         return _hashes(self.data, self.offsets)
 
     def first(self) -> Indices:
-        """The number of the first that is equal to each, int64 (n,): its own where no other is."""
+        """Return the number of the first id equal to each, int64 (n,), possibly its own."""
         ids = self.data, self.offsets
         return _find(self._table(), *ids, *ids, True)
 
     def blocks(self, rows: Indices | None = None) -> Iterator[EncodedIds]:
-        """All of them, or those numbered `rows`, `BLOCK` at a time."""
+        """Yield all ids, or those numbered `rows`, `BLOCK` at a time."""
         for cut in _cuts(len(self if rows is None else rows), BLOCK):
             yield self[cut] if rows is None else self.take(rows[cut])
             if not cut.stop % LET_GO_ROWS:
@@ -138,7 +138,7 @@ class EncodedIds(Sequence[bytes]):
         let_go(self.data, self.offsets)
 
     def _table(self) -> Table:
-        """An empty table with room for all, and a third more."""
+        """Return an empty table with room for all ids, and a third more."""
         assert len(self) < ROWS_MAX
         return np.zeros(1 << max(4, (4 * len(self) // 3).bit_length()), np.uint64)
 
@@ -174,12 +174,12 @@ class EncodedIds(Sequence[bytes]):
     __hash__ = None  # type: ignore[assignment]
 
     def __repr__(self) -> str:
-        """Say how many they are, never which."""
+        """Return the number of ids, never the ids."""
         return f"EncodedIds({len(self)})"
 
 
 def framed(*parts: EncodedIds, little_endian: bool = False) -> EncodedIds:
-    """Each row's parts one after the other, every one behind its length in four bytes."""
+    """Return each row's parts one after the other, each behind its length in four bytes."""
     offsets = np.zeros(len(parts[0]) + 1, np.int64)
     for part in parts:
         offsets[1:] += part.sizes
@@ -193,7 +193,7 @@ def framed(*parts: EncodedIds, little_endian: bool = False) -> EncodedIds:
 
 
 def _cuts(count: int, most: int) -> Iterator[slice]:
-    """Cut so many things into parts of at most so many."""
+    """Yield slices that cut `count` items into parts of at most `most`."""
     for start in range(0, count, most):
         yield slice(start, min(start + most, count))
 
@@ -207,15 +207,16 @@ def ends_of(sizes: Sequence[int] | Indices) -> Indices:
 
 @kernel
 def _measure(offsets: Indices, rows: Indices, ends: Indices) -> None:
-    """Write where each of some rows' strings ends, one after the other."""
+    """Write the end of each row's string in a copy of these rows' strings."""
     for i in range(len(rows)):
         ends[i + 1] = ends[i] + offsets[rows[i] + 1] - offsets[rows[i]]
 
 
 @kernel
 def _gather(data: Bytes, offsets: Indices, rows: Indices, ends: Indices, out: Bytes) -> np.uint8:
-    """Copy some rows' strings. A first byte of each is read ahead of the block's copies, so that
-    memory is waited for once a block: in half the time. What is returned means nothing.
+    """Copy the strings of some rows; the returned value has no meaning. Reading the first byte of
+    each string of a block before the copies halves the time: the kernel waits for memory once a
+    block.
     """
     starts, read = np.empty(AHEAD, np.int64), np.uint8(0)
     for first in range(0, len(rows), AHEAD):
@@ -234,7 +235,7 @@ def _gather(data: Bytes, offsets: Indices, rows: Indices, ends: Indices, out: By
 
 @kernel
 def _frame(data: Bytes, offsets: Indices, shifts: Indices, at: Indices, out: Bytes) -> None:
-    """Write each string behind its length to `out`, from `at` on, which moves behind it."""
+    """Write each string behind its length to `out`, from `at` on, and move `at` behind it."""
     for i in range(len(at)):
         start, place = offsets[i], at[i]
         size = offsets[i + 1] - start
@@ -248,7 +249,7 @@ def _frame(data: Bytes, offsets: Indices, shifts: Indices, at: Indices, out: Byt
 
 @inlined
 def _word(data: Bytes, start: np.int64, end: np.int64) -> np.uint64:
-    """The next bytes of a string and how many are left, up to one more: they sort as it does."""
+    """Return the next bytes of a string and the number left; words sort as strings."""
     left = max(np.int64(0), end - start)
     word = np.uint64(0)
     for k in range(WORD_BYTES):
@@ -260,7 +261,7 @@ def _word(data: Bytes, start: np.int64, end: np.int64) -> np.uint64:
 
 @kernel
 def _ascends(data: Bytes, offsets: Indices, order: NDArray[np.int32]) -> bool:
-    """Return whether rows are in order already, as those of tables often are."""
+    """Return whether rows are already sorted, as those of tables often are."""
     for i in range(1, len(order)):
         before, start = offsets[order[i - 1]], offsets[order[i]]
         sizes = offsets[order[i - 1] + 1] - before, offsets[order[i] + 1] - start
@@ -274,7 +275,7 @@ def _ascends(data: Bytes, offsets: Indices, order: NDArray[np.int32]) -> bool:
 
 @kernel
 def _sort(data: Bytes, offsets: Indices, order: NDArray[np.int32]) -> None:
-    """Sort rows word by word: those whose words are equal are sorted again, by the next one."""
+    """Sort rows word by word: runs of equal words are sorted again by the next word."""
     n, spare_order = len(order), np.empty(len(order), np.int32)
     words, spare_words = np.empty(n, np.uint64), np.empty(n, np.uint64)
     open_runs = np.empty((n // 2 + 1, 3), np.int32)  # first, behind the last, bytes compared
@@ -326,7 +327,7 @@ def _spread(
     for byte in range(8):
         shift = np.uint64(8 * byte)
         if places[byte, (words[0] >> shift) & np.uint64(0xFF)] == n:
-            continue  # all have this one
+            continue  # all have the same byte
         place = 0
         for value in range(256):
             places[byte, value], place = place, place + places[byte, value]
@@ -343,8 +344,8 @@ def _spread(
 def _find(
     table: Table, data: Bytes, offsets: Indices, wanted: Bytes, ends: Indices, enters: bool
 ) -> Indices:
-    """Number of the string in the table that equals each wanted one, or -1; `enters` those of the
-    table itself, so that each finds the first that equals it.
+    """Return the number of the string in the table that equals each wanted one, or -1. With
+    `enters` the wanted strings enter the table, so that each finds the first one equal to it.
     """
     rows = np.empty(len(ends) - 1, np.int64)
     for row in range(len(rows)):
@@ -375,7 +376,7 @@ def _hash(text: Bytes, start: np.int64, end: np.int64) -> np.uint64:
 def _slot(
     table: Table, data: Bytes, offsets: Indices, text: Bytes, start: np.int64, end: np.int64
 ) -> tuple[np.int64, np.uint64]:
-    """Return where the table has the string text[start:end], or room for it; and half of its
+    """Return the slot that holds the string text[start:end], or a free one for it, and half of its
     hash.
     """
     value = _hash(text, start, end)

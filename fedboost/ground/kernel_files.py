@@ -1,8 +1,9 @@
-"""Machine code of kernels on the disk: where it lies, who is trusted with it, and numba's side.
+"""Files of machine code: numba's cache of compiled kernels, and the folders that we trust with it.
 
-A file holds one kernel for one signature on one kind of processor. Its name is a hash of all that
-the code depends on, so a file is never stale, many programs and processes share a folder, and it
-may be read-only. Reading one runs what is in it: only folders that nobody else can write count.
+A file holds one kernel for one signature on one kind of processor. Its name is a hash of everything
+the code depends on, so a file is never stale, many programs and processes can share a folder, and
+the folder may be read-only. Reading a file runs its code, so we read only folders that nobody else
+can write.
 """
 
 from __future__ import annotations
@@ -31,15 +32,15 @@ log = logging.getLogger(__name__)
 
 VARIABLE = "NUMBA_CACHE_DIR"
 WRITABLE_BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
-FOLDER_MODE, FILE_MODE = 0o755, 0o644  # whoever may run the program may read its code
+FOLDER_MODE, FILE_MODE = 0o755, 0o644  # users who may run the program may read its code
 DIGEST_BYTES = 32
 
 
 def folders() -> tuple[Path, ...]:
-    """The folders that may hold kernels, in the order in which they are asked.
+    """Return the folders that may hold kernels, in search order.
 
-    The one in $NUMBA_CACHE_DIR alone; or that of this installation, which whoever installs it
-    fills for all users, and the user's own.
+    With $NUMBA_CACHE_DIR, that folder only. Otherwise the folder of this installation, which an
+    administrator fills for all users, and then the user's own.
     """
     if named := os.environ.get(VARIABLE):
         return (Path(named),)
@@ -61,7 +62,7 @@ def is_trusted(folder: Path) -> bool:
 
 @cache
 def writable() -> Path | None:
-    """The first folder that we may write, made where it is missing; None where there is none."""
+    """Return the first folder that we may write, created if missing; None if there is none."""
     for folder in folders():
         with suppress(OSError):
             folder.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
@@ -71,7 +72,7 @@ def writable() -> Path | None:
     tried = ", ".join(str(folder) for folder in folders())
     log.warning(
         "kernels are compiled again at each start: no folder may hold them (tried %s); "
-        "set %s to one of your own, or have its owner run: fedboost warm", tried, VARIABLE,
+        "set %s to your own folder, or have a folder's owner run: fedboost warm", tried, VARIABLE,
     )  # fmt: skip
     return None
 
@@ -89,7 +90,7 @@ class Files(_Cache):
         return str(writable() or "")
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
-        """The compiled kernel for a signature, or None where it is nowhere, or damaged."""
+        """Return the compiled kernel for a signature; None if its file is missing or damaged."""
         target_context.refresh()
         file = self._file(sig, target_context.codegen())
         for folder in filter(is_trusted, folders()):
@@ -104,7 +105,7 @@ class Files(_Cache):
         return None
 
     def save_overload(self, sig: Any, data: Any) -> None:
-        """Keeps a kernel that has been compiled, where there is a place for it."""
+        """Write a compiled kernel to the first writable folder, if there is one."""
         folder = writable()
         if folder is None or data.library.has_dynamic_globals:
             return
@@ -132,21 +133,21 @@ class Files(_Cache):
 
 @cache
 def _ready() -> None:
-    """Loads what numba compiles with, but not SciPy's linear algebra, which takes 0.2 s.
+    """Load the compiler of numba without SciPy's linear algebra, which takes 0.2 s.
 
-    numba would load it to know whether it is there. No kernel needs it; a function of somebody
-    else that does has numba load it then.
+    numba loads it to find out whether it is installed. No kernel of ours needs it; if other code
+    does, numba loads it then.
     """
     ensure_blas = numba.np.linalg.ensure_blas
     numba.np.linalg.ensure_blas = lambda: None
     try:
-        importlib.import_module("numba.np.arraymath")  # it asks, at its import
+        importlib.import_module("numba.np.arraymath")  # looks for BLAS at its import
     finally:
         numba.np.linalg.ensure_blas = ensure_blas
 
 
 def dispatcher(function: Callable[..., Any], stamp: str, *, is_inlined: bool) -> Any:
-    """numba's dispatcher of a kernel, which looks for its machine code on the disk first."""
+    """Return numba's dispatcher of a kernel, which looks for its machine code on the disk first."""
     _ready()
     if is_inlined:
         return numba.njit(nogil=True, inline="always")(function)
@@ -156,7 +157,7 @@ def dispatcher(function: Callable[..., Any], stamp: str, *, is_inlined: bool) ->
 
 
 def _replace(path: Path, payload: bytes) -> None:
-    """Writes a file whole or not at all, whoever else writes it."""
+    """Write a file whole or not at all, even if other processes write it at the same time."""
     handle, name = tempfile.mkstemp(dir=path.parent)
     try:
         with os.fdopen(handle, "wb") as file:

@@ -1,6 +1,6 @@
-"""Compiled functions: `@kernel` marks them, and numba is loaded at the first call of one.
+"""Compiled functions: `@kernel` marks them, and the first call of one loads numba.
 
-Whoever imports a module with kernels pays nothing for them: a coordinator never loads numba.
+Importing a module with kernels costs nothing: a coordinator never loads numba.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Kernel:
 
     @cached_property
     def compiled(self) -> Any:
-        """numba's dispatcher; it takes the kernel's place in its module, and in those it calls."""
+        """Return numba's dispatcher; it replaces this kernel and its callees in their modules."""
         from fedboost.ground import kernel_files
 
         with _binding:
@@ -52,9 +52,10 @@ class Kernel:
 
     @cached_property
     def stamp(self) -> str:
-        """SHA-256 of all that its machine code depends on in this program: code, constants, calls.
+        """Return the SHA-256 of everything the machine code depends on: code, constants and
+        callees.
 
-        Equal in every copy of the program with the same kernel, wherever it lies.
+        It is equal in every copy of the program with the same kernel, in any folder.
         """
         import numpy as np
 
@@ -72,13 +73,13 @@ class Kernel:
         return digest.hexdigest()
 
     def parts(self) -> Iterator[Kernel]:
-        """The kernels that its machine code contains: those it calls, and those they call."""
+        """Yield the kernels that this one calls, and the kernels that those call."""
         for _, inner in self.inner():
             yield inner
             yield from inner.parts()
 
     def inner(self) -> Iterator[tuple[str, Kernel]]:
-        """The kernels that it calls, by their names in its module."""
+        """Yield the kernels that this one calls, with their names in its module."""
         for name in self.function.__code__.co_names:
             value = self.function.__globals__.get(name)
             callee = (
@@ -89,17 +90,17 @@ class Kernel:
 
 
 def kernel(function: F) -> F:
-    """Marks a function as a kernel: compiled by numba, without the interpreter's lock."""
+    """Mark a function as a kernel: numba compiles it, to run without the interpreter's lock."""
     return _mark(function, is_inlined=False)
 
 
 def inlined(function: F) -> F:
-    """Marks a function that becomes part of each kernel which calls it."""
+    """Mark a function that becomes part of each kernel that calls it."""
     return _mark(function, is_inlined=True)
 
 
 def marked() -> tuple[Kernel, ...]:
-    """Every kernel of the modules that have been imported."""
+    """Return every kernel of the modules imported so far."""
     return tuple(_marked.values())
 
 

@@ -1,7 +1,7 @@
-"""Arrays in files without a name: on the disk, and in memory only while somebody reads them.
+"""Arrays in files without a name: on the disk, and in memory only while they are read.
 
-Nobody else can open such a file, and it is gone with whoever holds it, killed or not. Its pages are
-those of the system's cache, which takes them back where memory is short.
+No other process can open such a file, and it vanishes with its process, even a killed one. Its
+pages belong to the system's cache, which drops them when memory is short.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ from fedboost.ground.errors import StoreError
 if TYPE_CHECKING:
     import pyarrow as pa
 
-FILE_BYTES_MIN = 1 << 22  # of an array beside others in files: a file takes longer than memory
-LET_GO_ROWS = 1 << 18  # that are read before memory goes, where rows are met at random
+FILE_BYTES_MIN = 1 << 22  # smaller arrays stay in memory, which is faster
+LET_GO_ROWS = 1 << 18  # read between two calls of `let_go`, if rows are read at random
 
 
 class CellFile(mmap.mmap):
-    """A file of cells, as the memory that it looks like."""
+    """A file of cells, mapped into memory."""
 
-    folder: Path  # on whose disk it lies
+    folder: Path  # on the same disk
 
 
 @dataclass
 class _Disk:
-    """What files of a folder take together."""
+    """Limit and use of one folder's files together."""
 
     most: float = math.inf  # bytes
     taken: int = 0
@@ -48,20 +48,20 @@ class _Disk:
 
 _tables: weakref.WeakValueDictionary[int, CellFile] = weakref.WeakValueDictionary()  # by address
 _disks: defaultdict[Path, _Disk] = defaultdict(_Disk)
-_deciding = RLock()  # a file may end while another is made
+_deciding = RLock()  # one thread may close a file while another makes one
 
 
 def limit(folder: Path, n_bytes: float) -> None:
-    """Allow all files of this process in a folder so many bytes together."""
+    """Limit all files of this process in a folder to so many bytes together."""
     _disks[folder].most = n_bytes
 
 
 def mapped_array(
     folder: Path, shape: tuple[int, ...], dtype: DTypeLike, *, order: Literal["C", "F"] = "C"
 ) -> NDArray[Any]:
-    """Return zeros in a file of that folder's disk.
+    """Return zeros in a file on that folder's disk.
 
-    A StoreError where the disk has no room for all of them, or the folder's limit allows no more.
+    A StoreError if the disk lacks the room, or the folder's limit is reached.
     """
     size = math.prod(shape) * np.dtype(dtype).itemsize
     if not size:
@@ -72,8 +72,8 @@ def mapped_array(
 
 
 def array_beside(values: object, shape: tuple[int, ...], dtype: DTypeLike) -> NDArray[Any]:
-    """Return zeros: in a file like that of some values, where they are many and these lie in one,
-    and otherwise in memory.
+    """Return zeros: in a file beside that of `values`, if the array is large and they lie in a
+    file, and otherwise in memory.
     """
     held = file_of(values)
     if held is None or math.prod(shape) * np.dtype(dtype).itemsize < FILE_BYTES_MIN:
@@ -82,8 +82,9 @@ def array_beside(values: object, shape: tuple[int, ...], dtype: DTypeLike) -> ND
 
 
 def rows_of(values: NDArray[np.float32], rows: NDArray[np.int64]) -> NDArray[np.float32]:
-    """The rows numbered `rows` (k,) of values (n, c) in Fortran order, in a file like theirs, if
-    they lie in one.
+    """Return the rows numbered `rows` (k,) of values (n, c) in Fortran order.
+
+    If the values lie in a file, the result lies in a file of the same folder.
     """
     held = file_of(values)
     if held is None:
@@ -97,7 +98,7 @@ def rows_of(values: NDArray[np.float32], rows: NDArray[np.int64]) -> NDArray[np.
 
 
 def mapped_table(folder: Path, tables: Iterable[pa.Table]) -> pa.Table:
-    """Return tables of the same columns, one at least, as one in such a file."""
+    """Return one table in such a file that joins tables (at least one) of the same columns."""
     import pyarrow as pa
 
     with _nameless(folder) as file, on_disk(folder):
@@ -115,13 +116,13 @@ def mapped_table(folder: Path, tables: Iterable[pa.Table]) -> pa.Table:
 
 
 def let_go(*values: object) -> None:
-    """Give back the memory of what was read of mapped arrays; of anything else nothing."""
+    """Free the memory of mapped arrays that were read; other values are ignored."""
     for held in filter(None, map(file_of, values)):
-        held.madvise(mmap.MADV_DONTNEED)  # shared with the file, which keeps what was written
+        held.madvise(mmap.MADV_DONTNEED)  # shared with the file, which keeps the values
 
 
 def let_go_table(table: pa.Table) -> None:
-    """Give back the memory of what was read of a table of `mapped_table`; of another nothing."""
+    """Free the memory of a table of `mapped_table` that was read; other tables are ignored."""
     chunks = (chunk for column in table.columns for chunk in column.chunks)
     buffer = next((part for chunk in chunks for part in chunk.buffers() if part is not None), None)
     while buffer is not None and buffer.parent is not None:
@@ -132,14 +133,14 @@ def let_go_table(table: pa.Table) -> None:
 
 
 def file_of(values: object) -> CellFile | None:
-    """Return the file in which an array, or what it is a part of, lies; None for memory."""
+    """Return the file that holds an array or its base array; None if it is in memory."""
     while isinstance(values, np.ndarray | memoryview):
         values = values.base if isinstance(values, np.ndarray) else values.obj
     return values if isinstance(values, CellFile) else None
 
 
 def _mapped(folder: Path, file: IO[bytes], size: int) -> CellFile:
-    """So many bytes of a file, all of which the disk has."""
+    """Map so many bytes of a file, reserved on the disk first."""
     _take(folder, size)
     try:
         with on_disk(folder):
@@ -157,13 +158,13 @@ def _mapped(folder: Path, file: IO[bytes], size: int) -> CellFile:
 
 
 def _take(folder: Path, size: int) -> None:
-    """Count bytes of files that begin or end; see `mapped_array`."""
+    """Count bytes of a new file, or -bytes of a closed one; a StoreError beyond the limit."""
     disk = _disks[folder]
     with _deciding:
         if size > 0 and disk.taken + size > disk.most:
             raise StoreError(
-                "a large table needs more of the disk than its files may take",
-                todo="ask the party's owner for more, whose log says how much; or use fewer rows",
+                "a large table needs more disk space than its files may take",
+                todo="ask the party's owner for more (the log says how much), or use fewer rows",
                 key="disk_gb",
                 private=f"{folder}: {size / 1e9:.2f} GB more, {disk.taken / 1e9:.2f} GB taken, of "
                 f"{disk.most / 1e9:.2f} GB",

@@ -1,8 +1,8 @@
-"""Workers that hold a party's rows while sums are made of them: the interface, and this process.
+"""Workers that hold parts of a party's rows and compute sums of them: the interface, and one
+implementation in this process.
 
-What is held is cut into parts, and each part lies with one worker. A kernel is a top-level function
-of an importable module; parts, what goes with them and results are numbers, arrays and dataclasses
-of these.
+The rows are cut into parts, and each part lies with one worker. A kernel is a top-level function of
+an importable module. Parts, arguments and results are numbers, arrays and dataclasses of these.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ class PartWorkers(Protocol):
 
     @property
     def takes_gradients(self) -> bool:
-        """Return whether others than this process may have gradients in the clear."""
+        """Return whether processes other than this one may have gradients in the clear."""
 
     def keep(self, parts: int, make: MakePart) -> object:
-        """Give each part to its worker; it stays there as long as somebody holds what is returned.
+        """Give each part to its worker, which holds it as long as the returned object lives.
 
         Parts of the same index that are kept at different times lie with the same worker.
         """
@@ -44,32 +44,34 @@ class PartWorkers(Protocol):
         tasks: Sequence[tuple[Any, ...]],
         join: Callable[..., T] | None = None,
     ) -> list[T]:
-        """`kernel(*parts, *task)` for each task, with the parts of its index of all that is `kept`.
+        """Return `kernel(*parts, *task)` of each task, with the part of its index of each object in
+        `kept`.
 
-        With `join` one result alone: `join(*parts, a, b)` of two until there is one, with the parts
-        of the first. An UnreachableError where workers are gone and no others take their place.
+        With `join` return one result: `join(*parts, a, b)` joins two results until one is left,
+        with the parts of the first. An UnreachableError if workers are gone and no others replace
+        them.
         """
 
     def close(self) -> None:
-        """Let go of all workers."""
+        """Release all workers."""
 
 
 @dataclass
 class PlacedParts:
-    """The parts of one thing at workers, until others or another number of them compute."""
+    """Parts that workers hold, until other workers or another number of parts are used."""
 
     by: tuple[PartWorkers, int] | None = None
     kept: object = None
 
     def at(self, part_workers: PartWorkers, parts: int, make: MakePart) -> object:
-        """Return what so many workers keep, which they are given unless they have it."""
+        """Return the parts that these workers hold; give the parts to them first if needed."""
         if self.by != (part_workers, parts):
             self.by, self.kept = (part_workers, parts), part_workers.keep(parts, make)
         return self.kept
 
 
 class Embedded:
-    """Workers that are this process itself; `count` of them, one after the other."""
+    """Workers in this process: `count` of them, one after the other."""
 
     takes_gradients = False
 
@@ -80,7 +82,7 @@ class Embedded:
         """Do nothing."""
 
     def keep(self, parts: int, make: MakePart) -> list[Any]:
-        """The parts themselves."""
+        """Return the parts themselves."""
         return [make(i) for i in range(parts)]
 
     def run(
@@ -99,7 +101,7 @@ class Embedded:
 
 
 def versions() -> tuple[str, str, str]:
-    """Return what must be the same wherever kernels run: fedboost, and Python's and numpy's minor
+    """Return the versions that all workers must share: fedboost, and Python's and numpy's minor
     versions.
     """
     import numpy as np
@@ -109,5 +111,5 @@ def versions() -> tuple[str, str, str]:
 
 
 def with_parts(kernel: Callable[..., T], task: tuple[Any, ...], *parts: Any) -> T:
-    """`kernel(*parts, *task)`: how workers elsewhere call a kernel."""
+    """Return `kernel(*parts, *task)`; remote workers call kernels this way."""
     return kernel(*parts, *task)

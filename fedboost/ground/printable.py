@@ -1,4 +1,4 @@
-"""Words that came from elsewhere, as a terminal, a log or a page may show them."""
+"""Foreign texts made safe for a terminal, a log or a page."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ TEXT_CHARS_MAX = 500  # of one line, unless more is expected
 def printable(
     text: object, *, instead: str = "", keeps: str = "", most: int | None = TEXT_CHARS_MAX
 ) -> str:
-    """The text without what a terminal obeys or what turns text around, and no more than `most`.
+    """Return the first `most` characters of a text without control and direction characters.
 
-    What is in `keeps` stays.
+    Characters in `keeps` stay; `instead` replaces the others.
     """
     short = str(text)[:most]
     if short.isascii() and short.isprintable():
@@ -28,14 +28,14 @@ def printable(
 
 
 def without_login(address: str) -> str:
-    """Return an address as errors may show it: without what stands before its last ``@``."""
+    """Return an address for errors, without the user and password before its last ``@``."""
     before, at, host = address.rpartition("@")
     scheme, separator, _ = before.partition("://")
     return f"{scheme if separator else ''}{separator}…@{host}" if at else address
 
 
 def printable_message(message: M) -> M:
-    """Make a message's texts printable, line breaks aside; for what a daemon answers."""
+    """Make a message's texts printable, except for line breaks; for answers of a daemon."""
     for field, value in message.ListFields():
         if field.type == field.TYPE_STRING:
             if isinstance(value, str):

@@ -1,4 +1,4 @@
-"""Files, jobs and parameters as frozen models; what a file may hold is said once, by its class."""
+"""Base classes of settings: frozen models of files, jobs and parameters."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ from fedboost.ground.errors import ConfigError
 if TYPE_CHECKING:
     from fedboost.ground.strict_yaml import Loader
 
-NEAR = 0.5  # likeness from which a word can be a mistyped one
+NEAR = 0.5  # least similarity of a mistyped word
 QUOTED = r"'([^']*)'"
-FILE_BYTES_MAX = 1 << 20  # a settings file larger than this is not one
-SECRET_CHARS_MIN = 4  # a number or a yes is no secret, and errors would be hard to read
+FILE_BYTES_MAX = 1 << 20  # a larger file holds no settings
+SECRET_CHARS_MIN = 4  # shorter values are no secrets, and errors without them would be hard to read
 Model = TypeVar("Model", bound=BaseModel)
 
 
@@ -56,31 +56,31 @@ PathText = Annotated[str, AfterValidator(_nameable)]  # a path, or an address th
 
 @dataclass(frozen=True, eq=False)
 class NameIn:
-    """Of an annotated text: it is a name in a registry, which is read anew at each check."""
+    """Annotation of a text: a name in a registry, which each check reads again."""
 
-    what: str  # the registry holds
+    what: str  # kind of the things in the registry
     known: Mapping[str, object]
     also: str = ""  # a word that stands for any of them
 
     def __get_pydantic_core_schema__(
         self, source: Any, handler: GetCoreSchemaHandler
     ) -> core_schema.CoreSchema:
-        """Return the schema of a text that `check` takes."""
+        """Return the schema of a text that passes `check`."""
         return core_schema.no_info_after_validator_function(self.check, handler(source))
 
     def __get_pydantic_json_schema__(
         self, schema: CoreSchema, handler: GetJsonSchemaHandler
     ) -> dict[str, Any]:
-        """Return the JSON Schema of the names there are, for editors."""
+        """Return the JSON Schema with the known names, for editors."""
         return {**handler(schema), "enum": self.names}
 
     @property
     def names(self) -> list[str]:
-        """Return the names there are, after the word that stands for any of them."""
+        """Return the known names, after the word that stands for any of them."""
         return [self.also] * bool(self.also) + [*self.known]
 
     def check(self, name: str) -> str:
-        """Return a known name, or the word; a ValueError lists those there are."""
+        """Return a known name, or the word; a ValueError lists the known ones."""
         if name not in self.names:
             raise ValueError(f"there is no {self.what} {name!r}, but {', '.join(self.names)}")
         return name
@@ -95,12 +95,12 @@ class Settings(BaseModel):
 
     @classmethod
     def remedy(cls, key: str) -> str | None:
-        """Return what to do about an unknown key, where more is known than its spelling."""
+        """Return special advice about an unknown key; None if there is none."""
         return None
 
 
 class SecretReference(Settings):
-    """Where a secret lies. It is read each time it is needed, so a renewed one counts at once."""
+    """Reference to a secret, which is read at each use, so a renewed secret counts at once."""
 
     env: str | None = None  # a variable of the daemon
     file: PathText | None = None  # a file that holds nothing else
@@ -112,11 +112,11 @@ class SecretReference(Settings):
         return self
 
     def __str__(self) -> str:
-        """The reference, never the secret."""
+        """Return the reference, never the secret."""
         return f"env {self.env}" if self.env is not None else f"file {self.file}"
 
     def read(self, key: str) -> str:
-        """Return the secret; a ConfigError, at the settings' `key`, where there is none."""
+        """Return the secret; a ConfigError, at the settings' `key`, if it is missing."""
         from fedboost.ground import strict_yaml
 
         if self.env is not None:
@@ -125,7 +125,8 @@ class SecretReference(Settings):
 
 
 def parse(kind: type[Model], raw: object, **where: str) -> Model:
-    """`raw` (what YAML or JSON gave) as a `kind`; a ConfigError names the key and the nearest one.
+    """Return raw YAML or JSON values as a `kind`; a ConfigError names the key and the nearest known
+    one.
 
     `where` goes into the error, e.g. ``file="job.yaml"``.
     """
@@ -144,7 +145,8 @@ def parse(kind: type[Model], raw: object, **where: str) -> Model:
 
 
 def expanded(path: Path) -> Path:
-    """A path as it is meant, ~ being the home folder; a ConfigError where ~NAME is nobody's.
+    """Return a path with ~ replaced by the home folder; a ConfigError if ~NAME is an unknown
+    user's.
 
     A ValueError for a path that no file can have.
     """
@@ -153,12 +155,12 @@ def expanded(path: Path) -> Path:
         return path.expanduser()
     except RuntimeError:
         raise ConfigError(
-            f"{path.parts[0]} is nobody's home folder", todo="write the whole path"
+            f"{path.parts[0]} is no user's home folder", todo="write the whole path"
         ) from None
 
 
 def home() -> Path:
-    """The user's home folder; for a user without one the folder that systems write for none."""
+    """Return the user's home folder; for a user without one, a folder that does not exist."""
     try:
         return Path.home()
     except RuntimeError:
@@ -166,7 +168,7 @@ def home() -> Path:
 
 
 def read_yaml(path: Path) -> object:
-    """Read a YAML file; a ConfigError where it is absent, too large or not YAML."""
+    """Read a YAML file; a ConfigError if it is missing, too large or not YAML."""
     return yaml_in(_bytes(path), file=str(path))
 
 
@@ -180,14 +182,14 @@ def _bytes(path: Path) -> bytes:
 
 
 def yaml_in(text: bytes, **where: str) -> object:
-    """Parse YAML; a ConfigError where it is too large, or none. `where` goes into it."""
+    """Parse YAML; a ConfigError, with `where`, if it is too large or not YAML."""
     from fedboost.ground.strict_yaml import Loader
 
     return _document(Loader, text, where)[0]
 
 
 def _document(kind: type[Loader], text: bytes, where: dict[str, str]) -> tuple[object, Loader]:
-    """Return what a loader makes of YAML, and the loader."""
+    """Return the document that a loader reads from YAML, and the loader."""
     import yaml
 
     if len(text) > FILE_BYTES_MAX:
@@ -213,9 +215,9 @@ def _document(kind: type[Loader], text: bytes, where: dict[str, str]) -> tuple[o
 
 
 def load(kind: type[Model], path: Path) -> Model:
-    """The YAML file at `path` as a `kind`; `${env:NAME}` and `${file:/path}` in it are filled in.
+    """Read the YAML file at `path` as a `kind`, with `${env:NAME}` and `${file:/path}` filled in.
 
-    Errors say the references, not what they stand for. Only for files of whoever runs this.
+    Errors show the references, not their values. Only for files of the user who runs the program.
     """
     from fedboost.ground.strict_yaml import FilledLoader
 
@@ -235,9 +237,9 @@ def load(kind: type[Model], path: Path) -> Model:
 
 def _readable(kind: type[BaseModel], error: ValidationError, where: dict[str, str]) -> ConfigError:
     errors = error.errors(include_url=False, include_input=False)
-    # A mistyped key is unknown, and the one that is meant is missing: the first says more.
+    # A mistyped key is unknown, and the correct one is missing: the first error says more.
     first = next((entry for entry in errors if entry["type"] == "extra_forbidden"), errors[0])
-    # A union's tag is in parentheses, and no key.
+    # A union's tag is in parentheses; it is not a key.
     path = [str(part) for part in first["loc"] if not str(part).startswith("(")]
     key = ".".join(path)
     more = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""
@@ -253,7 +255,7 @@ def _readable(kind: type[BaseModel], error: ValidationError, where: dict[str, st
 
 
 def _change(fault: str, about: Mapping[str, Any], path: list[str]) -> str:
-    """Return what to do about a value that a key may not have."""
+    """Return advice about a value that a key may not have."""
     key = next((part for part in reversed(path) if not part.isdigit()), "")
     if fault == "literal_error":
         return f"write one of: {', '.join(re.findall(QUOTED, about['expected']))}"
@@ -263,7 +265,7 @@ def _change(fault: str, about: Mapping[str, Any], path: list[str]) -> str:
 
 
 def _remedy(kind: type[BaseModel], key: str) -> str:
-    """Return what to write in place of a key that a model does not know."""
+    """Return the likely key for an unknown one, or the list of known keys."""
     renamed = kind.remedy(key) if issubclass(kind, Settings) else None
     keys = {known.casefold(): known for known in kind.model_fields}
     nearest = difflib.get_close_matches(key.casefold(), keys, n=1, cutoff=NEAR)
@@ -273,9 +275,9 @@ def _remedy(kind: type[BaseModel], key: str) -> str:
 
 
 def _model_at(kind: type[BaseModel], path: list[str]) -> Any:
-    """The model that `kind` holds at `path`, None where it is another thing."""
+    """Return the model that `kind` holds at `path`; None if the path holds another type."""
     at: Any = kind
-    held = False  # whether the next part is a key of a dict or a place in a list
+    held = False  # whether the next part is a key of a dict or an index of a list
     for part in path:
         field = None if held else at.model_fields.get(part)
         held = False
@@ -294,7 +296,7 @@ def _is_container(annotation: Any) -> bool:
 
 
 def _model_in(annotation: Any) -> Any:
-    """The first model inside an annotation such as ``dict[str, Model] | None``."""
+    """Return the first model inside an annotation such as ``dict[str, Model] | None``."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return annotation
     for part in getattr(annotation, "__args__", ()):

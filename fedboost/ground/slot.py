@@ -1,4 +1,4 @@
-"""An attribute that an object has only between two steps, without being None before and after."""
+"""Attributes that an object has only between two steps, without being None before and after."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ T = TypeVar("T")
 
 
 class Slot(Generic[T]):
-    """An attribute that is filled when it is set and empty when it is deleted; reading an empty one
-    is a ProtocolError.
+    """Attribute that is filled when it is set and empty when it is deleted; reading an empty one is
+    a ProtocolError.
 
         class Guest:
             round = Slot[OpenRound]("a round under way")
@@ -19,11 +19,11 @@ class Slot(Generic[T]):
         guest.round = OpenRound(…)           start_round
         guest.round.sample                   any step of the round
         del guest.round                      close_round
-        Guest.round.is_set(guest)            where there need not be one
+        Guest.round.is_set(guest)            in steps that may run without a round
     """
 
     def __init__(self, what: str) -> None:
-        """`what` there is meanwhile, as an error names it."""
+        """Take the words for the value in errors."""
         self._what = what
 
     def __set_name__(self, _: type, name: str) -> None:
@@ -49,6 +49,6 @@ class Slot(Generic[T]):
         vars(holder).pop(self._name, None)
 
     def is_set(self, holder: object) -> bool:
-        """Return whether an object has it now."""
+        """Return whether an object has the value now."""
         held: dict[str, Any] = vars(holder)
         return self._name in held

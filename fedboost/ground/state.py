@@ -1,15 +1,15 @@
-"""What a checkpoint keeps of a dataclass, derived from its fields: none of them can be forgotten.
+"""Checkpoints of dataclasses, derived from their fields: no field can be forgotten.
 
-All values that a field has, however deep it lies in lists, dicts and other dataclasses, stand one
-behind the other in one array, named by the way to it; texts stand in facts. So a state has as many
-arrays as its type has fields, whatever it holds.
+All values of a field, at any depth in lists, dicts and other dataclasses, stand one behind the
+other in one array, named by the path to the field; texts stand in facts. So a state has as many
+arrays as its type has fields, at any size.
 
     trees: list[Tree]              trees                  how many trees
         totals: dict[int, Sums]    trees.each.totals      how many of each tree, then `.key`
                                    …totals.value.shape    and their shapes, and all numbers
 
-Values of a list stand behind those before them, in every array. So what a `Growing` list has gained
-since a checkpoint is a piece of its own, and the pieces one behind the other are the list.
+Values of a list stand behind those before them, in every array. So the values that a `Growing` list
+gained since a checkpoint are one piece, and the pieces one behind the other are the list.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ Texts = dict[str, list[str]]
 
 TEXTS = "texts"  # the fact that holds them, by field
 _GROWS = "grows"
-# A list that only ever gains values at its end, and whose values never change.
+# A list that only gains values at its end; its values never change.
 Growing = Annotated[list[T], _GROWS]
 
 
 @dataclass_transform(kw_only_default=True, eq_default=False)
 def state(kind: type[T]) -> type[T]:
-    """Make a dataclass of a class that checkpoints keep; a TypeError names a field they cannot."""
+    """Make a class a dataclass for checkpoints; a TypeError names a field that they cannot hold."""
     made = dataclass(kw_only=True, eq=False, repr=False)(kind)
     _codec_of(cast(Any, made))
     return made
@@ -65,15 +65,17 @@ class GrownList:
     codec: Codec
 
     def since(self, start: int) -> tuple[Texts, Arrays]:
-        """Return texts and arrays of the values from place `start` on."""
+        """Return texts and arrays of the values from index `start` on."""
         columns = Columns()
         self.codec.put(self.values[start : self.count], self.name, columns)
         return columns.texts, columns.arrays
 
 
 def parted_state(kind: type[T], held: T) -> tuple[dict[str, Any], Arrays, dict[str, GrownList]]:
-    """Return facts and arrays of the fields of `kind`, a dataclass, in `held`: all but what
-    `Growing` lists hold, and these lists by name.
+    """Return facts and arrays of the fields of `kind`, a dataclass, in `held`, and its lists by
+    name.
+
+    The values of `Growing` lists are only in these lists.
     """
     columns = Columns()
     _codec_of(cast(Any, kind)).put([held], "", columns)
@@ -83,7 +85,7 @@ def parted_state(kind: type[T], held: T) -> tuple[dict[str, Any], Arrays, dict[s
 def joined_state(
     facts: Mapping[str, Any], arrays: Arrays, pieces: Iterable[tuple[Texts, Arrays]]
 ) -> tuple[dict[str, Any], Arrays]:
-    """Return a state's facts and arrays with what its lists have gained, piece behind piece."""
+    """Return a state's facts and arrays with the pieces of its `Growing` lists, in order."""
     texts: Texts = {}
     parts: dict[str, list[NDArray[Any]]] = {}
     for gained, columns in pieces:
@@ -98,7 +100,7 @@ def joined_state(
 
 
 def load_state(kind: type[T], facts: Mapping[str, Any], arrays: Arrays) -> T:
-    """Return what `joined_state` has joined; a DataError where anything lacks or is too much."""
+    """Return the state that `joined_state` joined; a DataError if a field is missing or unknown."""
     columns = Columns(dict(facts.get(TEXTS, {})), dict(arrays))
     [value] = _codec_of(cast(Any, kind)).take(1, "", columns)
     unknown = [*columns.texts, *columns.arrays]
@@ -108,15 +110,15 @@ def load_state(kind: type[T], facts: Mapping[str, Any], arrays: Arrays) -> T:
 
 
 def restore_into(held: T, kept: T) -> None:
-    """Set each field of the state `kept` in `held`, an object of the same kind or of one below."""
+    """Set each field of the state `kept` in `held`, an object of the same class or a subclass."""
     for name in (part.name for part in fields(cast(Any, kept))):
         now, value = getattr(held, name, None), getattr(kept, name)
         if is_dataclass(now) and type(now) is not type(value) and isinstance(now, type(value)):
             restore_into(now, value)
         elif is_dataclass(now) and value is None:
             raise DataError(
-                f"what was kept has no {name}, which this attempt has",
-                todo="set the party's policy back to what it was, or submit the job anew",
+                f"the checkpoint has no {name}, which this attempt has",
+                todo="set the party's policy back, or submit the job again",
             )
         else:
             setattr(held, name, value)
@@ -124,19 +126,19 @@ def restore_into(held: T, kept: T) -> None:
 
 @dataclass
 class Columns:
-    """The values of a state's fields, by name; whatever is taken is gone."""
+    """Values of a state's fields, by name; values that are taken are removed."""
 
     texts: Texts = field(default_factory=dict)
     arrays: Arrays = field(default_factory=dict)
     grown: dict[str, GrownList] = field(default_factory=dict)
 
     def put(self, name: str, values: NDArray[Any]) -> None:
-        """Add a field's values, int64 or whatever they are; none leave no trace."""
+        """Add a field's values in any dtype; an empty array is left out."""
         if len(values):
             self.arrays[name] = values
 
     def take(self, name: str, dtype: np.dtype[Any], count: int) -> NDArray[Any]:
-        """Remove `count` values of a field."""
+        """Remove `count` values of a field and return them."""
         column = self.arrays.pop(name, np.empty(0, dtype)) if count else np.empty(0, dtype)
         if column.dtype != dtype or column.shape != (count,):
             raise DataError(
@@ -146,7 +148,7 @@ class Columns:
 
 
 class Codec(ABC):
-    """How values of one type are kept, all that a state has of a field at once."""
+    """Encoding of values of one type, for all values of a field at once."""
 
     @abstractmethod
     def put(self, values: Sequence[Any], name: str, into: Columns) -> None:
@@ -154,7 +156,7 @@ class Codec(ABC):
 
     @abstractmethod
     def take(self, count: int, name: str, out: Columns) -> list[Any]:
-        """Remove so many values."""
+        """Remove so many values and return them."""
 
 
 @dataclass(frozen=True)
@@ -164,11 +166,11 @@ class NumberCodec(Codec):
     dtype: np.dtype[Any]
 
     def put(self, values: Sequence[Any], name: str, into: Columns) -> None:
-        """Add them as an array."""
+        """Add the values as an array."""
         into.put(name, np.array(values, self.dtype))
 
     def take(self, count: int, name: str, out: Columns) -> list[Any]:
-        """Remove them, as Python's numbers where they were."""
+        """Remove the values and return them as Python numbers; float32 stays numpy's."""
         column = out.take(name, self.dtype, count)
         return list(column) if self.dtype == np.float32 else cast(list[Any], column.tolist())
 
@@ -177,12 +179,12 @@ class Strings(Codec):
     """Strings."""
 
     def put(self, values: Sequence[Any], name: str, into: Columns) -> None:
-        """Add them as a fact."""
+        """Add the strings as a fact."""
         if values:
             into.texts[name] = list(values)
 
     def take(self, count: int, name: str, out: Columns) -> list[Any]:
-        """Remove them."""
+        """Remove the strings."""
         values = out.texts.pop(name, []) if count else []
         if len(values) != count:
             raise DataError(f"a state has {len(values)} texts as {name}, expected {count}")
@@ -197,14 +199,14 @@ class Blocks(Codec):
     is_bytes: bool = False
 
     def put(self, values: Sequence[Any], name: str, into: Columns) -> None:
-        """Add copies."""
+        """Add copies of the arrays."""
         arrays = [np.frombuffer(v, np.uint8) if self.is_bytes else v for v in values]
         SHAPES.put([array.shape for array in arrays], f"{name}.shape", into)
         flat = [array.astype(self.dtype, copy=False).ravel() for array in arrays]
         into.put(name, np.concatenate([np.empty(0, self.dtype), *flat]))
 
     def take(self, count: int, name: str, out: Columns) -> list[Any]:
-        """Remove them, each an array of its own."""
+        """Remove the arrays; each is a copy."""
         shapes = SHAPES.take(count, f"{name}.shape", out)
         sizes = [int(np.prod(shape)) for shape in shapes]
         whole = out.take(name, self.dtype, sum(sizes))
@@ -221,12 +223,12 @@ class Optionals(Codec):
     inner: Codec
 
     def put(self, values: Sequence[Any], name: str, into: Columns) -> None:
-        """Add whether there is each, and those that there are."""
+        """Add a bool for each value, False for None, and the values that are not None."""
         into.put(name, np.array([value is not None for value in values], np.bool_))
         self.inner.put([v for v in values if v is not None], f"{name}.value", into)
 
     def take(self, count: int, name: str, out: Columns) -> list[Any]:
-        """Remove them."""
+        """Remove the values."""
         given = out.take(name, np.dtype(np.bool_), count)
         values = iter(self.inner.take(int(given.sum()), f"{name}.value", out))
         return [next(values) if there else None for there in given]
@@ -234,19 +236,19 @@ class Optionals(Codec):
 
 @dataclass(frozen=True)
 class Many(Codec):
-    """Lists, tuples of any length, sets; sets are kept in their order."""
+    """Lists, tuples of any length, sets; sets are kept sorted."""
 
     kind: type
     inner: Codec
 
     def put(self, values: Sequence[Any], name: str, into: Columns) -> None:
-        """Add how many each has, and all of them."""
+        """Add the length of each, and all items."""
         ordered = [sorted(v) if self.kind in (set, frozenset) else v for v in values]
         into.put(name, np.array([len(value) for value in ordered], np.int64))
         self.inner.put([item for value in ordered for item in value], f"{name}.each", into)
 
     def take(self, count: int, name: str, out: Columns) -> list[Any]:
-        """Remove them."""
+        """Remove the containers."""
         lengths = out.take(name, np.dtype(np.int64), count).tolist()
         items = self.inner.take(sum(lengths), f"{name}.each", out)
         return [self.kind(part) for part in _parts(items, lengths)]
@@ -254,14 +256,14 @@ class Many(Codec):
 
 @dataclass(frozen=True)
 class GrowingLists(Codec):
-    """`Growing` lists: that of a whole state beside it, those of parts of which there are several
-    as any list.
+    """`Growing` lists: a list of the whole state stands beside it, lists of its parts are plain
+    lists.
     """
 
     many: Many
 
     def put(self, values: Sequence[Any], name: str, into: Columns) -> None:
-        """Add how many there are, and the list itself."""
+        """Add the length, and the list itself beside the state."""
         if len(values) != 1:
             self.many.put(values, name, into)
             return
@@ -270,16 +272,16 @@ class GrowingLists(Codec):
         into.grown[name] = GrownList(items, len(items), f"{name}.each", self.many.inner)
 
     def take(self, count: int, name: str, out: Columns) -> list[Any]:
-        """Remove them."""
+        """Remove the lists."""
         return self.many.take(count, name, out)
 
 
 @dataclass(frozen=True)
 class Fields(Codec):
-    """Parts that each value has: a dataclass's fields, a tuple's places, a dict's pairs."""
+    """Values of several parts: a dataclass's fields, a tuple's items, a dict's pairs."""
 
     make: Any
-    parts: Mapping[Any, Codec]  # by name, or by place
+    parts: Mapping[Any, Codec]  # by name, or by index
 
     def put(self, values: Sequence[Any], name: str, into: Columns) -> None:
         """Add each part of all values."""
@@ -289,7 +291,7 @@ class Fields(Codec):
             codec.put(held, f"{name}.{part}" if name else part, into)
 
     def take(self, count: int, name: str, out: Columns) -> list[Any]:
-        """Remove them, and make the values of them."""
+        """Remove the parts, and make the values of them."""
         columns = {
             part: codec.take(count, f"{name}.{part}" if name else part, out)
             for part, codec in self.parts.items()
@@ -305,11 +307,11 @@ class Dicts(Codec):
     pairs: Many
 
     def put(self, values: Sequence[Any], name: str, into: Columns) -> None:
-        """Add them as lists of pairs."""
+        """Add the dicts as lists of pairs."""
         self.pairs.put([list(value.items()) for value in values], name, into)
 
     def take(self, count: int, name: str, out: Columns) -> list[Any]:
-        """Remove them."""
+        """Remove the dicts."""
         return [dict(value) for value in self.pairs.take(count, name, out)]
 
 
@@ -327,7 +329,7 @@ PLAIN: dict[Any, Codec] = {
 
 @cache
 def _codec_of(hint: Any) -> Codec:
-    """Return the codec of a type; a TypeError where there is none."""
+    """Return the codec of a type; a TypeError if there is none."""
     if hint in PLAIN:
         return PLAIN[hint]
     if is_dataclass(hint):
@@ -343,7 +345,7 @@ def _codec_of(hint: Any) -> Codec:
 
 
 def _container_of(hint: Any) -> Codec:
-    """Return the codec of a list, tuple, set or dict, or of what an alias stands for."""
+    """Return the codec of a list, tuple, set or dict, or of the type behind an alias."""
     origin, args = get_origin(hint), get_args(hint)
     if origin is tuple and args[-1] is not Ellipsis:
         return _indices_of(args)
@@ -351,7 +353,7 @@ def _container_of(hint: Any) -> Codec:
         return Many(cast(type, origin), _codec_of(args[0]))
     if origin in (dict, Mapping):
         return Dicts(Many(list, _indices_of(args)))
-    if hasattr(origin, "__value__"):  # an alias of the language, as NDArray is from NumPy 2.5 on
+    if hasattr(origin, "__value__"):  # a `type` alias, such as NDArray since NumPy 2.5
         return _codec_of(origin.__value__[args])
     raise TypeError(f"a checkpoint cannot keep a {hint}")
 
@@ -382,6 +384,6 @@ def _fields_of(kind: type) -> Codec:
 
 
 def _parts(whole: Any, lengths: Sequence[int]) -> list[Any]:
-    """Return the stretches of these lengths that make up a whole."""
+    """Return consecutive slices of these lengths."""
     ends = np.cumsum(np.array(lengths, np.int64)).tolist()
     return [whole[end - length : end] for end, length in zip(ends, lengths, strict=True)]

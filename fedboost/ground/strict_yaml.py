@@ -1,4 +1,4 @@
-"""YAML as settings files may use it."""
+"""Strict YAML for settings files."""
 
 from __future__ import annotations
 
@@ -11,13 +11,11 @@ import yaml
 
 from fedboost.ground.errors import ConfigError
 
-NODES_MAX = 100_000  # keys and values of one file, those that aliases repeat counted each time
+NODES_MAX = 100_000  # keys and values of one file; each alias counts its values again
 
 
 class Loader(yaml.SafeLoader):
-    """YAML without objects, without keys that stand twice, of which YAML keeps the last, and
-    without aliases of aliases that stand for more than anybody would write.
-    """
+    """YAML loader that refuses objects, repeated keys, and aliases of too many values."""
 
     def construct_document(self, node: yaml.Node) -> Any:
         if _nodes(node, {}) > NODES_MAX:
@@ -27,13 +25,13 @@ class Loader(yaml.SafeLoader):
         return super().construct_document(node)
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        """Read keys and values; an error where a key occurs twice."""
+        """Read keys and values; a ConfigError if a key occurs twice."""
         seen: set[str] = set()
         for key, _ in node.value:
             name = f"{key.tag} {key.value}"
             if isinstance(key, yaml.ScalarNode) and name in seen:
                 raise ConfigError(
-                    f"the key {key.value!r} stands twice",
+                    f"the key {key.value!r} occurs twice",
                     todo="keep one of them",
                     line=key.start_mark.line + 1,
                 )
@@ -41,25 +39,25 @@ class Loader(yaml.SafeLoader):
         return super().construct_mapping(node, deep)
 
 
-# `${env:NAME}`, `${file:/path}`; a second $ in front takes its meaning away.
+# `${env:NAME}`, `${file:/path}`; a second $ in front makes it plain text.
 REFERENCE = re.compile(r"\$(\$?)\{(\w+):([^}]*)\}")
 FILE_BYTES_MAX = 1 << 16  # of a file that holds one value
 _TEXT = "tag:yaml.org,2002:str"
 
 
 class FilledLoader(Loader):
-    """The same for a daemon's own files: values may refer to variables and to files.
+    """Loader of a daemon's own files: values may refer to variables and to files.
 
-    In quotes such a value is a text, without them whatever it reads like.
+    A quoted value with a reference is a text; without quotes YAML decides its type.
     """
 
     def __init__(self, stream: bytes) -> None:
         super().__init__(stream)
-        self.filled: dict[str, str] = {}  # by what was found, what stands in the file for it
+        self.filled: dict[str, str] = {}  # by the value, its reference in the file
         self._done: set[yaml.Node] = set()
 
     def construct_document(self, node: yaml.Node) -> Any:
-        _nodes(node, {})  # ends where a node holds itself
+        _nodes(node, {})  # refuses a node that holds itself
         self._fill(node, "")
         return super().construct_document(node)
 
@@ -95,7 +93,7 @@ class FilledLoader(Loader):
 
 
 def variable(name: str, key: str) -> str:
-    """Return an environment variable; a ConfigError, at `key`, where there is none."""
+    """Return an environment variable; a ConfigError, at `key`, if it is not set."""
     text = os.environ.get(name)
     if text is None:
         raise ConfigError(f"{key}: there is no variable {name}", todo=f"set {name}")
@@ -103,28 +101,26 @@ def variable(name: str, key: str) -> str:
 
 
 def content(name: str, key: str) -> str:
-    """Return what a file holds, without the end of its last line; a ConfigError, at `key`, where it
-    cannot be read.
+    """Return the text of a file without its last line break; a ConfigError, at `key`, if it is
+    unreadable.
     """
     try:
         with Path(name).expanduser().open("rb") as file:
             data = file.read(FILE_BYTES_MAX + 1)
         if len(data) > FILE_BYTES_MAX:
-            raise ConfigError(f"{key}: {name} is no file of one value", todo="check the path")
+            raise ConfigError(f"{key}: {name} is too large for one value", todo="check the path")
         return data.decode().removesuffix("\n")
     except OSError as error:
         reason = error.strerror
-    except (ValueError, RuntimeError):  # no text, no path, nobody's home
+    except (ValueError, RuntimeError):  # no text, no path, or an unknown user's home
         reason = "it holds no text, or is no path"
     raise ConfigError(
-        f"{key}: cannot read {name}: {reason}", todo="check the path and who may read it"
+        f"{key}: cannot read {name}: {reason}", todo="check the path and its permissions"
     )
 
 
 def _nodes(node: yaml.Node, known: dict[yaml.Node, int]) -> int:
-    """Count the nodes that a node stands for, aliases expanded; a ConfigError where it holds
-    itself.
-    """
+    """Count the nodes below a node, aliases expanded; a ConfigError if a node contains itself."""
     if isinstance(node, yaml.ScalarNode):
         return 1
     if node not in known:
@@ -133,7 +129,7 @@ def _nodes(node: yaml.Node, known: dict[yaml.Node, int]) -> int:
         inner = [part for pair in parts for part in pair] if _is_mapping(node) else parts
         known[node] = 1 + sum(_nodes(part, known) for part in inner)
     if known[node] == 0:
-        raise ConfigError("the file holds an alias of what it stands in", todo="remove it")
+        raise ConfigError("the file holds an alias of a value that contains it", todo="remove it")
     return known[node]
 
 

@@ -1,4 +1,4 @@
-"""Messages as bytes and arrays as messages: the one place where either is read, and checked."""
+"""Messages as bytes, and arrays as messages: the only module that reads and checks either."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fedboost.ground.errors import PeerError, ProtocolError
 from fedboost.messages import array_pb2, exchange_pb2, fault_pb2, job_pb2, party_pb2
 from fedboost.messages.array_pb2 import Array
 
-if TYPE_CHECKING:  # whoever sends no arrays does without numpy
+if TYPE_CHECKING:  # processes that send no arrays do not load numpy
     import numpy as np
     from numpy.typing import NDArray
 
@@ -22,21 +22,21 @@ M = TypeVar("M", bound=Message)
 
 WIRE_VERSION = 1  # raised when an older daemon could misread a newer one
 MESSAGE_BYTES_MAX = 1 << 30  # protobuf itself ends at 2 GiB
-ROWS_NAMES = ("points", "ids", "rows")  # of fields that say how many people a message is about
+ROWS_NAMES = ("points", "ids", "rows")  # of fields that count the people in a message
 COUNT_MAX = (1 << 63) - 1  # a column of the ledger holds no more
 CONTROL_BYTES_MAX = 4 << 20  # the control plane asks and answers small
-PIECE_BYTES = 1 << 20  # of a payload on its way, well below gRPC's own 4 MiB
+PIECE_BYTES = 1 << 20  # of a payload in transit, well below gRPC's limit of 4 MiB
 
 _ITEM_BYTES = {"u1": 1, "i4": 4, "i8": 8, "f4": 4, "f8": 8}  # little-endian on the wire
 
 
 def encode(message: Message) -> bytes:
-    """The message's bytes, the same for the same content."""
+    """Return the message's bytes, the same for the same content."""
     return message.SerializeToString(deterministic=True)
 
 
 def decode(kind: type[M], payload: bytes, sender: str) -> M:
-    """The message in `payload`; a PeerError where it is not one, or holds fields we do not know."""
+    """Return the message in `payload`; a PeerError if it is malformed or has unknown fields."""
     name = kind.DESCRIPTOR.name
     try:
         message = kind.FromString(payload)
@@ -53,7 +53,7 @@ def decode(kind: type[M], payload: bytes, sender: str) -> M:
 
 
 def json_object(text: bytes, what: str) -> dict[str, Any]:
-    """The JSON object in a message, empty where there is no text; else a PeerError about `what`."""
+    """Return the JSON object in a message, empty for an empty text; a PeerError about `what`."""
     try:
         value = json.loads(text or b"{}")
     except (ValueError, RecursionError):
@@ -64,7 +64,7 @@ def json_object(text: bytes, what: str) -> dict[str, Any]:
 
 
 def pack(values: NDArray[np.generic]) -> Array:
-    """A numpy array as a message; dtypes u1, i4, i8, f4, f8."""
+    """Return a numpy array as a message; dtypes u1, i4, i8, f4, f8."""
     import numpy as np
 
     name = values.dtype.str[1:]
@@ -77,10 +77,10 @@ def pack(values: NDArray[np.generic]) -> Array:
 def unpack(
     array: Array, dtype: str, shape: tuple[int | None, ...], what: str
 ) -> NDArray[np.generic]:
-    """The numpy array in a message, read-only and without a copy.
+    """Return the numpy array in a message, read-only and without a copy.
 
-    `dtype` is u1, i4, i8, f4 or f8; None in `shape` stands for any length. A PeerError says `what`
-    was expected and what came.
+    `dtype` is u1, i4, i8, f4 or f8; None in `shape` stands for any length. A PeerError about `what`
+    names the expected and the received dtype or shape.
     """
     import numpy as np
 
@@ -100,25 +100,25 @@ def unpack(
         raise PeerError(f"{expected}, got {len(array.data)} bytes for {count} values")
     try:
         return np.frombuffer(array.data, dtype=f"<{dtype}").reshape(got)
-    except ValueError:  # an empty array with an endless side
+    except ValueError:  # an empty array with a huge side
         raise PeerError(f"{expected}, got {_shape_text(got[:8])}") from None
 
 
 def pack_bits(bits: NDArray[np.bool_]) -> Array:
-    """Booleans as one bit each, the last byte filled with zeros."""
+    """Return booleans as a message of one bit each, the last byte filled with zeros."""
     import numpy as np
 
     return pack(np.packbits(bits))
 
 
 def unpack_bits(array: Array, count: int, what: str) -> NDArray[np.bool_]:
-    """`count` booleans that `pack_bits` wrote."""
+    """Return the `count` booleans that `pack_bits` wrote."""
     import numpy as np
 
     data = unpack(array, "u1", ((count + 7) // 8,), what)
     bits = np.unpackbits(data.view(np.uint8))
     if bits[count:].any():
-        raise PeerError(f"{what}: bits set beyond the {count} that were asked for")
+        raise PeerError(f"{what}: bits set beyond the {count} expected ones")
     return bits[:count].view(np.bool_)
 
 
@@ -136,7 +136,7 @@ def count_values(message: Message) -> int:
 
 
 def count_rows(message: Message) -> int | None:
-    """Return how many people a message is about, if it says so itself; for the ledger."""
+    """Return how many people a message is about, None if it has no count; for the ledger."""
     for field, value in message.ListFields():
         if field.name in ROWS_NAMES and isinstance(value, int):
             return min(value, COUNT_MAX)
@@ -144,7 +144,7 @@ def count_rows(message: Message) -> int | None:
 
 
 def describe(message: Message) -> str:
-    """A message's name and the shapes in it, never its content."""
+    """Return a message's name and the shapes in it, never its content."""
     parts = []
     for field, value in message.ListFields():
         if isinstance(value, Array):
@@ -161,7 +161,7 @@ def describe(message: Message) -> str:
 
 
 def pieces(payload: bytes) -> Iterator[exchange_pb2.Piece]:
-    """A payload cut for the way, each piece with its checksum; at least one piece."""
+    """Yield the pieces of a payload (at least one), each with its checksum."""
     view = memoryview(payload)
     for start in range(0, max(len(view), 1), PIECE_BYTES):
         data = bytes(view[start : start + PIECE_BYTES])
@@ -169,20 +169,20 @@ def pieces(payload: bytes) -> Iterator[exchange_pb2.Piece]:
 
 
 def piece_data(piece: exchange_pb2.Piece, sender: str) -> bytes:
-    """Return a piece's data; a PeerError where it was damaged on the way."""
+    """Return a piece's data; a PeerError if it was damaged in transit."""
     if len(piece.data) > PIECE_BYTES or zlib.crc32(piece.data) != piece.crc32:
         raise PeerError(f"{sender} sent a piece whose checksum does not match")
     return piece.data
 
 
 def hide_content(message_types: Iterable[type[Message]]) -> None:
-    """Makes messages of these types print their shape instead of their content (also in logs)."""
+    """Make messages of these types print their shape instead of their content (also in logs)."""
     for kind in message_types:
         kind.__repr__ = kind.__str__ = describe  # type: ignore[method-assign,assignment]
 
 
 def message_types(module: ModuleType) -> list[type[Message]]:
-    """The message types that a generated module defines."""
+    """Return the message types that a generated module defines."""
     return [getattr(module, name) for name in module.DESCRIPTOR.message_types_by_name]
 
 

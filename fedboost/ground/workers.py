@@ -1,8 +1,7 @@
-"""Where bulk arithmetic runs: the interface of worker processes, and the same in this process.
+"""Interface of worker processes for bulk arithmetic, and an implementation in this process.
 
 A kernel is a top-level function of an importable module; its arguments and its result are numbers,
-bytes, arrays and frozen dataclasses. The processes themselves are those of
-`fedboost.runtime.process.workers`.
+bytes, arrays and frozen dataclasses. `fedboost.runtime.process.workers` has the processes.
 """
 
 from __future__ import annotations
@@ -13,14 +12,14 @@ from typing import Any, Protocol, TypeVar
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 
-BLOCKS_PER_WORKER = 4  # enough that a late worker holds the others up by a quarter of a share
+BLOCKS_PER_WORKER = 4  # so that a late worker delays the others by at most a quarter of its share
 
 
 class Pending(Protocol[T_co]):
-    """A result on its way."""
+    """A result that is being computed."""
 
     def result(self) -> T_co:
-        """Waits for the result; raises what the kernel raised."""
+        """Wait for the result and return it; raise the kernel's exception."""
 
     def done(self) -> bool:
         """Return True if `result` would return at once."""
@@ -35,35 +34,33 @@ class Workers(Protocol):
 
     @property
     def threads(self) -> Workers:
-        """Return as many threads, for kernels that let go of the interpreter's lock and share
-        arrays.
-        """
+        """Return as many threads, for kernels that release the interpreter's lock."""
 
     def map(self, kernel: Callable[..., T], tasks: Sequence[tuple[Any, ...]]) -> list[T]:
-        """`kernel(*task)` for each task, results in the tasks' order; the first error is raised."""
+        """Return `kernel(*task)` of each task, in the tasks' order; raise the first error."""
 
     def submit(self, kernel: Callable[..., T], *task: Any) -> Pending[T]:
-        """Starts `kernel(*task)` and returns at once."""
+        """Start `kernel(*task)` and return at once."""
 
     def cpu_seconds(self) -> float:
-        """Processor seconds spent so far outside this process, in seconds."""
+        """Return the processor seconds spent so far outside this process."""
 
     def busy_seconds(self) -> float:
-        """Processor seconds of all kernels so far but those in the caller's own thread."""
+        """Return the processor seconds of all kernels so far, except in the caller's own thread."""
 
     def peak_rss_bytes(self) -> int:
-        """The most memory that processes other than this one have held, summed."""
+        """Return the sum of the most memory that each other process has held."""
 
 
 class Deferred(Pending[T]):
-    """A task of this process, done when somebody asks for its result."""
+    """A task of this process, computed when its result is first read."""
 
     def __init__(self, kernel: Callable[..., T], task: tuple[Any, ...]) -> None:
         self._todo: tuple[Callable[..., T], tuple[Any, ...]] | None = (kernel, task)
         self._results: list[T] = []
 
     def result(self) -> T:
-        """Computes at the first call and remembers."""
+        """Compute the result at the first call and keep it."""
         if self._todo is not None:
             kernel, task = self._todo
             self._results.append(kernel(*task))
@@ -71,47 +68,47 @@ class Deferred(Pending[T]):
         return self._results[0]
 
     def done(self) -> bool:
-        """Return True if it has been computed."""
+        """Return True if the result has been computed."""
         return self._todo is None
 
 
 class Serial:
-    """Workers that are this process itself."""
+    """Workers in this process."""
 
     count = 1
 
     @property
     def threads(self) -> Serial:
-        """The caller's own."""
+        """Return these workers."""
         return self
 
     def map(self, kernel: Callable[..., T], tasks: Sequence[tuple[Any, ...]]) -> list[T]:
-        """`kernel(*task)` for each task, in order."""
+        """Return `kernel(*task)` of each task, in order."""
         return [kernel(*task) for task in tasks]
 
     def submit(self, kernel: Callable[..., T], *task: Any) -> Pending[T]:
-        """A task that is done when its result is asked for."""
+        """Return a task that runs when its result is first read."""
         return Deferred(kernel, task)
 
     def cpu_seconds(self) -> float:
-        """Zero: all the work is this process's own."""
+        """Return zero: no other process works."""
         return 0.0
 
     def busy_seconds(self) -> float:
-        """Zero: all the work is the caller's own."""
+        """Return zero: the caller's thread does all the work."""
         return 0.0
 
     def peak_rss_bytes(self) -> int:
-        """Zero: all the memory is this process's own."""
+        """Return zero: no other process holds memory."""
         return 0
 
 
 def blocks(items: int, workers: int, least: int, most: int) -> list[slice]:
-    """Cuts 0..items into even consecutive slices of `least` to `most` items, for `workers` workers.
+    """Cut 0..items into even consecutive slices of `least` to `most` items, for `workers` workers.
 
-    As many for each worker as for any other, where the slices do not get too small by it: one
-    left over would keep one worker busy while the others wait. Only the number of slices depends
-    on `workers`; what is computed must not.
+    Each worker gets the same number of slices unless that makes them too small: one extra slice
+    would keep one worker busy while the others wait. Only the number of slices depends on
+    `workers`; results must not.
     """
     size = max(least, min(most, -(-items // (workers * BLOCKS_PER_WORKER))))
     count = -(-items // size) if items else 0

@@ -1,24 +1,24 @@
 """Model shards on disk, kinds of models, prediction and export.
 
 Modules:
-    answered       what answers about splits tell of the rows that are predicted
+    answered       charges of a host's answers about rows that are predicted
     arrays         reads plain arrays from an archive
     batches        scores rows in batches
     branches       one tree as far as a party knows it
     columns        names and categories of a party's columns
-    conditions     combines splits of a path, says them in words; shared rules
+    conditions     combines splits of a path, writes them as text; shared rules
     contributions  SHAP values of columns
     export         one shard as a JSON file, and releases read back
     hybrid         trees with a guest's and hosts' parts
     kinds          kinds of models, each behind one interface
-    labels         what boosting needs of a label column
+    labels         checks of a label column for boosting
     networks       models of networks
-    rounds         which trees each round has
+    rounds         trees of each round
     scoring        scores a table of any number of rows
     shards         reads and writes a party's share of a model
-    telling        noisy buckets that a host tells
+    telling        noisy buckets of a host's columns
     vertical       trees whose splits belong to several parties
     whole          models that every party holds whole
-    words          metrics and importance that a guest tells
+    words          metrics and importance for the coordinator
     xgboost_json   writes XGBoost's JSON model file
 """

@@ -1,9 +1,9 @@
-"""What answers about a model's splits tell of the rows that are predicted, in rows placed.
+"""Charges of a host's answers about a model's splits, in rows placed.
 
-A host says on which side of its splits rows are. Its model's thresholds of a column are the bins
-that a row can be known by; a row that is known to be between two of them is told no more by others
-outside. Bits are divided by those of bins as training makes them by default, so that answers count
-as much as divisions in training do.
+An answer tells the sides of rows at a split. The model's thresholds divide each column into the
+bins that answers can tell. A row known to lie between two thresholds is told no more by the others.
+Bits are divided by the entropy of training's default bins, so that answers count as much as
+divisions in training.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ BINS = int(TreeParams.model_fields["max_bin"].default)
 
 @dataclass(eq=False)
 class AnsweredRows:
-    """The sides of a host's splits that have been told in one attempt."""
+    """Sides of a host's splits that answers have told in one attempt."""
 
     arrays: Mapping[str, NDArray[np.generic]]  # of the shard
-    names: Sequence[str]  # of the columns that `feature` counts
+    names: Sequence[str]  # of the columns, as `feature` counts them
     placement: NarrowedRows
     bits: Floats  # (columns,) told since the last charge
 
@@ -48,7 +48,7 @@ class AnsweredRows:
     def of(
         cls, arrays: Mapping[str, NDArray[np.generic]], names: Sequence[str], values: Values
     ) -> AnsweredRows:
-        """Nothing has been told yet of values (n, columns)."""
+        """Return the state before the first answer about values (n, columns)."""
         cuts, by_category = [], []
         for column in range(values.shape[1]):
             threshold = arrays["threshold"][arrays["feature"] == column].astype(np.float32)
@@ -58,7 +58,7 @@ class AnsweredRows:
                 by_category.append(column)
         every = np.ones(values.shape[0], np.bool_)
         sampled = values[sample_of(every)]
-        if isinstance(sampled, np.ndarray):  # the lowest noisy bucket has no least value
+        if isinstance(sampled, np.ndarray):  # the lowest noisy bucket begins at −inf
             sampled = np.clip(sampled, -FLOAT32_MAX, FLOAT32_MAX)
         learnt = np.ones(sampled.shape[0], np.bool_)
         usual = binning.fit(sampled, BINS, by_category)
@@ -66,14 +66,14 @@ class AnsweredRows:
         most = max([1, *(len(column_cuts) + 1 for column_cuts in cuts)])
         own = Binning(most, tuple(cuts), {c: usual.categories[c] for c in by_category})
         held = ColumnShares.counted(_counts(own, values), values.shape[0])
-        # Of bins that few rows are in the sample may have none.
+        # The sample may miss bins with few rows.
         least = (held.entropy > 0.0) * entropy_least(held.rows)
         held = replace(held, entropy=np.maximum(shares.entropy, least))
         placement = NarrowedRows(values.shape[0], values, own, held)
         return cls(arrays, names, placement, np.zeros(values.shape[1]))
 
     def note(self, split: int, rows: Indices, goes_right: Bits) -> None:
-        """Note on which side of the split at this place of the shard rows are told to be."""
+        """Note the told sides of rows at the split with this index in the shard."""
         column = int(self.arrays["feature"][split])
         threshold = np.float32(self.arrays["threshold"][split])
         place = int(np.searchsorted(self.placement.binning.cuts[column], threshold))
@@ -83,7 +83,7 @@ class AnsweredRows:
         self.bits[column] += self.placement.divide(column, *division)
 
     def charges(self) -> tuple[Charge, ...]:
-        """Return what has been told since the last time."""
+        """Return the charges for answers since the last call."""
         placed = self.placement.shares.placed(self.bits)
         self.bits = np.zeros_like(self.bits)
         told = np.flatnonzero(placed).tolist()
@@ -91,7 +91,7 @@ class AnsweredRows:
 
 
 def _counts(own: Binning, values: Values) -> list[Counts]:
-    """Count the rows in each bin, without the bins of a whole table beside it."""
+    """Count the rows in each bin, without binning the whole table at once."""
     n_bins = own.n_bins.astype(np.int64)
     if not isinstance(values, np.ndarray):
         return counts_of(own.transform(values), n_bins)

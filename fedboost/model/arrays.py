@@ -1,4 +1,4 @@
-"""Arrays by name, in an archive and back: plain ones, nothing pickled."""
+"""Archives of plain arrays by name, nothing pickled."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ if TYPE_CHECKING:
 
 # numpy reads the heads of arrays with `ast`, whose count of nested nodes threads share in CPython
 # before 3.11.8: two of them at once, and one finds it wrong (SystemError, gh-106905).
-LEVEL = 1  # of zlib; a round of trees waits for it, and more saves next to nothing
+LEVEL = 1  # of zlib; a round of trees waits for it, and higher levels save almost nothing
 _one_at_a_time = threading.Lock()
 
 
 def packed(arrays: Mapping[str, NDArray[Any]], *, compressed: bool = False) -> bytes:
-    """Return the arrays as an archive, which `read` gives back."""
+    """Return the arrays as an archive for `read`."""
     import numpy as np
 
     out = io.BytesIO()
@@ -34,11 +34,11 @@ def packed(arrays: Mapping[str, NDArray[Any]], *, compressed: bool = False) -> b
 
 
 def read(packed: bytes) -> dict[str, NDArray[np.generic]]:
-    """Return what `numpy.savez` wrote; a ValueError where it is damaged."""
+    """Return the arrays of an archive of `numpy.savez`; a ValueError if it is damaged."""
     import numpy as np
 
     try:
         with _one_at_a_time, np.load(io.BytesIO(packed), allow_pickle=False) as archive:
             return {name: archive[name] for name in archive.files}
-    except Exception as error:  # zipfile and numpy raise a dozen kinds, some for none of their own
+    except Exception as error:  # zipfile and numpy raise a dozen kinds of errors
         raise ValueError(f"no archive of arrays: {error}") from None

@@ -1,4 +1,4 @@
-"""Rows that are scored batch after batch, whatever the trees are."""
+"""Rows that are scored batch after batch, with any trees."""
 
 from __future__ import annotations
 
@@ -21,37 +21,37 @@ from fedboost.messages.job_pb2 import Count, StatusReport
 from fedboost.model import columns
 from fedboost.model.shards import MODEL_ID
 
-CELLS_MAX = 1 << 24  # rows × trees, or columns, of a batch: 128 MiB of places, 64 MiB of cells
+CELLS_MAX = 1 << 24  # rows × trees, or columns, of a batch: 128 MiB of indices, 64 MiB of cells
 
 
 def rows_at_once(width: int) -> int:
-    """Return how many rows of so many cells a batch may have, one at least."""
+    """Return the most rows of a batch with so many cells a row, at least one."""
     return max(1, CELLS_MAX // max(1, width))
 
 
 def batch_rows(most: int, facts: Mapping[str, Any]) -> int:
-    """Return how many rows a job scores at once with a model, by its facts; `most` as it says."""
+    """Return the rows of a job's batch with a model of these facts, at most `most`."""
     return min(most, rows_at_once(facts["trees"]))
 
 
 def row_batches(n_rows: int, width: int) -> list[slice]:
-    """Return the rows batch by batch, each of so many rows as `rows_at_once`."""
+    """Return the rows in batches of `rows_at_once` rows."""
     most = rows_at_once(width)
     return [slice(first, min(first + most, n_rows)) for first in range(0, n_rows, most)]
 
 
 class ScoringParams(Settings):
-    """Which model, how many rows at once, and what comes out."""
+    """Settings of a prediction job: its model, batch size and output."""
 
-    # Of the job that trained it: its id, its name or latest.
+    # Id or name of the job that trained it, or latest.
     model: str = Field(pattern=f"^{MODEL_ID.pattern}$")
     batch_rows: int = Field(1 << 18, ge=1, le=1 << 22)  # bounds memory and the largest message
-    output_margin: bool = False  # leave the sums of leaves, not probabilities or means of them
+    output_margin: bool = False  # give the sums of leaves, not probabilities or means
 
 
 @state
 class BatchesState:
-    """What a guest keeps of finished batches."""
+    """Finished batches in a guest's checkpoint."""
 
     first: int  # row of the batch under way
     margins: Growing[Floats]  # (rows, outputs) of each
@@ -59,7 +59,7 @@ class BatchesState:
 
 @dataclass
 class Batches(ABC):
-    """What a guest remembers of finished batches; a protocol's guest adds the one under way."""
+    """Finished batches of a guest; a protocol's guest adds the current one."""
 
     context: StageContext[ScoringParams]
     model: Artefact = field(init=False)  # the guest's shard
@@ -76,7 +76,7 @@ class Batches(ABC):
 
     @property
     def rows(self) -> slice:
-        """The rows of the batch under way."""
+        """Rows of the current batch."""
         count = batch_rows(self.context.params.batch_rows, self.model.facts)
         return slice(self.first, min(self.first + count, self.values.shape[0]))
 
@@ -88,10 +88,10 @@ class Batches(ABC):
 
     @abstractmethod
     def place_batch(self) -> None:
-        """Puts the rows of the batch where they begin."""
+        """Put the rows of the batch at the roots."""
 
     def next_batch(self) -> Out:
-        """Begin the next batch behind a finished one, or end."""
+        """Begin the batch after a finished one, or end."""
         self.margins.append(self.margin)
         self.first = self.rows.stop
         let_go(self.values, self.every)
@@ -101,18 +101,18 @@ class Batches(ABC):
         return Out(told=self.all_told())
 
     def all_told(self) -> StatusReport:
-        """Report the totals to the coordinator once there is no further batch."""
+        """Report the totals to the coordinator after the last batch."""
         counts = [Count(name="predicted", count=self.values.shape[0])]
         return StatusReport(ends="batch", counts=counts)
 
 
 def snapshot(guest: Batches, _: Place) -> Artefact:
-    """Margins of finished batches."""
+    """Return a checkpoint with the margins of finished batches."""
     return Artefact.of_state(BatchesState(first=guest.first, margins=guest.margins))
 
 
 def restore(guest: Batches, kept: Artefact) -> StatusReport:
-    """Carries on behind the last finished batch."""
+    """Resume after the last finished batch."""
     known = kept.state(BatchesState)
     guest.first, end = known.first, 0
     for margin in known.margins:
@@ -127,7 +127,7 @@ def restore(guest: Batches, kept: Artefact) -> StatusReport:
 
 
 def finish(guest: Batches) -> Artefact:
-    """The predictions float64 (rows, outputs): probabilities or means, or margins if wanted."""
+    """Return predictions float64 (rows, outputs): probabilities or means, or margins if wanted."""
     prediction = guest.every
     if not guest.context.params.output_margin:
         prediction = array_beside(guest.every, guest.every.shape, np.float64)

@@ -1,7 +1,7 @@
-"""One tree of a model as a party knows it: what each split asks, as far as it is known, and leaves.
+"""Trees of a model as a party knows them: the known questions of splits, and the leaves.
 
-A guest knows every node and what its own splits ask; a host its own splits and nothing else; and
-whoever has a model whole, or put together of all owners' parts, everything.
+A guest knows every node and the questions of its own splits; a host knows only its own splits. With
+a whole model, or all owners' parts together, everything is known.
 """
 
 from __future__ import annotations
@@ -25,31 +25,31 @@ from fedboost.model.vertical import LEAF, OwnSplit, Whole
 NODES = (
     *("tree", "node", "owner", "feature", "threshold", "missing_left", "left_bins"),
     *("value", "gain", "cover"),
-)  # the arrays that have an entry for each node
+)  # arrays with an entry for each node
 PRESENT, OR_MISSING = " is present", " or missing"
 
 
 @dataclass(frozen=True)
 class Branch:
-    """A node and all below it. What is not known here is empty, or None."""
+    """A node and all below it. Unknown facts are empty, or None."""
 
-    party: str = ""  # whose split it is; empty also where the split is everybody's
-    asks: str = ""  # what a split asks, without its party; empty where its owner has not told
+    party: str = ""  # owner of the split; empty also for a whole model's splits
+    asks: str = ""  # question of a split, without its party; empty if its owner has not told it
     missing_left: bool | None = None  # whether rows without a value answer yes
     gain: float | None = None
     cover: float | None = None  # hessian sum of the training rows
     value: tuple[float, ...] = ()  # of a leaf, one for each output
-    note: str = ""  # what else there is to know of a leaf
+    note: str = ""  # further facts about a leaf
     below: tuple[Branch, ...] = ()  # for rows that answer yes, and for the others
 
     @cached_property
     def depth(self) -> int:
-        """The layers below it."""
+        """Number of layers below the node."""
         return 1 + max(branch.depth for branch in self.below) if self.below else 0
 
     @cached_property
     def leaves(self) -> tuple[Branch, ...]:
-        """The nodes below it, or it alone, that have nothing below."""
+        """Leaves below the node, or the node itself."""
         return tuple(leaf for branch in self.below for leaf in branch.leaves) or (self,)
 
 
@@ -58,14 +58,14 @@ class Picture:
     """A tree with its place in the model."""
 
     tree: int
-    title: str  # which tree of which round, and for which class
+    title: str  # the tree's number, round and class
     root: Branch
     parties: tuple[str, ...]  # the guest first; none of a model that all hold whole
-    seen_by: str  # whose knowledge it is; empty: everything is there
+    seen_by: str  # the party that knows it; empty: everything is known
 
 
 def of_shard(shard: Artefact, tree: int) -> Picture:
-    """A tree of the model, counted from 0, as the owner of a guest's or host's shard knows it."""
+    """Return a tree of the model, counted from 0, as the owner of a shard knows it."""
     facts = shard.facts
     parties = (facts["guest"], *facts["hosts"])
     title, seen_by = title_of(facts, tree), facts["party"]
@@ -78,7 +78,7 @@ def of_shard(shard: Artefact, tree: int) -> Picture:
 
 
 def of_whole(model: Whole, tree: int) -> Picture:
-    """A tree, counted from 0, of a model of which everything is known; see `check_tree`."""
+    """Return a tree, counted from 0, of a model that is known as a whole; see `check_tree`."""
     facts = model.facts
     check_tree(facts, tree)
     root = _of_nodes(model.arrays, tree, model.columns, model.texts, None)
@@ -88,7 +88,7 @@ def of_whole(model: Whole, tree: int) -> Picture:
 
 
 def check_tree(facts: Mapping[str, Any], tree: int) -> None:
-    """A ConfigError unless the model has a tree of that number."""
+    """Raise a ConfigError unless the model has a tree of that number."""
     if not 0 <= tree < facts["trees"]:
         raise ConfigError(
             f"the model has {facts['trees']} trees, counted from 0, and no tree {tree}",
@@ -98,9 +98,9 @@ def check_tree(facts: Mapping[str, Any], tree: int) -> None:
 
 
 def title_of(facts: Mapping[str, Any], tree: int) -> str:
-    """``tree 3 of round 2, for class 1``; trees and classes count from 0, rounds from 1."""
+    """Return ``tree 3 of round 2, for class 1``; trees and classes count from 0, rounds from 1."""
     if "forest" not in facts:
-        return f"tree {tree}"  # a host's file that says nothing of rounds
+        return f"tree {tree}"  # a host's file, which has no rounds
     ends = rounds.ends(facts)
     title = f"tree {tree} of round {int(np.searchsorted(ends, tree, side='right')) + 1}"
     output = int(rounds.classes(facts)[tree])
@@ -108,7 +108,7 @@ def title_of(facts: Mapping[str, Any], tree: int) -> str:
 
 
 def question(split: OwnSplit, column: str, texts: Sequence[str]) -> str:
-    """``age < 41.5``, ``city in {'B', 'F'}`` or ``age is present``; rows that fit it go left."""
+    """Return ``age < 41.5``, ``city in {'B', 'F'}`` or ``age is present``; yes goes left."""
     if split.left_bins:
         held = ", ".join(repr(texts[place]) for place in members(split.left_bins))
         return f"{column} in {{{held}}}"
@@ -118,7 +118,7 @@ def question(split: OwnSplit, column: str, texts: Sequence[str]) -> str:
 
 
 def with_missing(asks: str, answer: str) -> str:
-    """The question, and what rows without a value answer, where the question does not say it."""
+    """Return the question with the answer of rows without a value, unless it includes that."""
     says_it = asks.endswith((PRESENT, PRESENT + OR_MISSING))
     return asks if says_it else f"{asks}, missing: {answer}"
 
@@ -132,7 +132,7 @@ def _of_nodes(
 ) -> Branch:
     """Return one tree out of flat arrays that hold every node.
 
-    `owners` by their numbers, where only the first one's splits are known; None: all are.
+    `owners` are parties by number, if only the first one's splits are known; None: all are known.
     """
     (indices,) = np.nonzero(arrays["tree"] == tree)
     of_tree = {name: arrays[name][indices] for name in NODES}
@@ -158,13 +158,13 @@ def _of_nodes(
 
 
 def _of_host(shard: Artefact, tree: int) -> Branch:
-    """A host's own splits in their places, and between them what must be somebody's."""
+    """Return a host's own splits as a branch, with unknown nodes between them."""
     facts = shard.facts
     splits = {s.node: s for s in vertical.arrays_to_splits(shard.arrays) if s.tree == tree}
     above = {(node + 1 >> up) - 1 for node in splits for up in range((node + 1).bit_length())}
 
     def branch(node: int) -> Branch:
-        """Return what is known of a node and below it."""
+        """Return the known part of a node and all below it."""
         if node not in above:
             return Branch(note="not known here")
         below = (branch(left_child(node)), branch(right_child(node)))
@@ -179,7 +179,7 @@ def _of_host(shard: Artefact, tree: int) -> Branch:
 
 
 def with_notes(branch: Branch, node: int, notes: Mapping[int, str]) -> Branch:
-    """The branch below a node, with notes at the leaves that have some, by their numbers."""
+    """Return the branch below a node, with notes at the leaves, by their numbers."""
     children = zip(branch.below, (left_child(node), right_child(node)), strict=False)
     below = tuple(with_notes(child, number, notes) for child, number in children)
     return replace(branch, below=below, note="" if below else notes.get(node, ""))

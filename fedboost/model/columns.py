@@ -1,7 +1,7 @@
-"""A party's columns as its model knows them: by name, categories by their places in its lists.
+"""Columns of a party in its model: found by name, categories by their indices in the model's lists.
 
-A table may have other columns beside them, in another order; and its codes of categories depend on
-what else is in the table, a model's places do not.
+A table may have further columns in another order. Its codes of categories depend on the rest of the
+table; a model's indices do not.
 """
 
 from __future__ import annotations
@@ -28,18 +28,19 @@ def directions(
     categorical: Collection[str],
     others: int = 0,
 ) -> Directions | None:
-    """Return by column 1 or −1 where predictions only rise or fall with it; None if nobody asks.
+    """Return by column 1 or −1 if predictions may only rise or fall with it; None without
+    constraints.
 
-    `others` are columns of hosts behind these, which have no direction. A ConfigError names a
-    column that is none of these, or has no order.
+    `others` is the number of hosts' columns behind these, which have no direction. A ConfigError
+    names a column that is none of these, or has no order.
     """
     strangers = [name for name in constraints if name not in names]
     if strangers:
         raise ConfigError(
             "monotone_constraints names a column that the guest does not have",
             column=strangers[0],
-            todo="name columns of the guest: which way predictions move with a host's column would "
-            "tell the others what it says",
+            todo="name columns of the guest: the direction of predictions with a host's column "
+            "would reveal its values",
         )
     unordered = [name for name, sign in constraints.items() if sign and name in categorical]
     if unordered:
@@ -52,10 +53,10 @@ def directions(
 
 
 def indices(facts: Facts, frame: Frame) -> list[int]:
-    """Return where the model's columns of this party stand in a table.
+    """Return the indices of the model's columns of this party in a table.
 
-    A DataError names a column that the table lacks, or whose values are categories in one of them
-    and numbers in the other.
+    A DataError names a column that the table lacks, or that has categories in one of them and
+    numbers in the other.
     """
     place = {name: i for i, name in enumerate(frame.columns)}
     wanted: list[str] = facts["columns"]
@@ -82,10 +83,11 @@ def indices(facts: Facts, frame: Frame) -> list[int]:
 
 
 def values(facts: Facts, frame: Frame) -> Values:
-    """float32 (rows, the model's columns), as its trees read them; dense or sparse, as the table.
+    """Return float32 (rows, the model's columns), as its trees read them; dense or sparse, as the
+    table.
 
-    Of a category its place in the model's list, NaN where it has none; the frame's own values where
-    they are that already. Refuses as `indices` does.
+    A category becomes its index in the model's list, NaN if it has none. If the frame's values
+    already fit, they are returned as they are. Errors as in `indices`.
     """
     places = indices(facts, frame)
     known = {name: tuple(texts) for name, texts in facts["categories"].items()}
@@ -104,7 +106,7 @@ def values(facts: Facts, frame: Frame) -> Values:
 
 
 def of_seat(context: StageContext[Settings]) -> Values:
-    """The values of a party that predicts, by its own shard; a DataError names a wrong column."""
+    """Return the values of a party that predicts; a DataError names a wrong column."""
     try:
         return values(context.artefacts[MODEL].facts, context.data)
     except DataError as error:
@@ -114,7 +116,7 @@ def of_seat(context: StageContext[Settings]) -> Values:
 def known_codes(facts: Facts, frame: Frame) -> dict[int, Codes]:
     """Return the code of each category that the model lists, by the table's categorical column.
 
-    Those that the table does not have get codes behind its own, which no row has.
+    Categories that the table lacks get codes after the table's, which no row has.
     """
     columns = {}
     for column in frame.categorical:
@@ -127,9 +129,11 @@ def known_codes(facts: Facts, frame: Frame) -> dict[int, Codes]:
 
 
 def categories(frame: Frame, cuts: Binning, earlier: Facts | None = None) -> dict[str, list[str]]:
-    """Return what a model of this table and these bins has to remember of each column; JSON.
+    """Return the categories of each column that a model of this table and these bins must keep;
+    JSON.
 
-    The lists begin with those of the `earlier` model, by whose `known_codes` the bins were fitted.
+    The lists begin with the lists of the `earlier` model, whose `known_codes` the bins were fitted
+    with.
     """
     lists = {}
     for column, codes in cuts.categories.items():
@@ -141,7 +145,7 @@ def categories(frame: Frame, cuts: Binning, earlier: Facts | None = None) -> dic
 
 
 def beside(parts: Sequence[Values]) -> Values:
-    """Return columns of several parties as one table, one part at least; sparse where one is."""
+    """Return columns of several parties (at least one) as one table; sparse if one of them is."""
     from scipy.sparse import csc_array, hstack
 
     if len(parts) == 1:

@@ -1,4 +1,4 @@
-"""What the splits of a path, taken together, ask of one column; in words, too."""
+"""Conditions on one column from the splits of a path, combined; also as text."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ CATEGORIES = OTHERS * 2 - 1
 
 @dataclass(frozen=True)
 class Question:
-    """What a split asks of its column, whichever column that is."""
+    """Question of a split about its column, for any column."""
 
     threshold: float  # values below go left
     missing_left: bool
-    categories: int | None = None  # bits of those that go left; None: the threshold divides
+    categories: int | None = None  # bits of categories that go left; None: a threshold divides
 
 
 @dataclass(frozen=True)
 class Condition:
     """Values of one column: numbers from `low` to below `high`, categories, and missing ones.
 
-    Equal conditions let the same values through, in whatever order splits have narrowed them.
+    Equal conditions accept the same values, in any order of the splits that have narrowed them.
     """
 
     low: float = -math.inf
@@ -42,7 +42,7 @@ class Condition:
     missing: bool = True
 
     def divided(self, question: Question) -> tuple[Condition | None, Condition | None]:
-        """Return what of it goes left and what goes right; None where nothing can."""
+        """Return the part that goes left and the part that goes right; None for an empty one."""
         if question.categories is not None:
             left = replace(self, categories=self.categories & question.categories)
             right = replace(self, categories=self.categories & ~question.categories)
@@ -56,7 +56,7 @@ class Condition:
         )
 
     def _possible(self) -> Condition | None:
-        """Return it; None if it lets nothing through, one for all that let only missing values."""
+        """Return the condition; NOTHING_PRESENT if it accepts only missing values, None if none."""
         if self.categories and (self.high is None or self.low < self.high):
             return self
         return NOTHING_PRESENT if self.missing else None
@@ -69,9 +69,10 @@ Known = Mapping[int, Condition]  # by column; a column that is absent may be ANY
 
 
 def ways(known: Known, column: int, question: Question) -> tuple[Known | None, Known | None]:
-    """Return what is known left and right of a split, given what is known above; None: no row.
+    """Return the conditions left and right of a split, given those above it; None: no row goes
+    there.
 
-    Where one of them is None, the split decides nothing that is not known above it.
+    If one of them is None, the split adds nothing to the conditions above it.
     """
     left, right = known.get(column, ANYTHING).divided(question)
     return (
@@ -81,7 +82,7 @@ def ways(known: Known, column: int, question: Question) -> tuple[Known | None, K
 
 
 def questions(arrays: Mapping[str, NDArray[np.generic]]) -> list[Question]:
-    """Return what each node asks by its split; of a leaf nothing that counts."""
+    """Return the question of each node's split; a leaf's is meaningless."""
     thresholds = arrays["threshold"].astype(np.float32)
     missing = arrays["missing_left"].tolist()
     rules = []
@@ -93,7 +94,7 @@ def questions(arrays: Mapping[str, NDArray[np.generic]]) -> list[Question]:
 
 
 def in_words(column: str, condition: Condition, categories: Sequence[str] = ()) -> str:
-    """``age < 41.5 (or missing)``; `categories` are the texts of a categorical column's places."""
+    """Return ``age < 41.5 (or missing)``; `categories` are a column's texts by index."""
     text = _present(column, condition, categories)
     if text is None:
         return f"{column} is {'missing' if condition.missing else 'infinite'}"
@@ -101,7 +102,7 @@ def in_words(column: str, condition: Condition, categories: Sequence[str] = ()) 
 
 
 def _present(column: str, condition: Condition, categories: Sequence[str]) -> str | None:
-    """Return what is asked of values that are there; None where none will do."""
+    """Return the condition on present values as text; None if it accepts none."""
     low, high = condition.low, condition.high
     if condition.categories != CATEGORIES:
         return _of_categories(column, condition.categories, categories)
@@ -124,25 +125,25 @@ def _of_categories(column: str, bits: int, known: Sequence[str]) -> str | None:
     return f"{column} {'in' if inside else 'not in'} {{{texts}}}"
 
 
-Rule = tuple[tuple[int, Condition], ...]  # by rising column, each column once
+Rule = tuple[tuple[int, Condition], ...]  # in rising order of columns, each column once
 
 
 @dataclass(frozen=True)
 class RuleMatch:
-    """A rule and the numbers of the trees, from 0, of which it is a leaf."""
+    """A rule, and the numbers from 0 of the trees with a leaf of this rule."""
 
     rule: Rule
     trees: tuple[int, ...]
 
     def asks(self, columns: Container[int]) -> bool:
-        """Return whether it has a condition on one of the columns, as of a host's."""
+        """Return whether it has a condition on one of the columns, for example a host's."""
         return any(column in columns for column, _ in self.rule)
 
 
 def node_rules(tree: Tree, cuts: Binning | None = None) -> dict[int, Rule]:
-    """Return what the path to each node asks, leaves and others, by position in the arrays.
+    """Return the rule of the path to each node, leaves and others, by position in the arrays.
 
-    Without nodes that no row can reach; the root's rule asks nothing. With `cuts`, thresholds
+    Nodes that no row can reach are left out; the root's rule is empty. With `cuts`, thresholds
     between the same two cut points of their column are one.
     """
     asks, left, feature = asked_by(tree, cuts), tree.left.tolist(), tree.feature.tolist()
@@ -161,9 +162,9 @@ def node_rules(tree: Tree, cuts: Binning | None = None) -> dict[int, Rule]:
 def found(
     trees: Sequence[Tree], cuts: Binning | None = None, inner: bool = False
 ) -> list[RuleMatch]:
-    """Return all rules of the trees, those of most trees first, then those with fewest conditions.
+    """Return all rules of the trees, in falling order of trees, then rising order of conditions.
 
-    `cuts` as `node_rules`. With `inner` a tree counts, too, where the rule leads to a node that is
+    `cuts` as in `node_rules`. With `inner` a tree counts, too, if the rule leads to a node that is
     divided further.
     """
     holders: dict[Rule, list[int]] = {}
@@ -178,7 +179,7 @@ def found(
 
 
 def asked_by(tree: Tree, cuts: Binning | None) -> list[Question]:
-    """Return what the nodes ask; with `cuts` each threshold is the next of its column's."""
+    """Return the nodes' questions; with `cuts` each threshold is its column's next cut."""
     arrays = tree.to_arrays()
     if cuts is not None:
         moved = tree.threshold.copy()

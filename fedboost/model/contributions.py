@@ -1,4 +1,4 @@
-"""How much each column adds to a row's margin: TreeSHAP, computed by XGBoost on the exported model.
+"""Contributions of columns to a row's margin: TreeSHAP, computed by XGBoost on the exported model.
 
 Lundberg, Erion and Lee, "Consistent Individualized Feature Attribution for Tree Ensembles" (2018),
 with the training rows' covers as weights. The contributions of a row's columns and its bias add up
@@ -23,11 +23,11 @@ Contributions = NDArray[np.float32]
 
 
 def contributions(model: Whole, values: Values) -> Contributions:
-    """float32 (n, outputs, columns + 1): what each of the model's columns adds to the margins.
+    """Return each column's contribution to the margins, float32 (n, outputs, columns + 1).
 
-    The last one is the bias, the same for all rows. values float32 (n, columns), as the model
-    reads them. A ConfigError where xgboost is not installed; a DataError where a tree has nodes
-    whose training rows weigh nothing, so that no share of theirs is defined.
+    The last one is the bias, the same for all rows. values float32 (n, columns), as the model reads
+    them. A ConfigError if xgboost is not installed; a DataError if a tree has nodes whose training
+    rows weigh nothing, as contributions are then not defined.
     """
     outputs = len(model.facts["base_margin"])
     shap = by_xgboost(model, values, pred_contribs=True)
@@ -42,12 +42,12 @@ def contributions(model: Whole, values: Values) -> Contributions:
 
 
 def booster(model: Whole) -> Any:
-    """Return the model as an `xgboost.Booster`; a ConfigError where xgboost is not installed."""
+    """Return the model as an `xgboost.Booster`; a ConfigError if xgboost is not installed."""
     return library("explain").Booster(model_file=bytearray(xgboost_json(model).encode()))
 
 
 def by_xgboost(model: Whole, values: Values, **options: Any) -> NDArray[np.float32]:
-    """Return what `Booster.predict` gives with these `options`, float32 (n, …).
+    """Return the result of `Booster.predict` with these `options`, float32 (n, …).
 
     values float32 (n, columns), as the model reads them.
     """
@@ -63,15 +63,15 @@ def by_xgboost(model: Whole, values: Values, **options: Any) -> NDArray[np.float
 
 
 def parties(model: Whole) -> list[str]:
-    """Return whose tables a row needs, the guest's first; one alone for a whole model."""
+    """Return the parties with a table for each row, the guest first; a whole model has one."""
     guest = [model.facts["guest"]]
     return list(dict.fromkeys([*guest, *(party for party, _ in model.columns if party)]))
 
 
 def known(model: Whole, party: str) -> dict[str, Any]:
-    """The `columns`, `categories` and `id` of one party's part, as `model.columns` reads them.
+    """Return the `columns`, `categories` and `id` of one party's part, for `model.columns`.
 
-    Of a model that all hold whole these are the same for every party.
+    For a model that all parties hold whole they are the same for every party.
     """
     named = [
         (name, texts)
@@ -86,10 +86,11 @@ def known(model: Whole, party: str) -> dict[str, Any]:
 
 
 def joined(model: Whole, frames: Mapping[str, Frame]) -> tuple[NDArray[np.int64], Values]:
-    """The rows that every party's table has: their places in the first one's, and their values.
+    """Return the rows in every party's table: their row numbers in the first one's, and their
+    values.
 
     `frames` by party, in the order of `parties`. int64 (n,) ascending, float32 (n, columns) as the
-    model reads them. A DataError where no row is in all, or a table does not fit the model.
+    model reads them. A DataError if no row is in all tables, or a table does not fit the model.
     """
     (first, guest), *others = frames.items()
     indices = [frame.ids.find(guest.ids) for _, frame in others]
@@ -102,7 +103,7 @@ def joined(model: Whole, frames: Mapping[str, Frame]) -> tuple[NDArray[np.int64]
 
 
 def side_by_side(model: Whole, frames: Mapping[str, Frame]) -> Values:
-    """Return the values of parties' tables that have the same rows in one order, as `joined`."""
+    """Return the values of tables with the same rows in one order, as `joined`."""
     return columns.beside([_read(model, party, frame) for party, frame in frames.items()])
 
 

@@ -16,22 +16,22 @@
        {"network": 0, "mean": [0.5, …], "deviation": [1.5, …], "weights": [[0.01], …]}, …],
      "column_mean": [35.5, …], "column_deviation": […]  of dense rows, in the order of "columns"}
 
-     "below": [                                      trees of two parts: what a guest sees of hosts'
+     "below": [                                      trees of two parts: a guest's view of hosts'
        {"host": "telco", "tree": 0, "node": 31, "under": 17, "gain": 1.5, "cover": 30.0},
        {"host": "telco", "tree": 0, "node": 63, "leaf": [0.02], "cover": 12.0}, …]
 
 Below leaf `under` of the guest's part a host knows its subtree's root by `node`; a row's value is
 the guest's leaf plus the mean over its hosts of theirs. Unscored splits and leaves are not seen.
 
-Of a model of trees that every party holds whole ("whole": true) the file of each is a guest's, in
-which nodes have no owner and every split its column.
+For trees that every party holds whole ("whole": true) each party's file is like a guest's: nodes
+have no owner, and every split has its column.
 
 The children of node i are 2i+1 (left) and 2i+2 (right). Values below `threshold`, a 32-bit float,
-go left, missing ones where `missing` says; a threshold of null sends every value that is present
-to the left. Of a column that has `categories` those of a split go left; all that the model knows
-are in the file's own `categories`, and others count as missing. A row's margins are `base_margin`
-plus the leaf it reaches in each tree. Round r has `trees_per_round` times forest[r] trees; where
-`trees_per_round` is k > 1, the first forest[r] of them add to margin 0 alone, and so on.
+go left, missing ones to the side `missing`; a threshold of null sends all present values to the
+left. In a column with `categories` the categories of a split go left; the file's own `categories`
+list the known ones, and others count as missing. A row's margins are `base_margin` plus
+the leaf it reaches in each tree. Round r has `trees_per_round` times forest[r] trees; if
+`trees_per_round` is k > 1, the first forest[r] of them add only to margin 0, and so on.
 """
 
 from __future__ import annotations
@@ -91,12 +91,12 @@ class HostShard(Settings):
 
 
 def facts_of(shard: Artefact) -> dict[str, Any]:
-    """The facts of a shard, but for the format of its files."""
+    """Return the facts of a shard, without the format of its files."""
     return {name: value for name, value in shard.facts.items() if name != "format"}
 
 
 def text_of(facts: Mapping[str, Any], entries: Mapping[str, Sequence[Mapping[str, Any]]]) -> str:
-    """The JSON text of facts and lists, a line for each entry; the module says what it holds."""
+    """Return the JSON text of facts and lists, a line for each entry; see the module."""
     head = {"format": KIND, "version": VERSION, **facts}
     lines = [f" {json.dumps(name)}: {json.dumps(_plain(value))}" for name, value in head.items()]
     for name, rows in entries.items():
@@ -106,7 +106,7 @@ def text_of(facts: Mapping[str, Any], entries: Mapping[str, Sequence[Mapping[str
 
 
 def host_shard(read: HostShard, **where: str) -> Artefact:
-    """The shard that a host's file describes; a DataError where its splits cannot be.
+    """Return the shard that a host's file describes; a DataError if its splits are impossible.
 
     `where` goes into the error, which holds no name and no category.
     """
@@ -136,7 +136,7 @@ def host_shard(read: HostShard, **where: str) -> Artefact:
 
 
 def needed_alone(shard: HostShard) -> HostShard:
-    """Return the splits without the columns, and their categories, on which none of them is."""
+    """Return the splits, without unused columns and their categories."""
     used = {split.column for split in shard.splits}
     columns = [name for name in shard.columns if name in used]
     known = {name: texts for name, texts in shard.categories.items() if name in used}
@@ -144,7 +144,7 @@ def needed_alone(shard: HostShard) -> HostShard:
 
 
 def short(value: np.float32) -> float:
-    """The number whose text is the shortest that reads back as this 32-bit float."""
+    """Return the number with the shortest text that reads back as this 32-bit float."""
     brief = float(str(value))
     return brief if np.float32(brief) == value else float(value)
 
@@ -159,7 +159,7 @@ def _check_categories(read: HostShard, **where: str) -> None:
     for split in read.splits:
         fits = split.column in known and split.threshold is None and split.categories
         if (split.column in known or split.categories) and not fits:
-            raise DataError("a split of the shard fits its column's categories not at all", **where)
+            raise DataError("a split of the shard does not fit its column's categories", **where)
         members = set(split.categories)
         if members - known.get(split.column, set()) or len(members) < len(split.categories):
             raise DataError("the shard splits on categories that it does not list once", **where)
@@ -180,13 +180,13 @@ def _threshold(split: HostSplit) -> np.float32:
 
 
 def splits(shard: Artefact) -> list[dict[str, Any]]:
-    """A host's own splits."""
+    """Return a host's own splits."""
     splits = vertical.arrays_to_splits(shard.arrays)
     return [{"tree": s.tree, "node": s.node, **_rule(s, shard)} for s in splits]
 
 
 def nodes(shard: Artefact, *, owners: bool = True) -> list[dict[str, Any]]:
-    """Every node that a guest knows, with whose it is if `owners`."""
+    """Return every node that a guest knows, with its owner if `owners`."""
     rows = []
     for node in vertical.arrays_to_nodes(shard.arrays):
         row: dict[str, Any] = {"tree": node.tree, "node": node.node}
@@ -202,13 +202,13 @@ def nodes(shard: Artefact, *, owners: bool = True) -> list[dict[str, Any]]:
 
 
 def owner_name(guest: Artefact, owner: int) -> str:
-    """The party that a guest's shard means by an owner's number."""
+    """Return the party with an owner's number in a guest's shard."""
     parties: list[str] = [guest.facts["party"], *guest.facts["hosts"]]
     return parties[owner]
 
 
 def left_categories(split: OwnSplit, shard: Artefact) -> list[str]:
-    """The categories that a split sends left; none where a threshold divides."""
+    """Return the categories that a split sends left; none for a threshold."""
     if not split.left_bins:
         return []
     known = shard.facts["categories"][shard.facts["columns"][split.feature]]
@@ -227,7 +227,7 @@ def _rule(split: OwnSplit, shard: Artefact) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    """Return a value with null for numbers that JSON lacks: metrics that were not measured."""
+    """Return a value with null for numbers that JSON lacks, as of unmeasured metrics."""
     if isinstance(value, float) and not math.isfinite(value):
         return None
     if isinstance(value, dict):

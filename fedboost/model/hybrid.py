@@ -1,9 +1,9 @@
-"""Trees in two parts: the guest's top, and below its bottom nodes what each host has grown.
+"""Trees in two parts: the guest's top, and each host's subtrees below its bottom nodes.
 
-A bottom node is a leaf of the guest's top. Every host knows it by a number of its own, in an order
+A bottom node is a leaf of the guest's top. Every host knows it by a separate number, in an order
 that the guest has drawn in secret for that host and tree; from there the children of node i are
-2i+1 and 2i+2, as everywhere. A row's tree value is that of its bottom node plus the mean over its
-hosts of the values of the leaves that they know it to reach; all with learning_rate.
+2i+1 and 2i+2, as everywhere. A row's tree value is that of its bottom node plus the mean of its
+hosts' leaf values; all with learning_rate.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ _BELOW = ("tree", "node", "owner", "value", "gain", "cover")  # of a node below,
 
 
 def first_number(guest_depth: int) -> int:
-    """The least number that a host knows a bottom node by: its slot 0; slot s is s more."""
+    """Return a host's least number of a bottom node: that of slot 0; slot s is s more."""
     return (1 << guest_depth) - 1
 
 
 def bottoms(at: Rows, guest_depth: int) -> Rows:
-    """Return the bottom nodes at or above nodes of a tree, int32; none above none."""
+    """Return the bottom nodes at or above nodes of a tree, int32; nodes above bottom nodes stay."""
     last = 2 * first_number(guest_depth)
     found = at.copy()
     while (below := found > last).any():
@@ -44,15 +44,15 @@ def bottoms(at: Rows, guest_depth: int) -> Rows:
 
 @dataclass(frozen=True)
 class Below:
-    """One node below the guest's part of a tree, as the guest knows it."""
+    """A node below the guest's part of a tree, as the guest knows it."""
 
     host: int  # k, the k-th host's
-    node: GuestNode  # by that host's numbers; owner k a split of the host's, LEAF a leaf
+    node: GuestNode  # by that host's numbers; owner k for a split of the host, LEAF for a leaf
     under: int = NO_NODE  # of a bottom node: its heap id in the guest's part
 
 
 def to_arrays(tops: Sequence[GuestNode], below: Sequence[Below], n_outputs: int) -> Arrays:
-    """The guest's shard: its parts as in `vertical`, and beside them the nodes below."""
+    """Return the guest's shard: its parts as in `vertical`, and beside them the nodes below."""
     arrays = vertical.nodes_to_arrays(tops, n_outputs)
     nodes = vertical.nodes_to_arrays([part.node for part in below], n_outputs)
     arrays |= {f"below_{name}": nodes[name] for name in _BELOW}
@@ -62,7 +62,7 @@ def to_arrays(tops: Sequence[GuestNode], below: Sequence[Below], n_outputs: int)
 
 
 def from_arrays(arrays: Mapping[str, NDArray[np.generic]]) -> tuple[list[GuestNode], list[Below]]:
-    """Return what `to_arrays` wrote."""
+    """Return the nodes that `to_arrays` wrote."""
     columns = [arrays[f"below_{name}"].tolist() for name in _BELOW]
     hosts, under = arrays["below_host"].tolist(), arrays["below_under"].tolist()
     below = [
@@ -73,7 +73,7 @@ def from_arrays(arrays: Mapping[str, NDArray[np.generic]]) -> tuple[list[GuestNo
 
 
 def seen_below(shard: Artefact) -> list[GuestNode]:
-    """The hosts' nodes that a guest's shard tells of: none where splits were unscored."""
+    """Return the hosts' nodes in a guest's shard: none if splits were unscored."""
     if shard.facts["split"] == "unscored":
         return []
     _, below = from_arrays(shard.arrays)
@@ -82,7 +82,7 @@ def seen_below(shard: Artefact) -> list[GuestNode]:
 
 @dataclass(frozen=True)
 class Tops:
-    """The guest's parts of all trees, for many rows at once."""
+    """Guest's parts of all trees, for many rows at once."""
 
     arrays: Mapping[str, NDArray[np.generic]]
     shape: vertical.TreeShape
@@ -94,7 +94,8 @@ class Tops:
         return cls(guests, vertical.TreeShape.of(guests))
 
     def bottom(self, values: Values, rows: slice) -> Indices:
-        """The bottom nodes that rows of a table reach, int64 (rows, trees): places in the arrays.
+        """Return the bottom nodes that rows of a table reach, int64 (rows, trees): indices in the
+        arrays.
 
         values float32 (all rows, the guest's columns), as the model reads them.
         """
@@ -103,8 +104,10 @@ class Tops:
         return at
 
     def numbers(self, shard: Artefact, *, divided: bool = False) -> Indices:
-        """Return by which number each host knows a bottom node, int64 (hosts, nodes); NO_NODE
-        elsewhere, and where that host had no row to learn from, or with `divided` no split.
+        """Return each host's number of a bottom node, int64 (hosts, nodes).
+
+        NO_NODE for other nodes, and for bottom nodes where that host had no training row, or with
+        `divided` no split.
         """
         numbers = np.full((len(shard.facts["hosts"]), len(self.arrays["node"])), NO_NODE, np.int64)
         place = vertical.positions(self.arrays)
@@ -142,10 +145,11 @@ def descend(
     at: Indices,
     note: Callable[[int, Indices, Bits], None] | None = None,
 ) -> Indices:
-    """Return where rows of one tree end below a host's bottom nodes `at`, int64; NO_NODE stays.
+    """Return the nodes where rows of one tree end below a host's bottom nodes `at`, int64; NO_NODE
+    stays.
 
-    `arrays` are the host's shard, values float32 (all its rows, its columns). `note` hears of each
-    split, by its place, which rows are divided and which of them go right.
+    `arrays` are the host's shard, values float32 (all its rows, its columns). `note` gets each
+    split's index, the rows it divides, and which of them go right.
     """
     nodes = at.copy()
     (places,) = np.nonzero(arrays["tree"] == tree)

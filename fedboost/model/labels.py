@@ -1,4 +1,4 @@
-"""What boosting on one party's labels needs of its table."""
+"""Checks of a party's table for boosting on its labels."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from fedboost.ground.errors import ConfigError, DataError
 
 
 def check(params: BoostingParams, frame: Frame, held_out: bool) -> None:
-    """Refuses a guest's table that the job cannot learn from; `held_out`: whether rows are."""
+    """Refuse a guest's table that the job cannot learn from; `held_out`: whether rows are."""
     check_held_out(params, held_out)
     if frame.label is None:
         raise DataError("the guest's table has no label", todo="name it in the job: label: …")
@@ -17,14 +17,14 @@ def check(params: BoostingParams, frame: Frame, held_out: bool) -> None:
 
 
 def check_encrypted(params: BoostingParams, frame: Frame, held_out: bool) -> None:
-    """The same where hosts add up what the guest encrypts: its weights mark no rows in sums."""
+    """Refuse the same, and weights that would mark rows in sums of encrypted gradients."""
     check(params, frame, held_out)
     if frame.weight is not None:
         weight_checks.check_weight_ratio(frame.weight)
 
 
 def check_held_out(params: BoostingParams, held_out: bool) -> None:
-    """Refuses early stopping without rows to watch: none asked for, or too few to hold any out."""
+    """Refuse early stopping without validation rows: none asked for, or too few to hold any out."""
     if params.early_stopping_rounds is not None and not held_out:
         raise ConfigError(
             "early_stopping_rounds needs validation rows and there are none",

@@ -1,4 +1,4 @@
-"""A model of boosted networks that every party holds whole: its shard, and its predictions.
+"""Models of boosted networks that every party holds whole: their shard, and their predictions.
 
     facts    as `model.whole` lists them, with "kind": "networks", "outputs", "seed", "sparse",
              "reading": how networks read columns, "max_bin", "weights_per_output"
@@ -7,7 +7,7 @@
              of dense rows that are standardised "column_mean", "column_deviation" (columns,)
              of rank and bins "cuts" of all columns, "cut_counts" (columns,), "lacks" (columns,)
 
-Networks are drawn anew from the seed, so none is stored.
+Networks are drawn again from the seed, so none is stored.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ from fedboost.ground.errors import DataError
 from fedboost.model import columns
 
 NETWORKS = "networks"  # the `kind` that this module makes and reads
-SCALE = ("column_mean", "column_deviation")  # arrays of a model of standardised rows alone
-CUTS = ("cuts", "cut_counts", "lacks")  # of one that reads columns by their cut points
-FEATURE = re.compile(r"f(0|[1-9][0-9]{0,8})")  # how sparse columns are called: by their numbers
+SCALE = ("column_mean", "column_deviation")  # arrays of a model of standardised rows
+CUTS = ("cuts", "cut_counts", "lacks")  # arrays of a model of cut columns
+FEATURE = re.compile(r"f(0|[1-9][0-9]{0,8})")  # names of sparse columns: their numbers
 
 
 def shard(trained: TrainedNetworks, names: Sequence[str], *, is_sparse: bool) -> Artefact:
-    """Return what a job leaves at every party: the rounds up to the best one, and their history.
+    """Return a job's shard for every party: the rounds up to the best one, and their history.
 
-    `names` are the columns in the order in which networks read them; none of hashed rows.
+    `names` are the columns in the networks' order; none of hashed rows.
     """
     params, reading = trained.params, trained.reading
     kept = trained.rounds[: trained.best_round + 1]
@@ -79,7 +79,7 @@ def shard(trained: TrainedNetworks, names: Sequence[str], *, is_sparse: bool) ->
 
 
 def rounds(model: Artefact) -> tuple[Round, ...]:
-    """The rounds of a shard, in the order of training; a DataError where it is damaged."""
+    """Return the rounds of a shard, in the order of training; a DataError if it is damaged."""
     facts, arrays = model.facts, model.arrays
     if facts.get("kind") != NETWORKS:
         raise DataError(f"the model is made of {facts.get('kind')}, expected {NETWORKS}")
@@ -96,10 +96,10 @@ def rounds(model: Artefact) -> tuple[Round, ...]:
 
 
 def margins(model: Artefact, frame: Frame) -> Floats:
-    """float64 (n, outputs) of a table, whose columns are found by their names.
+    """Return the margins of a table, float64 (n, outputs); its columns are found by their names.
 
-    A table may be sparse where the model's rows were dense and the other way round. A DataError
-    where the model is damaged, or names a column that the table lacks.
+    A table may be sparse if the model's rows were dense, and the other way round. A DataError if
+    the model is damaged, or names a column that the table lacks.
     """
     kept = rounds(model)
     facts, reading = model.facts, _reading(model)
@@ -120,7 +120,7 @@ def margins(model: Artefact, frame: Frame) -> Floats:
 
 
 def _reading(model: Artefact) -> ColumnReading:
-    """Return the form in which a model reads columns."""
+    """Return the model's reading of columns."""
     facts, arrays = model.facts, model.arrays
     scale = cuts = None
     if SCALE[0] in arrays:
@@ -134,9 +134,9 @@ def _reading(model: Artefact) -> ColumnReading:
 
 
 def feature_ids(names: Sequence[str]) -> NDArray[np.uint32]:
-    """The numbers by which a sparse table's columns are hashed, uint32 (columns,).
+    """Return the numbers hashed for a sparse table's columns, uint32 (columns,).
 
-    A DataError names a column that is not called by its number, as svmlight's are.
+    A DataError names a column without a number in its name, as svmlight's have.
     """
     matches = [FEATURE.fullmatch(name) for name in names]
     for name, match in zip(names, matches, strict=True):
@@ -150,11 +150,11 @@ def feature_ids(names: Sequence[str]) -> NDArray[np.uint32]:
 
 
 def _check(facts: Mapping[str, Any], arrays: Mapping[str, NDArray[np.generic]]) -> None:
-    """Facts that are all there, and lengths that fit one another."""
+    """Check that all facts are present, and that lengths fit one another."""
     needed = ("sparse", "outputs", "rounds", "seed", "reading", "max_bin", "weights_per_output")
     lacking = [name for name in needed if name not in facts]
     if lacking:
-        raise DataError(f"the model's file does not say its {lacking[0]}")
+        raise DataError(f"the model's file has no {lacking[0]}")
     count, size = facts.get("rounds"), facts.get("outputs")
     classes = len(facts["base_margin"])
     shapes = {

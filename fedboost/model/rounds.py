@@ -1,4 +1,4 @@
-"""Which trees make up each round of a model, and which margin each of them adds to."""
+"""Trees of each round of a model, and the margin that each of them adds to."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-ALL = -1  # a tree whose leaves have a value for every margin
+ALL = -1  # of a tree with leaf values for every margin
 
 
 def ends(facts: Mapping[str, Any]) -> NDArray[np.int64]:
-    """Return how many trees the model has after each of its rounds, int64 (rounds,).
+    """Return the number of trees after each round of the model, int64 (rounds,).
 
     `forest` lists the trees of each round for each of `trees_per_round` classes.
     """
@@ -21,7 +21,7 @@ def ends(facts: Mapping[str, Any]) -> NDArray[np.int64]:
 
 
 def classes(facts: Mapping[str, Any]) -> NDArray[np.int64]:
-    """The margin that each tree adds to, int64 (trees,), or ALL; class after class in a round."""
+    """Return each tree's margin, int64 (trees,), or ALL; class after class in a round."""
     per_round = facts["trees_per_round"]
     if per_round == 1:
         return np.full(int(np.sum(facts["forest"])), ALL, np.int64)

@@ -1,4 +1,4 @@
-"""A table's predictions by a model that its party holds whole, batch after batch, into a file."""
+"""Predictions of a table by a model that its party holds whole, batch after batch, into a file."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from fedboost.flow import Artefact
 from fedboost.ground.settings import parse
 from fedboost.model import kinds
 
-Progress = Callable[[int, int], None]  # rows that are done, and all
+Progress = Callable[[int, int], None]  # rows done, and all rows
 
 
 def score_table(
     shard: Artefact, source: SourceSpec, out: Path, tell: Progress | None = None, party: str = ""
 ) -> int:
-    """Write ids and predictions of all rows, in their order, as parquet; return how many they are.
+    """Write ids and predictions of all rows, in their order, as parquet; return the number of rows.
 
-    Memory does not grow with them but for 8 bytes a row while ids are compared; a table of which
-    `read_batches` makes one batch lies in memory. A ConfigError or DataError names the party and
-    the file where the table lacks what the model needs, and leaves an older file as it was.
+    Memory does not grow with the rows except for 8 bytes a row while ids are compared, unless
+    `read_batches` reads the table as one batch. A ConfigError or DataError names the party and the
+    file if the table does not fit the model; an older output file then stays as it was.
     """
     kind = kinds.of(shard.facts)
     with placed(party=party, file=source.name):
@@ -46,7 +46,7 @@ def score_table(
 
 
 def selection_of(facts: dict[str, Any]) -> Selection:
-    """The model's columns and the ids of its training, whatever else a table has."""
+    """Return the selection of the model's columns and the ids of its training."""
     categorical = [name for name in facts["columns"] if name in facts["categories"]]
     wanted = {"id": facts["id"], "columns": facts["columns"], "categorical": categorical}
     return parse(Selection, wanted)

@@ -1,4 +1,4 @@
-"""A party's share of a model on disk: one JSON file and one of plain arrays, checked by hash."""
+"""Share of a party in a model, on disk: a JSON file and a file of plain arrays, checked by hash."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from fedboost.ground.disk import FOLDER_MODE, on_disk, sync_folder
 from fedboost.ground.errors import ConfigError, DataError
 from fedboost.model import arrays
 
-FORMAT = 4  # since 4 hosts of federboost-vertical keep how they told their columns
+FORMAT = 4  # since 4 hosts of federboost-vertical keep the facts of their noisy buckets
 FACTS, ARRAYS = "model.json", "arrays.npz"
-MODEL_ID = re.compile(r"[a-z0-9][a-z0-9-]{0,79}")  # as jobs are called; leads nowhere else on disk
+MODEL_ID = re.compile(r"[a-z0-9][a-z0-9-]{0,79}")  # a job's id; safe as the name of a folder
 
 
 LATEST = "latest"  # stands for the newest model
-LISTED = 10  # models that an error names
-Known = Mapping[str, tuple[str, str]]  # by a model's id: its job's name, and when it was made
+LISTED = 10  # most models that an error lists
+Known = Mapping[str, tuple[str, str]]  # by a model's id: its job's name, and its time
 
 
 def folder_of(models: Path, model: str) -> Path:
-    """Return where a model's shard lies below `models`; a ConfigError for another word."""
+    """Return the folder of a model's shard below `models`; a ConfigError for a wrong id."""
     if not MODEL_ID.fullmatch(model):
         raise ConfigError(f"{model[:80]!r} is not a model's id", todo="fedboost model list")
     return models / model
@@ -36,16 +36,16 @@ def folder_of(models: Path, model: str) -> Path:
 
 @dataclass(frozen=True)
 class Packed:
-    """A shard as its two files hold it."""
+    """A shard as the contents of its two files."""
 
     facts: bytes = field(repr=False)  # JSON
     arrays: bytes = field(repr=False)  # npz
 
 
 def save(folder: Path, shard: Artefact) -> None:
-    """Writes the shard into `folder`, which appears whole or not at all; replaces an older one.
+    """Write the shard into `folder`, which appears whole or not at all; replaces an older one.
 
-    A StoreError where the disk refuses.
+    A StoreError if the disk refuses.
     """
     packed = arrays.packed(shard.arrays)
     packed_sha256 = hashlib.sha256(packed).hexdigest()
@@ -55,7 +55,7 @@ def save(folder: Path, shard: Artefact) -> None:
 
 
 def write(folder: Path, packed: Packed) -> None:
-    """Writes a shard's two files as `save` does; whoever calls has checked them."""
+    """Write a shard's two files as `save` does; the caller has checked them."""
     fresh, old = (folder.with_name(f".{folder.name}.{word}") for word in ("new", "old"))
     for left_over in (fresh, old):
         shutil.rmtree(left_over, ignore_errors=True)
@@ -78,12 +78,12 @@ def write(folder: Path, packed: Packed) -> None:
 
 
 def load(folder: Path) -> Artefact:
-    """The shard in `folder`; a ConfigError if there is none, a DataError if it was changed."""
+    """Return the shard in `folder`; a ConfigError if absent, a DataError if it was changed."""
     return unpacked(read(folder), folder.name)
 
 
 def read(folder: Path) -> Packed:
-    """A shard's two files as they are; a ConfigError if there are none."""
+    """Return a shard's two files unchecked; a ConfigError if there are none."""
     facts = _facts_file(folder)
     try:
         return Packed(facts, (folder / ARRAYS).read_bytes())
@@ -91,12 +91,12 @@ def read(folder: Path) -> Packed:
         raise DataError(
             "the model's arrays cannot be read",
             file=f"{folder.name}/{ARRAYS}",
-            todo="check who may read the folder",
+            todo="check the folder's permissions",
         ) from None
 
 
 def unpacked(packed: Packed, name: str) -> Artefact:
-    """The shard in two files of the model `name`; a DataError if they were changed."""
+    """Return the shard in two files of the model `name`; a DataError if they were changed."""
     facts = _facts(packed.facts, name)
     if hashlib.sha256(packed.arrays).hexdigest() != facts.get("arrays_sha256"):
         raise _damaged("the model's arrays were changed", f"{name}/{ARRAYS}")
@@ -108,7 +108,7 @@ def unpacked(packed: Packed, name: str) -> Artefact:
 
 
 def load_facts(folder: Path) -> dict[str, Any]:
-    """Return what the shard's JSON file says, without its arrays; refuses as `load` does."""
+    """Return the facts of a shard's JSON file, without its arrays; errors as in `load`."""
     return _facts(_facts_file(folder), folder.name)
 
 
@@ -146,7 +146,7 @@ def _damaged(what: str, file: str) -> DataError:
 
 
 def names(models: Path) -> list[str]:
-    """The models that lie below `models`, by name."""
+    """Return the ids of the models below `models`, sorted."""
     if not models.is_dir():
         return []
     folders = (path for path in models.iterdir() if MODEL_ID.fullmatch(path.name))
@@ -154,26 +154,27 @@ def names(models: Path) -> list[str]:
 
 
 def delete(folder: Path) -> None:
-    """Removes a model; a ConfigError where there is none."""
+    """Remove a model; a ConfigError if there is none."""
     if not (folder / FACTS).is_file():
         raise _absent(folder)
     gone = folder.with_name(f".{folder.name}.old")
     shutil.rmtree(gone, ignore_errors=True)
     with on_disk(folder):
-        folder.rename(gone)  # at once: nobody reads half a model
+        folder.rename(gone)  # in one step, so that half a model is never read
         shutil.rmtree(gone)
         sync_folder(folder.parent)
 
 
 def digest(facts: dict[str, Any]) -> str:
-    """The hash of what JSON keeps of the facts, in their order."""
+    """Return the hash of the facts as JSON, in their order."""
     return hashlib.sha256(json.dumps(facts).encode()).hexdigest()
 
 
 def meant(text: str, known: Known) -> str:
-    """The id of the model that is meant: an id, `latest`, or a job's name, whose newest it is.
+    """Return the id of the model that a text names: an id, `latest`, or a job's name for its newest
+    model.
 
-    A ConfigError lists the `known` models where `text` means none of them, or several.
+    A ConfigError lists the `known` models if `text` names none of them, or several.
     """
     models = matching(text, known)
     if len(models) == 1:
@@ -192,7 +193,7 @@ def meant(text: str, known: Known) -> str:
 
 
 def matching(text: str, known: Known) -> list[str]:
-    """Return the newest models with that id or job's name; several where they are of one second."""
+    """Return the newest models with that id or job's name; several if they are of one second."""
     if text in known:
         return [text]
     made = {model: created for model, (name, created) in known.items() if text in (LATEST, name)}

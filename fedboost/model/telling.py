@@ -1,9 +1,10 @@
-"""How a host of vertical FederBoost tells its columns: as buckets, with noise by id and bucket.
+"""Noisy buckets: a host of vertical FederBoost tells its columns as buckets, with noise by id and
+bucket.
 
-A bucket of an id meets the same noise whenever it is told: in every attempt and order of its job,
-beside whatever other rows, in jobs that use the disclosure again, and where the model predicts from
-the same table. So what is told often is told once. Another bucket of the id meets other noise, and
-so does every bucket of another table: both are charged.
+A bucket of an id has the same noise each time it is told: in every attempt and order of its job,
+beside any other rows, in jobs that use the disclosure again, and in predictions from the same
+table. So repeated tellings reveal no more than one. Another bucket of the id has other noise, and
+so has every bucket of another table: both are charged.
 """
 
 from __future__ import annotations
@@ -27,13 +28,13 @@ from fedboost.ground.ids import EncodedIds
 from fedboost.ground.settings import Settings
 
 Ids = NDArray[np.uint8]
-TELLING = "telling"  # under which it stands in notebooks and in the facts of a shard
+TELLING = "telling"  # its key in notebooks and in the facts of a shard
 Lasting = Callable[[str], Secrets]  # see `flow.StageContext`
 
 
 @dataclass(frozen=True)
 class ToldBuckets:
-    """What is told of some rows, and what lies behind it."""
+    """Told buckets of some rows, and the values behind them."""
 
     ids: Ids  # (n, columns)
     noisy: NoisyValues | None  # None: they are true
@@ -41,26 +42,26 @@ class ToldBuckets:
 
 @dataclass(frozen=True)
 class Telling:
-    """What a host settled when it told its columns first; JSON but for the binning."""
+    """Settings that a host fixed when it first told its columns; JSON except for the binning."""
 
-    job: str  # that told them
-    mark: str  # of the secret that the noise comes from
+    job: str  # the job that first told them
+    mark: str  # of the noise's secret
     id_columns: tuple[str, ...]
     columns: tuple[str, ...]
     categories: Mapping[str, list[str]]  # of each categorical column, by bucket
     binning: Binning
-    missing: tuple[bool, ...]  # by column: whether its last bucket is that of missing values
+    missing: tuple[bool, ...]  # by column: whether its last bucket holds missing values
     epsilon: float | None  # of the noise on each value; None: no noise
 
     @property
     def count(self) -> NDArray[np.int32]:
-        """Buckets of each column, that of missing values among them, int32 (columns,)."""
+        """Number of buckets of each column, with that of missing values, int32 (columns,)."""
         return self.binning.n_bins + np.array(self.missing, np.int32)
 
     def tell(self, values: Values, ids: EncodedIds, context: StageContext[Settings]) -> ToldBuckets:
-        """Return what is told of values float32 (n, columns) of these ids of the party's table.
+        """Return the told buckets of values float32 (n, columns) of these ids of the party's table.
 
-        A missing value of a column that had none counts as the last bucket.
+        A missing value in a column that had none counts as the last bucket.
         """
         bins = self.binning.transform(values)
         if isinstance(bins, SparseBins):
@@ -81,12 +82,12 @@ class Telling:
         return ToldBuckets(told, noisy)
 
     def by_place(self) -> Telling:
-        """Return the same for values whose categories are places in lists, not a table's codes."""
+        """Return the same for values with the model's category indices, not a table's codes."""
         indices = {c: np.arange(len(codes), dtype=np.int32) for c, codes in self._codes.items()}
         return replace(self, binning=replace(self.binning, categories=indices))
 
     def only(self, chosen: Sequence[int]) -> Telling:
-        """Return what is told of these columns alone."""
+        """Return the settings of these columns."""
         codes = {i: self._codes[c] for i, c in enumerate(chosen) if c in self._codes}
         cuts = tuple(self.binning.cuts[c] for c in chosen)
         return replace(
@@ -97,9 +98,9 @@ class Telling:
         )
 
     def values(self, buckets: Ids) -> NDArray[np.float32]:
-        """Values in the buckets told, float32 (n, columns), as the model's trees read them.
+        """Return values in the told buckets, float32 (n, columns), as the model's trees read them.
 
-        The lowest of a bucket, NaN where it is that of missing values, of a category its place.
+        They are the lowest value of a bucket, NaN for missing values, and the index of a category.
         """
         values = np.empty(buckets.shape, np.float32, order="F")
         for c, cuts in enumerate(self.binning.cuts):
@@ -110,7 +111,7 @@ class Telling:
         return values
 
     def facts(self) -> dict[str, Any]:
-        """Return it as JSON; `read` gives it back."""
+        """Return the settings as JSON for `read`."""
         cuts = self.binning
         return {
             "job": self.job,
@@ -140,13 +141,13 @@ class Telling:
         return secret
 
     def _settled(self, column: int) -> bytes:
-        """Return what a column's buckets mean."""
+        """Return the cut points and categories of a column's buckets."""
         texts = json.dumps(self.categories.get(self.columns[column], [])).encode()
         return self.binning.cuts[column].tobytes() + texts
 
 
 def read(facts: Mapping[str, Any]) -> Telling:
-    """Return what `Telling.facts` wrote."""
+    """Return the settings that `Telling.facts` wrote."""
     cuts = tuple(np.array(column_cuts, np.float32) for column_cuts in facts["cuts"])
     codes = {int(c): np.array(codes, np.int32) for c, codes in facts["codes"].items()}
     return Telling(
@@ -162,5 +163,5 @@ def read(facts: Mapping[str, Any]) -> Telling:
 
 
 def mark_of(secret: Secrets) -> str:
-    """Return what tells whether a secret is the same one, and nothing else of it."""
+    """Return a mark that identifies a secret and reveals nothing else about it."""
     return secret.derive("mark").hex()

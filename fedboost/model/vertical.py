@@ -1,4 +1,4 @@
-"""Trees whose splits belong to several parties: the guest has the shape, every owner its splits.
+"""Trees whose splits belong to several parties: the guest has their shape, every owner its splits.
 
 All nodes of all trees stand in flat arrays, tree after tree, by heap id within a tree.
 """
@@ -31,9 +31,9 @@ class OwnSplit:
     tree: int
     node: int  # heap id
     feature: int  # column of the owner's table
-    threshold: np.float32  # values below go left; NO_THRESHOLD where a set of categories does
+    threshold: np.float32  # values below go left; NO_THRESHOLD if a set of categories does
     missing_left: bool
-    left_bins: bytes = b""  # those categories, by their places in the model's list (as_set)
+    left_bins: bytes = b""  # these categories, by their indices in the model's list (as_set)
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ Arrays = dict[str, NDArray[np.generic]]
 
 
 def splits_to_arrays(splits: Sequence[OwnSplit]) -> Arrays:
-    """A host's shard: its splits, sorted by tree and node."""
+    """Return a host's shard: its splits, sorted by tree and node."""
     ordered = sorted(splits, key=lambda s: (s.tree, s.node))
     return {
         "tree": np.array([s.tree for s in ordered], np.int32),
@@ -66,8 +66,9 @@ def splits_to_arrays(splits: Sequence[OwnSplit]) -> Arrays:
 
 
 def thresholds(shard: Artefact) -> dict[str, NDArray[np.float32]]:
-    """Return where a host's splits divide each of its columns of numbers, float32: none of a model
-    of noisy buckets, whose cut points a job may choose.
+    """Return the thresholds of a host's splits by column of numbers, float32.
+
+    None for a model of noisy buckets, whose cut points a job may choose.
     """
     if "telling" in shard.facts:
         return {}
@@ -80,7 +81,7 @@ def thresholds(shard: Artefact) -> dict[str, NDArray[np.float32]]:
 
 
 def arrays_to_splits(arrays: Mapping[str, NDArray[np.generic]]) -> list[OwnSplit]:
-    """Return what `splits_to_arrays` wrote."""
+    """Return the splits that `splits_to_arrays` wrote."""
     names = ("tree", "node", "feature", "threshold", "missing_left")
     columns = [arrays[name].tolist() for name in names]
     sets = [row.tobytes() if row.any() else b"" for row in arrays["left_bins"]]
@@ -91,7 +92,7 @@ def arrays_to_splits(arrays: Mapping[str, NDArray[np.generic]]) -> list[OwnSplit
 
 
 def nodes_to_arrays(nodes: Sequence[GuestNode], n_outputs: int) -> Arrays:
-    """The guest's shard: every node of every tree, its own splits filled in."""
+    """Return the guest's shard: every node of every tree, its own splits filled in."""
     splits = [
         n.split or OwnSplit(n.tree, n.node, -1, np.float32(0), missing_left=False) for n in nodes
     ]
@@ -111,7 +112,7 @@ def nodes_to_arrays(nodes: Sequence[GuestNode], n_outputs: int) -> Arrays:
 
 
 def arrays_to_nodes(arrays: Mapping[str, NDArray[np.generic]]) -> list[GuestNode]:
-    """Return what `nodes_to_arrays` wrote."""
+    """Return the nodes that `nodes_to_arrays` wrote."""
     splits = arrays_to_splits(arrays)
     lists = (arrays[name].tolist() for name in ("owner", "value", "gain", "cover"))
     rows = zip(splits, *lists, strict=True)
@@ -134,7 +135,7 @@ def tree_nodes(
 ) -> list[GuestNode]:
     """Return the nodes of tree `number` as its guest knows them; leaf values times `rate`.
 
-    `owner_of` gives whose a column is, and its number there.
+    `owner_of` gives a column's owner, and its number there.
     """
     nodes = []
     for i, node in enumerate(tree.node.tolist()):
@@ -166,13 +167,13 @@ def node_keys(arrays: Mapping[str, NDArray[np.generic]]) -> list[tuple[int, int]
 
 
 def positions(arrays: Mapping[str, NDArray[np.generic]]) -> dict[tuple[int, int], int]:
-    """Return where each node stands in the arrays, by its tree and heap id."""
+    """Return the index of each node in the arrays, by its tree and heap id."""
     return {key: i for i, key in enumerate(node_keys(arrays))}
 
 
 @dataclass(frozen=True)
 class TreeShape:
-    """Where a row goes from each node: places in the flat arrays."""
+    """Children of each node, as indices in the flat arrays."""
 
     roots: NDArray[np.int64]  # (trees,)
     left: NDArray[np.int64]  # (nodes,), −1 at leaves
@@ -180,7 +181,7 @@ class TreeShape:
 
     @classmethod
     def of(cls, arrays: Mapping[str, NDArray[np.generic]]) -> TreeShape:
-        """The shape of a guest's shard; a DataError where a split's children are missing."""
+        """Return the shape of a guest's shard; a DataError if a split's children are missing."""
         keys, place, owners = node_keys(arrays), positions(arrays), arrays["owner"].tolist()
         left = np.full(len(keys), -1, np.int64)
         right = left.copy()
@@ -203,24 +204,24 @@ class Whole:
     """A model put together from the shards of all its owners."""
 
     facts: dict[str, Any]  # the guest's
-    # Party and name, the guest's first; `feature` counts in them. No party: it is everybody's.
+    # Party and name, the guest's first, as `feature` counts them. No party for a whole model.
     columns: list[tuple[str, str]]
-    texts: list[list[str]]  # per column the categories that the model knows; none: a number
+    texts: list[list[str]]  # per column the known categories; none: a number
     arrays: Arrays  # the guest's, every split filled in
     shape: TreeShape
 
     @property
     def categories(self) -> list[int]:
-        """Per column how many categories the model knows; 0: a number."""
+        """Number of known categories of each column; 0: a number."""
         return [len(texts) for texts in self.texts]
 
 
 def join(guest: Artefact, hosts: Mapping[str, Artefact]) -> Whole:
-    """The model that the guest's shard and those of its `hosts`, by name, make up.
+    """Return the model of the guest's shard and its `hosts`' shards, by name.
 
-    A ConfigError where an owner's shard is absent or belongs to another model; a DataError where
-    a shard lacks a split that the guest's trees have. Splits of rounds that the guest has left
-    out (early stopping) are left out here.
+    A ConfigError if an owner's shard is missing or belongs to another model; a DataError if a shard
+    lacks a split that the guest's trees have. Splits of rounds that the guest has left out (early
+    stopping) are left out here.
     """
     _check_shards(guest, hosts)
     names: list[str] = guest.facts["hosts"]
@@ -284,10 +285,10 @@ def _check_shards(guest: Artefact, hosts: Mapping[str, Artefact]) -> None:
 def goes_right(
     values: NDArray[np.float32], arrays: Mapping[str, NDArray[np.generic]], nodes: NDArray[np.int64]
 ) -> NDArray[np.bool_]:
-    """Return which values go right at their nodes, all (n,): those not below the threshold.
+    """Return whether values go right at their nodes, all (n,): values not below the threshold do.
 
-    Values of a categorical column are places in the model's list, and those not in the node's set
-    go right; NaN stands for missing ones and for categories that the model does not know.
+    Values of a categorical column are indices in the model's list, and those not in the node's set
+    go right; NaN stands for missing values and for categories that the model does not know.
     """
     threshold = arrays["threshold"][nodes].astype(np.float32, copy=False)
     by_category = (threshold == NO_THRESHOLD) & ~np.isnan(values)
@@ -307,7 +308,7 @@ def descend_own(
 ) -> None:
     """Move rows, in place, down the guest's own nodes as far as these lead.
 
-    at int64 (rows, trees), contiguous, are places in the guest's `arrays`; row i of it is row
+    at int64 (rows, trees), contiguous, are indices in the guest's `arrays`; row i of it is row
     `first` + i of the values float32 (all rows, the guest's columns), as the model reads them.
     """
     trees, flat = at.shape[1], at.reshape(-1)

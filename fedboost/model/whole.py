@@ -1,9 +1,9 @@
-"""A model that every party holds whole: what its shard is, what it predicts, and its trees again.
+"""Models that every party holds whole: their shard, their predictions, and their trees.
 
-Where all parties have the same columns, a model's splits belong to nobody: a job leaves the same
-shard at each of them, but for `party` and `role`, and what one does with it asks nobody else.
+If all parties have the same columns, a model's splits belong to no party. A job leaves the same
+shard at each of them, except for `party` and `role`, and each uses it without the others.
 
-    facts    "whole": true, "kind": what it is made of, "objective", "params", "base_margin",
+    facts    "whole": true, "kind": "trees" (or "networks"), "objective", "params", "base_margin",
              "columns", "categories", "trees", "trees_per_round", "forest", "history"
     arrays   every array of `core.tree.Tree`, tree after tree, and `sizes`, the nodes of each
 """
@@ -35,10 +35,10 @@ Arrays = Mapping[str, NDArray[np.generic]]
 def shard(
     trained: Trained, names: Sequence[str], categories: Mapping[str, Sequence[str]]
 ) -> Artefact:
-    """Return what a job leaves at every party: the trees up to the best round, and their history.
+    """Return a job's shard for every party: the trees up to the best round, and their history.
 
-    `names` are the columns in the order in which the trees count them, `categories` the texts of
-    each categorical one by the places that the trees know, as `columns.categories` lists them.
+    `names` are the columns in the trees' order, `categories` the texts of each categorical column
+    by the trees' indices, as `columns.categories` lists them.
     """
     params = trained.params
     kept = trained.rounds[: trained.best_round + 1]
@@ -63,7 +63,7 @@ def shard(
 
 
 def trees(model: Artefact) -> tuple[Tree, ...]:
-    """The trees of a shard, in the order of training; a DataError where it is damaged."""
+    """Return the trees of a shard, in the order of training; a DataError if it is damaged."""
     facts, arrays = model.facts, model.arrays
     if facts.get("kind") != TREES:
         raise DataError(f"the model is made of {facts.get('kind')}, expected {TREES}")
@@ -78,11 +78,11 @@ def trees(model: Artefact) -> tuple[Tree, ...]:
 
 
 def margins(model: Artefact, frame: Frame) -> Floats:
-    """float64 (n, outputs) of a table, whose columns are found by their names.
+    """Return the margins of a table, float64 (n, outputs); its columns are found by their names.
 
     The sums have the same bits as those of the training. Categories that the model does not know
-    count as missing. A DataError where the model is damaged, or names a column that the table
-    lacks, or whose values are categories in one of them and numbers in the other.
+    count as missing. A DataError if the model is damaged, or names a column that the table lacks,
+    or that has categories in one of them and numbers in the other.
     """
     forest = trees(model)
     values, forest = _used(columns.values(model.facts, frame), forest)
@@ -95,9 +95,10 @@ def margins(model: Artefact, frame: Frame) -> Floats:
 
 
 def as_guests(model: Artefact) -> Artefact:
-    """Return the same trees as the shard of a guest that owns every split, to be read as vertical.
+    """Return the same trees as the shard of a guest that owns every split, for functions of
+    `vertical`.
 
-    Refuses as `trees` does.
+    Errors as in `trees`.
     """
     trees(model)
     arrays = dict(model.arrays)
@@ -111,23 +112,23 @@ def as_guests(model: Artefact) -> Artefact:
 
 
 def joined(model: Artefact) -> vertical.Whole:
-    """Return the same as `vertical.join` of all shards, of the one that is enough.
+    """Return the same as `vertical.join` of all shards; one shard is enough.
 
-    Its columns belong to no party. Refuses as `trees` does.
+    Its columns belong to no party. Errors as in `trees`.
     """
     joined = vertical.join(as_guests(model), {})
     return replace(joined, columns=[("", name) for name in model.facts["columns"]])
 
 
 def batches(values: Values) -> Iterator[tuple[slice, NDArray[np.float32]]]:
-    """Yield rows batch by batch: which ones, and their cells one row after the other, dense."""
+    """Yield rows in batches: their slice, and their cells one row after the other, dense."""
     by_row = values.tocsr() if not isinstance(values, np.ndarray) else None
     for rows in row_batches(*values.shape):
         yield rows, np.ascontiguousarray(values[rows]) if by_row is None else by_row[rows].toarray()
 
 
 def _used(values: Values, trees: Sequence[Tree]) -> tuple[Values, tuple[Tree, ...]]:
-    """The columns on which a tree splits, and the trees with those columns' numbers."""
+    """Return the columns that trees split on, and the trees with those columns' numbers."""
     split_on = np.concatenate([tree.feature[~tree.is_leaf] for tree in trees])
     chosen = np.unique(split_on).astype(np.int64)
     place = np.full(values.shape[1] + 1, LEAF, np.int32)  # the last one is for leaves
@@ -150,7 +151,7 @@ def _check_lengths(arrays: Arrays) -> None:
 
 
 def _check_counts(facts: Mapping[str, Any], arrays: Arrays) -> None:
-    """Trees, outputs and columns are as many as the facts say."""
+    """Check that trees, outputs and columns are as many as in the facts."""
     per_round = facts["trees_per_round"]
     if not len(arrays["sizes"]) == facts["trees"] == sum(facts["forest"]) * per_round:
         raise DataError(f"the model says {facts['trees']} trees, has {len(arrays['sizes'])}")
@@ -166,11 +167,11 @@ def _check_counts(facts: Mapping[str, Any], arrays: Arrays) -> None:
 
 
 def _check_content(facts: Mapping[str, Any], arrays: Arrays) -> None:
-    """Numbers that are numbers, and sets of categories for the columns that have them."""
+    """Check that numbers are finite, and that only categorical columns have sets of categories."""
     numbers = [arrays[name].astype(np.float64) for name in ("value", "gain", "cover")]
     threshold = arrays["threshold"].astype(np.float32)
     if np.isnan(threshold).any() or not all(np.isfinite(array).all() for array in numbers):
-        raise DataError("the model's trees hold numbers that are none")
+        raise DataError("the model's trees hold values that are not numbers")
     inner = arrays["left"] != LEAF
     by_category = arrays["bin"][inner] == BY_CATEGORY
     listed = np.array([name in facts["categories"] for name in facts["columns"]], np.bool_)

@@ -1,4 +1,4 @@
-"""What a guest tells the coordinator of a model: metrics, curves, importance."""
+"""Reports of a guest to the coordinator about a model: metrics, curves, importance."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from fedboost.messages.job_pb2 import Curve, Importance, Metric, Warned
 from fedboost.model import vertical
 from fedboost.model.vertical import GuestNode
 
-Parts = Mapping[str, NDArray[np.int32]]  # rows by what they are for: train, validation
+Parts = Mapping[str, NDArray[np.int32]]  # rows by their use: train, validation
 
 
 def as_metrics(measured: Mapping[str, Mapping[str, float]]) -> list[Metric]:
-    """Values by part and name as messages."""
+    """Return values by part and name as messages."""
     return [
         Metric(split=part, name=name, value=value)
         for part, values in measured.items()
@@ -34,10 +34,10 @@ def as_metrics(measured: Mapping[str, Mapping[str, float]]) -> list[Metric]:
 def measured(
     params: TreeParams, margin: Floats, y: Floats, weight: Floats, parts: Parts
 ) -> dict[str, dict[str, float]]:
-    """The job's metrics by part and name; margin float64 (n, outputs), y and weight (n,)."""
+    """Return the job's metrics by part and name; margin float64 (n, outputs), y and weight (n,)."""
     prediction, values = objectives.transform(params.objective, margin), {}
     for part, rows in parts.items():
-        chosen = slice(None) if len(rows) == len(y) else rows  # of all rows there is no copy
+        chosen = slice(None) if len(rows) == len(y) else rows  # all rows need no copy
         part_rows = y[chosen], prediction[chosen], weight[chosen]
         values[part] = {name: metrics.evaluate(name, *part_rows, params) for name in params.metrics}
     return values
@@ -53,7 +53,7 @@ def gives_away(host: str) -> Warned:
 
 
 def importance(context: StageContext[Settings], nodes: Iterable[GuestNode]) -> list[Importance]:
-    """Gain and splits: the guest's columns by name, every host's as one sum."""
+    """Return gain and splits: the guest's columns by name, every host's as one sum."""
     parties, names = (context.party, *context.table.hosts), context.data.columns
     summed = sorted(vertical.gain_by_column(nodes).items(), key=lambda item: -item[1][0])
     return [
@@ -70,7 +70,7 @@ def importance(context: StageContext[Settings], nodes: Iterable[GuestNode]) -> l
 def importance_of(
     party: str, names: Sequence[str], rounds: Iterable[Iterable[Tree]]
 ) -> list[Importance]:
-    """Gain and splits of each column of a model that everybody holds whole, greatest gain first."""
+    """Return gain and splits of each column of a whole model, greatest gain first."""
     gain, splits = np.zeros(len(names)), np.zeros(len(names), np.int64)
     for tree in (tree for trees in rounds for tree in trees):
         features = tree.feature[~tree.is_leaf]
@@ -84,7 +84,7 @@ def importance_of(
 
 
 def curves(y: Floats, prediction: Floats, parts: Parts) -> list[Curve]:
-    """ROC, precision-recall and KS of a binary prediction float64 (n,), thinned out."""
+    """Return ROC, precision-recall and KS curves of a binary prediction float64 (n,)."""
     drawn = []
     for part, rows in parts.items():
         if y[rows].min() == y[rows].max():

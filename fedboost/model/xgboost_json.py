@@ -1,11 +1,10 @@
-"""A whole model as an XGBoost JSON model file, which `xgboost.Booster.load_model` reads.
+"""Whole models as XGBoost JSON model files, which `xgboost.Booster.load_model` reads.
 
 The file is of version 2.1, which every later XGBoost reads too. Routing is the same to the bit
 (32-bit thresholds, `x < threshold` left); XGBoost keeps leaves and sums in 32-bit floats, so its
-margins differ by the rounding of those. Categorical columns become XGBoost's: values are places in
-the model's list of categories, and a category that the model does not know has to be given as NaN.
-XGBoost takes what a sparse table does not store for missing, where our tables mean 0: give it the
-zeros.
+margins differ by their rounding. Categorical columns become XGBoost's: values are indices in the
+model's list of categories, and unknown categories have to be given as NaN. XGBoost reads entries
+that a sparse table does not store as missing, while they are 0 in our tables: give it the zeros.
 """
 
 from __future__ import annotations
@@ -28,12 +27,12 @@ from fedboost.model.vertical import LEAF, Whole
 VERSION = [2, 1, 0]
 NO_PARENT = 2**31 - 1
 FLOAT32_MAX = np.finfo(np.float32).max
-BASE_GAP_MAX = 1e-6  # between our base margin and the one that XGBoost has from its base_score
-REFUSED = re.compile(r"[\[\]<]")  # XGBoost takes no name of a column with these signs
+BASE_GAP_MAX = 1e-6  # between our base margin and that of XGBoost's base_score
+REFUSED = re.compile(r"[\[\]<]")  # signs that XGBoost refuses in names of columns
 
 
 def library(extra: str) -> Any:
-    """XGBoost itself; a ConfigError where it is not installed names the `extra` that brings it."""
+    """Return XGBoost itself; a ConfigError names the `extra` to install if it is missing."""
     try:
         import xgboost
     except ImportError:
@@ -44,7 +43,7 @@ def library(extra: str) -> Any:
 
 
 def xgboost_json(model: Whole) -> str:
-    """The text of the model file: a tree with k outputs becomes k trees, one for each class."""
+    """Return the text of the model file; a tree with k outputs becomes k trees."""
     names = feature_names(model)
     base_score, rest = _base(model)
     trees, classes = _trees(model, rest, len(names))
@@ -75,10 +74,10 @@ def xgboost_json(model: Whole) -> str:
 
 
 def feature_names(model: Whole) -> list[str]:
-    """``party.column`` for every column, in the order that the file expects.
+    """Return ``party.column`` for every column, in the order that the file expects.
 
-    Of a model that every party holds whole, ``column``. Signs that XGBoost refuses become
-    underscores; names that fall together get a number.
+    For a model that every party holds whole it is ``column``. Signs that XGBoost refuses become
+    underscores; equal names get a number.
     """
     names: dict[str, None] = {}  # in order
     for party, column in model.columns:
@@ -100,11 +99,11 @@ def _objective(model: Whole) -> dict[str, Any]:
 
 
 def _base(model: Whole) -> tuple[float, Floats]:
-    """XGBoost's base_score, a prediction, and what of the base margin the leaves must carry.
+    """Return XGBoost's base_score, a prediction, and the rest of the base margin for the leaves.
 
     XGBoost before 3.1 has one score for all classes, and turns a probability near 1 into a margin
-    with few correct digits. In these cases the score is the one whose margin is 0, and the first
-    tree of each class, in which every row reaches one leaf, carries the margin.
+    with few correct digits. In these cases the score is that of margin 0, and the leaves of the
+    first tree of each class carry the margin, as every row reaches one of them.
     """
     margin = np.array(model.facts["base_margin"], np.float64)
     name = model.facts["objective"]
@@ -120,9 +119,9 @@ def _base(model: Whole) -> tuple[float, Floats]:
 
 
 def _trees(model: Whole, rest: Floats, n_features: int) -> tuple[list[dict[str, Any]], list[int]]:
-    """The trees in XGBoost's order, and the class of each."""
+    """Return the trees in XGBoost's order, and the class of each."""
     ends = np.append(model.shape.roots[1:], len(model.arrays["tree"]))
-    width = model.arrays["value"].shape[1]  # 1 where every class has trees of its own
+    width = model.arrays["value"].shape[1]  # 1 if every class has separate trees
     trees: list[dict[str, Any]] = []
     classes: list[int] = []
     margins = rounds.classes(model.facts).tolist()
@@ -147,7 +146,7 @@ def _tree(model: Whole, nodes: slice, column: int, added: float) -> dict[str, An
     inner = np.flatnonzero(~is_leaf)
     parents[left[inner]] = parents[right[inner]] = inner
     value = (arrays["value"][nodes, column].astype(np.float64) + added).astype(np.float32)
-    # The largest number stands for "every value that is present": JSON has no infinity.
+    # The largest number stands for "every present value": JSON has no infinity.
     threshold = np.minimum(arrays["threshold"][nodes].astype(np.float32), FLOAT32_MAX)
     by_category = ~is_leaf & (threshold == categories.NO_THRESHOLD)
     return {
@@ -169,9 +168,9 @@ def _tree(model: Whole, nodes: slice, column: int, added: float) -> dict[str, An
 
 
 def _categories(model: Whole, nodes: slice, indices: NDArray[np.int64]) -> dict[str, Any]:
-    """Return what the categorical splits at `indices` send right, in XGBoost's lists.
+    """Return the categories that the splits at `indices` send right, in XGBoost's lists.
 
-    A set may not be empty: where all go left it holds the number behind the last category.
+    A set may not be empty: if all categories go left, it holds the number after the last category.
     """
     right: list[list[int]] = []
     for place in indices:

@@ -107,7 +107,7 @@ def test_a_job_pauses_where_an_owner_s_limit_is_reached_and_goes_on_with_more(tm
         mapped.limit(folder, 10_000)  # room for ids, cells and bins, but not for ciphertexts
         paused = (await cluster.run(spec_of())).status
         assert (paused.state, paused.reason.code) == ("paused", StoreError.code)
-        assert paused.reason.what == "a large table needs more of the disk than its files may take"
+        assert paused.reason.what == "a large table needs more disk space than its files may take"
         where = {place.key: place.value for place in paused.reason.where}
         assert where == {"key": "disk_gb", "party": HOST, "step": "receive_gradients"}
         mapped.limit(folder, 1e9)

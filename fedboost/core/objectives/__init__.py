@@ -1,28 +1,28 @@
 """Objectives: first prediction, gradients within bounds fixed from the labels, predictions.
 
-All that there is to know of an objective is one record in a module of its own, listed in
-`registry`: settings, trainers, reports, exports and the reference ask the record. So a new
-objective is a new module here, its line in `registry`, and its metric if it has a new one.
+All facts about an objective are one record in a separate module, listed in `registry`. Settings,
+trainers, reports, exports and the reference read the record. So a new objective is a new module
+here, its line in `registry`, and its metric if it has a new one.
 
-`start` fixes an objective from a summary of the job's labels. Every gradient it ever gives stays
-within `bounds`, which is what lets sums be integers: losses whose gradients have no bound of their
-own are cut at one that only predictions far outside the labels' range can reach.
+`start` fixes an objective from a summary of the job's labels. All its gradients stay within
+`bounds`, so that sums can be integers. Losses with unbounded gradients are cut at a bound that only
+predictions far outside the labels' range can reach.
 
 Modules:
     absolute_error  reg:absoluteerror
     averages        weighted means and medians, the same for every order of rows
     gamma           reg:gamma
-    labels          what labels may be, and the errors about others
+    labels          valid labels, and the errors about others
     links           margins as predictions
     logistic        binary:logistic
     poisson         count:poisson
     pseudo_huber    reg:pseudohubererror
-    record          what an objective's record says
+    record          fields of an objective's record
     registry        the list of all objectives
     settings        settings that objectives read
     softmax         multi:softprob
     squared_error   reg:squarederror
-    summary         what an objective starts from
+    summary         summary of labels and weights, the start of an objective
     tweedie         reg:tweedie
 """
 
@@ -70,9 +70,9 @@ __all__ = [
 
 
 def start(params: ObjectiveSettings, summary: Summary) -> Objective:
-    """The objective of a job, with base score and bounds fixed from the training labels.
+    """Return the objective of a job, with base score and bounds fixed from the training labels.
 
-    A DataError says why there is nothing to learn from the rows summed up.
+    A DataError names the reason if there is nothing to learn from these rows.
     """
     if summary.weight_sum <= 0.0:
         raise DataError(f"all {summary.rows} weights are 0", todo="give some rows a weight above 0")
@@ -80,12 +80,12 @@ def start(params: ObjectiveSettings, summary: Summary) -> Objective:
 
 
 def encoding(params: EncodingSettings, objective: Objective, summary: Summary) -> FixedPoint:
-    """Return how gradients become integers: bounds as declared, amplified where `goss` does."""
+    """Return the encoding of gradients: bounds as declared, multiplied by the factor of `goss`."""
     g_bound, h_bound = objective.bounds(summary)
     factor = 1.0 if params.goss is None else params.goss.factor
     return for_rows(summary.rows, params.precision_bits, factor * g_bound, factor * h_bound)
 
 
 def transform(objective: str, margin: Floats) -> Floats:
-    """Margins (n, k) as predictions (n, k): probabilities, means, or the margins themselves."""
+    """Return predictions (n, k) of margins (n, k): probabilities, means, or the margins."""
     return named(objective).link.predict(margin)

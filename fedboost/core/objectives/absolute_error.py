@@ -22,7 +22,7 @@ class AbsoluteError(Objective):
 
     @classmethod
     def start(cls, params: ObjectiveSettings, summary: Summary) -> AbsoluteError:
-        """Base score: the weighted median."""
+        """Return the loss; base score: the weighted median."""
         score = summary.median if params.base_score is None else params.base_score
         return cls(np.array([score]))
 

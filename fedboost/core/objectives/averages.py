@@ -10,13 +10,13 @@ from fedboost.ground.arrays import Floats
 
 
 def weighted_mean(values: Floats, weight: Floats) -> float:
-    """Σ w·v / Σ w, summed exactly and so the same for every order of the rows; 0 if all w are."""
+    """Return Σ w·v / Σ w, summed exactly, so the same in every order; 0 if all w are 0."""
     total = math.fsum(weight)
     return math.fsum(values * weight) / total if total else 0.0
 
 
 def median(values: Floats, weight: Floats) -> float:
-    """The weighted median, the middle between the two where the weight halves between them.
+    """Return the weighted median, the middle of two values if the weight halves between them.
 
     With equal weights it is the usual median. Rows of weight 0 do not count.
     """
@@ -32,5 +32,5 @@ def median(values: Floats, weight: Floats) -> float:
 
 
 def scaled(weight: Floats, y: Floats, factor: float) -> Floats:
-    """Return weights (n,) where rows of label 1 count `factor` times."""
+    """Return weights (n,) with a factor on rows of label 1."""
     return np.where(y > 0.5, factor, 1.0) * weight

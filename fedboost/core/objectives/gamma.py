@@ -23,7 +23,7 @@ from fedboost.ground.arrays import Floats
 if TYPE_CHECKING:
     from fedboost.core.objectives.summary import Summary
 
-RANGE = 1 / 8  # labels below this part of the mean do not widen the bounds, which would cost bits
+RANGE = 1 / 8  # smaller labels, in units of the mean, do not widen the bounds, to save bits
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Gamma(Objective):
     """reg:gamma with log link: with r = y / exp(m), cut at ratio_max, g = w(1 − r), h = w·r.
 
     `ratio_max` is a power of two at least twice the greatest label by the least, or by an eighth of
-    the mean where that is more: only a prediction far below its label is cut. It still moves up, by
+    the mean if that is more: only a prediction far below its label is cut. It still moves up, by
     about the same Newton step of 1.
     """
 
@@ -39,7 +39,7 @@ class Gamma(Objective):
 
     @classmethod
     def start(cls, params: ObjectiveSettings, summary: Summary) -> Gamma:
-        """Base score: the weighted mean."""
+        """Return the loss; base score: the weighted mean."""
         score = positive_mean(params, summary)
         least = max(summary.low, summary.mean * RANGE)
         return cls(np.array([math.log(score)]), power_of_two_above(2.0 * summary.high / least))

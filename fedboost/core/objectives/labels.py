@@ -1,4 +1,4 @@
-"""What an objective's labels may be, and the errors about others."""
+"""Rules of an objective's labels, and the errors about wrong ones."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from fedboost.ground.arrays import Floats
 from fedboost.ground.errors import DataError
 
 CLASSES_SHOWN = 10  # in an error
-ROWS_MIN = 2  # a label of fewer rows is in no error
+ROWS_MIN = 2  # labels of fewer rows are not shown in errors
 
 
 class LabelRule(ABC):
-    """What labels, all of them finite, may be."""
+    """Rule that decides valid labels; all labels are finite."""
 
     @property
     @abstractmethod
     def is_signed(self) -> bool:
-        """Return whether there may be labels on both sides of 0."""
+        """Return whether labels may lie on both sides of 0."""
 
     @abstractmethod
     def check(self, objective: str, y: Floats, classes: int, learn: bool) -> None:
-        """Check labels (n,); a DataError names the count of rows at fault, and what to do.
+        """Check labels (n,); a DataError names the count of rows at fault, and a remedy.
 
-        Rows to `learn` from must show more than one class, where there are classes.
+        Rows to `learn` from must show more than one class, if labels are classes.
         """
 
     @abstractmethod
@@ -59,7 +59,7 @@ class ClassLabels(LabelRule):
             )
 
     def sample(self, pull: Floats, classes: int) -> Floats:
-        """See LabelRule; of each class about as many."""
+        """See LabelRule; about equally many of each class."""
         ranks = np.argsort(np.argsort(pull))
         return (ranks * classes // len(pull)).astype(np.float64)
 
@@ -68,8 +68,8 @@ class ClassLabels(LabelRule):
 class NumberLabels(LabelRule):
     """Numbers, of any sign unless the rule names the wrong ones."""
 
-    wrong: str = ""  # what some labels are, in an error; empty: all numbers are right
-    needed: str = ""  # what they should be
+    wrong: str = ""  # words for wrong labels in an error; empty: all numbers are right
+    needed: str = ""  # words for right ones
     instead: str = ""  # an objective that takes all numbers
     zero_is_wrong: bool = False
     are_counts: bool = False  # usually whole numbers
@@ -96,7 +96,7 @@ class NumberLabels(LabelRule):
 
 
 def _classes_remedy(y: Floats, classes: int, name: str) -> str:
-    """Return what to do about labels (n,) that are not numbered from 0."""
+    """Return advice about labels (n,) that are not numbered from 0."""
     values, counts = np.unique(y, return_counts=True)
     if len(values) != classes or classes > CLASSES_SHOWN or counts.min() < ROWS_MIN:
         return f"number the classes from 0, list label_values, or use another objective than {name}"

@@ -1,4 +1,4 @@
-"""Links: margins as predictions, and which numbers are predictions."""
+"""Link functions: margins as predictions, and the range of predictions."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MARGIN_MAX = 700.0  # exp of more would leave float64
 
 @dataclass(frozen=True)
 class LinkFunction:
-    """How margins become predictions."""
+    """Function from margins to predictions."""
 
     predict: Callable[[Floats], Floats]  # margins (n, k) to predictions (n, k)
     # Margin of XGBoost's base_score as XGBoost computes it, in 32 bits.
@@ -23,7 +23,7 @@ class LinkFunction:
     margin_max: float = float(np.finfo(np.float64).max)  # farthest margin with a finite prediction
     above: float = -math.inf  # predictions lie between these
     below: float = math.inf
-    predictions: str = ""  # in words, where not every number is one
+    predictions: str = ""  # in words, if not all numbers are predictions
 
     def gives(self, score: float) -> bool:
         """Return whether a number can be a prediction."""

@@ -27,7 +27,7 @@ class Logistic(Objective):
 
     @classmethod
     def start(cls, params: ObjectiveSettings, summary: Summary) -> Logistic:
-        """Base score: the weighted share of label 1."""
+        """Return the loss; base score: the weighted share of label 1."""
         score = params.base_score
         if score is None:
             score = summary.mean
@@ -49,7 +49,7 @@ class Logistic(Objective):
 
 @kernel
 def _logistic(p: Floats, y: Floats, weight: Floats, factor: float) -> Gradients:
-    """Both gradients of probabilities (n, 1), in one pass."""
+    """Return both gradients of probabilities (n, 1), in one pass."""
     g, h = np.empty_like(p), np.empty_like(p)
     for i in range(len(p)):
         w = (factor if y[i] > 0.5 else 1.0) * weight[i]
@@ -64,7 +64,7 @@ RECORD = ObjectiveRecord(
     start=Logistic.start,
     link=links.LOGIT,
     labels=labels.CLASSES,
-    metrics=("auc", "logloss"),  # everybody asks for the AUC first
+    metrics=("auc", "logloss"),  # most users ask for the AUC first
     # Gradients held scale_pos_weight when the model learned.
     xgboost=XgboostForm("reg_loss_param", lambda params, outputs: {"scale_pos_weight": "1"}),
     settings=("scale_pos_weight",),

@@ -25,15 +25,15 @@ from fedboost.ground.arrays import Floats
 if TYPE_CHECKING:
     from fedboost.core.objectives.summary import Summary
 
-STEP = 0.7  # XGBoost's max_delta_step where a job has no other
-STEP_MAX = 100.0  # e to its power is a factor of hessians, whose sums must stay finite
+STEP = 0.7  # XGBoost's default of max_delta_step
+STEP_MAX = 100.0  # hessians have a factor of e^step, and their sums must stay finite
 
 
 @dataclass(frozen=True)
 class Poisson(Objective):
     """count:poisson with log link: μ = exp(m) cut at mean_max, g = w(μ − y), h = w·μ·e^step.
 
-    `step` is max_delta_step, by which no leaf moves a margin further (core.split). `mean_max` is a
+    `step` is max_delta_step, the most that a leaf moves a margin (core.split). `mean_max` is a
     power of two at least twice every label: beyond it g is still positive.
     """
 
@@ -42,7 +42,7 @@ class Poisson(Objective):
 
     @classmethod
     def start(cls, params: ObjectiveSettings, summary: Summary) -> Poisson:
-        """Base score: the weighted mean."""
+        """Return the loss; base score: the weighted mean."""
         score = positive_mean(params, summary)
         limit = power_of_two_above(2.0 * max(score, summary.high))
         return cls(np.array([math.log(score)]), limit, params.step_max)

@@ -35,8 +35,8 @@ class PseudoHuberParams(Settings):
 class PseudoHuber(Objective):
     """reg:pseudohubererror with slope δ: with z = m − y, s = √(1 + z²/δ²), g = w·z/s, h = w/s³.
 
-    |g| stays below w·δ. It is cut at `g_max`, its value at the clip of reg:squarederror, where
-    that is less, so that a slope far above the labels' spread costs no bits.
+    |g| stays below w·δ. It is cut at `g_max`, its value at the clip of reg:squarederror, if that is
+    less, so that a slope far above the labels' spread costs no bits.
     """
 
     slope: float
@@ -44,10 +44,10 @@ class PseudoHuber(Objective):
 
     @classmethod
     def start(cls, params: ObjectiveSettings, summary: Summary) -> PseudoHuber:
-        """Base score: the weighted mean.
+        """Return the loss; base score: the weighted mean.
 
         XGBoost takes one Newton step from 0, and so starts far beyond labels that are many slopes
-        from 0: at 5e8 where labels are around 1000 and the slope is 1.
+        from 0: at 5e8 for labels around 1000 and a slope of 1.
         """
         score, clip = mean_and_clip(params, summary)
         slope, slopes = params.huber_slope, min(clip / params.huber_slope, SLOPES_MAX)

@@ -1,4 +1,4 @@
-"""What an objective's record says: the one place that knows how objectives differ."""
+"""Record of an objective: the only place with the differences between objectives."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Gradients = tuple[Floats, Floats]
 
 @dataclass(frozen=True)
 class Objective(ABC):
-    """One loss at work; margins are float64 (n, n_outputs), labels and weights float64 (n,)."""
+    """A loss; margins are float64 (n, n_outputs), labels and weights float64 (n,)."""
 
     base_margin: Floats = field(repr=False)  # every row's first margin; float64 (n_outputs,)
 
@@ -34,18 +34,18 @@ class Objective(ABC):
 
     @abstractmethod
     def gradients(self, margin: Floats, y: Floats, weight: Floats) -> Gradients:
-        """First and second derivative of the weighted loss by the margin; float64 (n, k) each."""
+        """Return the weighted loss's derivatives by the margin; float64 (n, k) each."""
 
     @abstractmethod
     def bounds(self, summary: Summary) -> tuple[float, float]:
-        """(g_bound, h_bound) with |g| ≤ g_bound, 0 ≤ h ≤ h_bound for such rows at any margin."""
+        """Return (g_bound, h_bound): |g| ≤ g_bound, 0 ≤ h ≤ h_bound for such rows at any margin."""
 
 
 @dataclass(frozen=True)
 class StepRule:
-    """How far a leaf may move a margin: max_delta_step."""
+    """Limit of a leaf's move of a margin: max_delta_step."""
 
-    usual: float = 0.0  # where a job has no other; 0 is no limit
+    usual: float = 0.0  # the default; 0 is no limit
     most: float = math.inf
     effect: str = ""  # of a step on predictions, in an error: a text that formats `step`
 
@@ -56,32 +56,32 @@ def _nothing(params: Mapping[str, Any], outputs: int) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class XgboostForm:
-    """How XGBoost, which calls the objective the same, has it."""
+    """Facts about the objective of the same name in XGBoost."""
 
-    section: str = ""  # of the objective in a model file; empty: it has none
-    # What the section says, by the model's parameters and number of outputs.
+    section: str = ""  # of the objective in a model file; empty: none
+    # Content of the section, by the model's parameters and number of outputs.
     content: Callable[[Mapping[str, Any], int], dict[str, str]] = _nothing
-    estimates_base_alike: bool = True  # base_score from the labels, where a job names none
+    estimates_base_alike: bool = True  # base_score from the labels, if a job names none
 
 
 @dataclass(frozen=True)
 class ObjectiveRecord:
-    """What there is to know of an objective."""
+    """Record of all facts about an objective."""
 
     name: str  # XGBoost's
     predicts: Predicts
-    # The loss at work from parameters and labels: derivatives, base score, bounds of gradients.
+    # The loss from parameters and labels: derivatives, base score, bounds of gradients.
     start: Callable[[ObjectiveSettings, Summary], Objective]
     link: LinkFunction
     labels: LabelRule
-    # Measured where a job names none. The last one is XGBoost's default where we have that.
+    # Measured if a job names none. The last one is XGBoost's default if we have that.
     metrics: tuple[str, ...]
     xgboost: XgboostForm = XgboostForm()  # the partner in tests, and the export of models
     settings: tuple[str, ...] = ()  # parameters that no other objective takes
     steps: StepRule = StepRule()
     has_median_leaves: bool = False  # medians of residuals instead of the Newton step
     hessians_are_weights: bool = False  # of rows, in every round alike
-    instead: str = ""  # the objective to use where medians cannot be had
+    instead: str = ""  # the objective to use instead of medians
 
     @property
     def classifies(self) -> bool:
@@ -100,7 +100,7 @@ class ObjectiveRecord:
 
 
 def positive_mean(params: ObjectiveSettings, summary: Summary) -> float:
-    """Return the base score of amounts: the weighted mean. A DataError where it is 0."""
+    """Return the base score of amounts: the weighted mean. A DataError if it is 0."""
     if params.base_score is not None:
         return params.base_score
     if summary.mean <= 0.0:

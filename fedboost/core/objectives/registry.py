@@ -42,7 +42,7 @@ class ObjectiveParams(PseudoHuberParams):
 
 
 def named(objective: str) -> ObjectiveRecord:
-    """Return an objective's record; a ConfigError for one that nobody knows."""
+    """Return an objective's record; a ConfigError for an unknown one."""
     if objective not in OBJECTIVES:
         raise ConfigError(
             f"this version of fedboost does not know the objective {objective[:64]!r}",
@@ -52,7 +52,7 @@ def named(objective: str) -> ObjectiveRecord:
 
 
 def metrics_of(objective: str) -> tuple[str, ...]:
-    """Return what may be measured for an objective, its default first."""
+    """Return the metrics of an objective, its default first."""
     record = named(objective)
     default = record.metrics[-1]
     fitting = [name for name, metric in METRICS.items() if record.predicts in metric.predicts]
@@ -65,7 +65,7 @@ def of_classes(count: int) -> str:
 
 
 def own_settings(*, of_classes: bool) -> list[str]:
-    """Return the parameters of single objectives, of those for classes or of those for numbers."""
+    """Return the parameters of single objectives, either for classes or for numbers."""
     fitting = [record for record in OBJECTIVES.values() if record.classifies == of_classes]
     return [name for record in fitting for name in record.settings]
 

@@ -8,7 +8,7 @@ from fedboost.core.objectives.labels import LabelRule
 
 
 class LabelUse(Protocol):
-    """Facts of an objective that decide how labels are checked and summed up."""
+    """Facts of an objective that decide checks and summaries of labels."""
 
     @property
     def labels(self) -> LabelRule: ...
@@ -40,14 +40,14 @@ class ObjectiveSettings(Protocol):
 
 
 class Amplification(Protocol):
-    """Sampling by gradients, which multiplies those of the rows drawn at random."""
+    """Sampling by gradients, which multiplies the gradients of rows drawn at random."""
 
     @property
     def factor(self) -> float: ...
 
 
 class EncodingSettings(Protocol):
-    """Settings that decide how gradients become integers."""
+    """Settings that decide the encoding of gradients."""
 
     @property
     def goss(self) -> Amplification | None: ...

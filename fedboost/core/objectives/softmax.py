@@ -24,7 +24,7 @@ class Softmax(Objective):
 
     @classmethod
     def start(cls, params: ObjectiveSettings, summary: Summary) -> Softmax:
-        """Base margins: logarithms of the classes' weighted shares, or all equal if given."""
+        """Return the loss; base margins: logarithms of weighted class shares, or as given."""
         if params.base_score is not None:
             return cls(np.full(params.n_outputs, params.base_score))
         return cls(np.log(np.maximum(np.array(summary.shares), PRIOR_MIN)))

@@ -18,11 +18,10 @@ if TYPE_CHECKING:
 
 
 def mean_and_clip(params: ObjectiveSettings, summary: Summary) -> tuple[float, float]:
-    """Return the base score, the weighted mean where none is given, and the distance from a label
-    beyond which a margin is far outside the labels.
+    """Return the base score and the distance from a label that cuts margins.
 
-    That is the least power of two that is twice the labels' spread, and twice any label's distance
-    from the base score.
+    The base score is the weighted mean unless given. The distance is the least power of two that is
+    twice the labels' spread, and twice any label's distance from the base score.
     """
     score = summary.mean if params.base_score is None else params.base_score
     reach = max(summary.high - summary.low, summary.high - score, score - summary.low)
@@ -34,14 +33,14 @@ class SquaredError(Objective):
     """reg:squarederror: g = w(m − y), cut at ±w·clip; h = w.
 
     Only a margin as far outside the labels as they are wide is cut (`mean_and_clip`), and then
-    still moves the right way.
+    still moves in the right direction.
     """
 
     clip: float = field(repr=False)
 
     @classmethod
     def start(cls, params: ObjectiveSettings, summary: Summary) -> SquaredError:
-        """Base score: the weighted mean."""
+        """Return the loss; base score: the weighted mean."""
         score, clip = mean_and_clip(params, summary)
         return cls(np.array([score]), clip)
 

@@ -1,4 +1,4 @@
-"""What an objective starts from: labels that it takes, and a summary of them."""
+"""Summary of labels and weights, the start of an objective."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from fedboost.ground.errors import DataError
 
 @dataclass(frozen=True)
 class Summary:
-    """All that an objective starts from: what the labels and weights of the training rows come to.
+    """Summary of the training rows' labels and weights, from which objectives start.
 
-    Weights hold scale_pos_weight on rows of label 1. Where rows lie with many parties, nobody may
-    know them all: `low`, `high` and `weight_max` may be wider than the rows, say by powers of two,
-    which costs bits of the encoding and moves the margins at which losses are cut.
+    Weights hold scale_pos_weight on rows of label 1. With rows at many parties, nobody may know all
+    labels: `low`, `high` and `weight_max` may be wider than the rows, say by powers of two. That
+    costs bits of the encoding, and losses are cut at other margins.
     """
 
     rows: int
@@ -31,13 +31,13 @@ class Summary:
     low: float = field(repr=False)  # the least label, or a lower bound
     high: float = field(repr=False)  # the greatest label, or an upper bound
     shares: tuple[float, ...] = field(default=(), repr=False)  # weighted, one for each class
-    median: float = field(default=math.nan, repr=False)  # weighted, where leaves take medians
+    median: float = field(default=math.nan, repr=False)  # weighted, if leaves take medians
 
     @classmethod
     def of(cls, params: ObjectiveSettings, y: Floats, weight: Floats) -> Self:
-        """The exact summary of rows; y and weight float64 (n,).
+        """Return the exact summary of rows; y and weight float64 (n,).
 
-        A DataError names what labels or weights cannot be used for the objective.
+        A DataError names labels or weights that cannot be used for the objective.
         """
         check_weight(y, weight)
         check_labels(params, y)
@@ -57,7 +57,7 @@ class Summary:
 
 
 def check_labels(params: ObjectiveSettings, y: Floats, learn: bool = True) -> None:
-    """Check what the objective asks of labels; a DataError names the count of rows at fault.
+    """Check labels by the objective's rule; a DataError names the count of rows at fault.
 
     Rows to `learn` from must show more than one class; rows to validate on need not.
     """

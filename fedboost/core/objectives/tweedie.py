@@ -24,13 +24,13 @@ if TYPE_CHECKING:
     from fedboost.core.objectives.summary import Summary
 
 POWER = "tweedie_variance_power"
-RANGE = 2.0**-10  # predictions below this part of the mean have its gradient
+RANGE = 2.0**-10  # smaller predictions, in units of the mean, have the gradient of this one
 
 
 @dataclass(frozen=True)
 class Tweedie(Objective):
-    """reg:tweedie with log link and variance power ρ: with a = y·μ^(1−ρ), b = μ^(2−ρ),
-    g = w(b − a), h = w((ρ − 1)a + (2 − ρ)b); μ = exp(m) is cut to mean_min..mean_max.
+    """reg:tweedie with log link and variance power ρ: with a = y·μ^(1−ρ), b = μ^(2−ρ), g = w(b −
+    a), h = w((ρ − 1)a + (2 − ρ)b); μ = exp(m) is cut to mean_min..mean_max.
 
     The range goes from 2^-10 of the base score to a power of two at least twice every label.
     """
@@ -41,7 +41,7 @@ class Tweedie(Objective):
 
     @classmethod
     def start(cls, params: ObjectiveSettings, summary: Summary) -> Tweedie:
-        """Base score: the weighted mean."""
+        """Return the loss; base score: the weighted mean."""
         score = positive_mean(params, summary)
         limit = power_of_two_above(2.0 * max(score, summary.high))
         return cls(np.array([math.log(score)]), params.tweedie_variance_power, score * RANGE, limit)
@@ -59,7 +59,7 @@ class Tweedie(Objective):
         w = summary.weight_max
         a = summary.high * self.mean_min ** (1.0 - self.power)
         b = self.mean_max ** (2.0 - self.power)
-        room = 1.0 + 2.0**-40  # powers are not rounded the same way everywhere
+        room = 1.0 + 2.0**-40  # machines round powers differently
         return w * max(a, b) * room, w * ((self.power - 1.0) * a + (2.0 - self.power) * b) * room
 
 

@@ -25,7 +25,7 @@ from fedboost.model.kinds.whole import WholeModel
 from fedboost.model.networks import NETWORKS
 from fedboost.model.whole import TREES
 
-# By what a shard's facts call it; the oldest say nothing.
+# By the `kind` of a shard's facts; the oldest have none.
 KINDS: dict[str, ModelKind] = {
     "": VerticalModel(),
     HYBRID: HybridModel(),
@@ -35,7 +35,7 @@ KINDS: dict[str, ModelKind] = {
 
 
 def of(facts: Mapping[str, Any]) -> ModelKind:
-    """Return the kind of the model of a shard; a DataError for one that nobody knows."""
+    """Return the kind of the model of a shard; a DataError for an unknown one."""
     name = facts.get("kind", "")
     if name not in KINDS:
         raise DataError(

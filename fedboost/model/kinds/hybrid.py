@@ -1,4 +1,4 @@
-"""Trees of two parts: the guest's top, and below its bottom nodes what each host has grown."""
+"""Trees of two parts: the guest's top, and each host's subtrees below its bottom nodes."""
 
 from __future__ import annotations
 
@@ -30,18 +30,18 @@ class HybridModel(VerticalModel):
     scores_common: ClassVar[bool] = False
 
     def scoring_params(self, facts: Facts) -> dict[str, Any]:
-        """Return how splits were chosen."""
+        """Return the job's param about scored or unscored splits."""
         return {"split": facts["split"]}
 
     def asks_hosts(self, facts: Facts) -> bool:
-        """Return True where splits are unscored: their leaf values lie encrypted at hosts."""
+        """Return True for unscored splits: their leaf values lie encrypted at hosts."""
         return bool(facts["split"] == "unscored")
 
     def check_released(self, facts: Facts) -> None:
         """See `ModelKind`."""
         raise ConfigError(
-            "a hybridtree model averages over the hosts that have a row, as no XGBoost model can: "
-            "to release the splits would serve nothing",
+            "a hybridtree model averages over the hosts that have a row, as no XGBoost model can, "
+            "so released splits are of no use",
             todo="fedboost model predict scores rows with it",
             model=facts["job"],
         )
@@ -55,16 +55,16 @@ class HybridModel(VerticalModel):
         )
 
     def exported_parts(self, shard: Artefact) -> Exported:
-        """Return a guest's shard with the hosts' nodes below its own, or a host's."""
+        """Return a guest's shard with the hosts' nodes below its part, or a host's shard."""
         facts, entries = super().exported_parts(shard)
         return facts, entries | ({"below": _below(shard)} if _is_guests(shard) else {})
 
     def nodes(self, shard: Artefact) -> list[GuestNode]:
-        """Return the nodes that a guest knows, of its own part and of hosts'."""
+        """Return the nodes that a guest knows, of its own part and of hosts' parts."""
         return [*super().nodes(shard), *hybrid.seen_below(shard)]
 
     def lines_below(self, shard: Artefact, tree: int) -> Iterator[str]:
-        """Yield what each host has grown below a tree."""
+        """Yield a line for each host about its nodes below a tree."""
         _, below = hybrid.from_arrays(shard.arrays)
         for host, name in enumerate(shard.facts["hosts"], start=1):
             parts = [part for part in below if (part.host, part.node.tree) == (host, tree)]
@@ -88,7 +88,7 @@ class HybridModel(VerticalModel):
         )
 
     def picture(self, shard: Artefact, tree: int) -> Picture:
-        """Draw a tree with notes at a guest's leaves: which hosts go on below."""
+        """Return a tree with notes at a guest's leaves: the hosts that continue below."""
         drawn = super().picture(shard, tree)
         if not _is_guests(shard):
             return drawn
@@ -123,7 +123,7 @@ class HybridModel(VerticalModel):
         return margin
 
     def gains(self, shards: Shards, guest: str) -> Gains | None:
-        """Return summed gain; None where splits were not scored."""
+        """Return summed gain; None if splits were not scored."""
         model, gains = shards[guest], Gains()
         if model.facts["split"] == "unscored":
             return None
@@ -146,7 +146,7 @@ def _is_guests(shard: Artefact) -> bool:
 
 
 def _below(shard: Artefact) -> list[dict[str, Any]]:
-    """The hosts' nodes of trees in two parts; a guest's key for them stays at home."""
+    """Return the hosts' nodes of trees in two parts, without the guest's key for them."""
     rows = []
     for part in hybrid.from_arrays(shard.arrays)[1]:
         node, host = part.node, shard.facts["hosts"][part.host - 1]
@@ -163,7 +163,7 @@ def _below(shard: Artefact) -> list[dict[str, Any]]:
 
 
 def _notes(shard: Artefact, tree: int) -> dict[int, str]:
-    """Return which hosts go on below each bottom node of a tree of two parts."""
+    """Return the hosts that continue below each bottom node of a tree of two parts, as text."""
     hosts_under: dict[int, list[str]] = {}
     for part in hybrid.from_arrays(shard.arrays)[1]:
         if part.node.tree == tree and part.under != NO_NODE:
@@ -178,10 +178,10 @@ def _of_host(
     table: tuple[Values, slice],
     bottom: tuple[Indices, Indices],
 ) -> Floats:
-    """Return what a host's leaves add to some rows, float64 (rows, trees, outputs of a leaf).
+    """Return the values that a host's leaves add to rows, float64 (rows, trees, outputs of a leaf).
 
-    `bottom` are the nodes at which the rows stand, int64 (rows, trees), by the host's numbers:
-    those that it knows, and those of them that it has divided.
+    `bottom` are the bottom nodes of the rows, int64 (rows, trees), by the host's numbers: all known
+    ones, and only the divided ones.
     """
     at, divided = bottom
     values, rows = table

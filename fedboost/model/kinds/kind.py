@@ -1,4 +1,4 @@
-"""The interface of a kind of models: whatever depends on what a model is made of is asked here."""
+"""Interface of the kinds of models, with all differences between them."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ from fedboost.model.vertical import Whole
 Facts = Mapping[str, Any]  # of a shard
 Frames = Mapping[str, Frame]  # by party
 Shards = Mapping[str, Artefact]  # by party
-Gains = dict[tuple[str, str], float]  # by party and column; no party: everybody's
+Gains = dict[tuple[str, str], float]  # by party and column; no party for a whole model
 Exported = tuple[dict[str, Any], dict[str, list[dict[str, Any]]]]  # facts, and lists of entries
 
 
 @dataclass(frozen=True)
 class ImportanceShare:
-    """What the trees owe to one column, or to all columns of another party."""
+    """Importance of one column in the trees, or of all columns of another party."""
 
     party: str
-    column: str  # empty: another party's, which has not told their names
+    column: str  # empty: all columns of another party, with unknown names
     splits: int
     gain: float | None  # summed; None at a host, which does not know it
 
 
 @dataclass(frozen=True)
 class SharedRule:
-    """A split rule and the trees, numbered from 0, of which it is a leaf."""
+    """A split rule and the trees, numbered from 0, that have a leaf of it."""
 
     rule: list[str]  # a condition each, in words
     columns: list[str]
@@ -44,7 +44,7 @@ class SharedRule:
 
 
 class ModelKind(ABC):
-    """What models are made of; it holds nothing of a model, and is asked with its shards."""
+    """Kind of models; it holds no model, and its methods take shards."""
 
     is_whole: ClassVar[bool] = False  # whether every party holds the model whole
     scored_by: ClassVar[str] = ""  # the protocol that scores rows; empty: each party does so alone
@@ -53,7 +53,7 @@ class ModelKind(ABC):
     # By the facts of a shard
 
     def described(self, facts: Facts) -> dict[str, Any]:
-        """Return the model's facts in a few words: what `model list` shows."""
+        """Return a summary of the model's facts, for `model list`."""
         history, rounds = facts.get("history") or [], self.rounds(facts)
         return {
             "model": facts["job"],
@@ -73,19 +73,19 @@ class ModelKind(ABC):
         }
 
     def rounds(self, facts: Facts) -> int:
-        """Return how many rounds the model has."""
+        """Return the number of rounds of the model."""
         return len(facts["forest"])
 
     def is_hashed(self, facts: Facts) -> bool:
-        """Return whether it takes any columns, which it finds by their numbers."""
+        """Return whether it takes any columns and finds them by their numbers."""
         return False
 
     def scoring_params(self, facts: Facts) -> dict[str, Any]:
-        """Return what a job of `scored_by` says beside the model."""
+        """Return the params of a job of `scored_by` besides the model."""
         return {}
 
     def asks_hosts(self, facts: Facts) -> bool:
-        """Return whether rows are scored by a job even where all shards lie in one place."""
+        """Return whether a job scores rows even if all shards lie in one place."""
         return False
 
     def check_scored_by(self, protocol: str, facts: Facts) -> None:
@@ -103,7 +103,7 @@ class ModelKind(ABC):
             )
 
     def check_released(self, facts: Facts) -> None:
-        """Refuse, by a ConfigError, models of which a host has no part to release to the guest."""
+        """Refuse, by a ConfigError, models without a part that a host could release."""
         if self.is_whole:
             raise ConfigError(
                 "every party holds the whole model, so nobody has to release a part of it",
@@ -112,7 +112,7 @@ class ModelKind(ABC):
             )
 
     def check_joined(self, facts: Facts) -> None:
-        """Refuse, by a ConfigError, models that no XGBoost model can stand for."""
+        """Refuse, by a ConfigError, models that XGBoost cannot represent."""
         del facts
 
     def check_tree(self, facts: Facts, tree: int) -> None:
@@ -120,21 +120,22 @@ class ModelKind(ABC):
         branches.check_tree(facts, tree)
 
     def batch_rows(self, facts: Facts) -> int:
-        """Return how many rows of a table to score together: their bits are those of all at once.
+        """Return the number of rows to score together; predictions have the same bits as for all at
+        once.
 
-        Only a model that is whole is asked.
+        Only for a whole model.
         """
         return BATCH_ROWS
 
     # One shard
 
     def exported(self, shard: Artefact) -> str:
-        """Return the JSON text of one party's shard; `export` says what it holds."""
+        """Return the JSON text of one party's shard; `export` describes it."""
         return export.text_of(*self.exported_parts(shard))
 
     @abstractmethod
     def exported_parts(self, shard: Artefact) -> Exported:
-        """Return what that text holds, the lists with a line for each entry."""
+        """Return the facts of that text, and its lists with a line for each entry."""
 
     @abstractmethod
     def importance(self, shard: Artefact) -> list[ImportanceShare]:
@@ -148,23 +149,23 @@ class ModelKind(ABC):
     def shared_rules(
         self, shard: Artefact, names: Collection[str] | None = None
     ) -> tuple[list[SharedRule], int]:
-        """Return split rules that are whole here, most trees first, and how many others there are.
+        """Return split rules that are whole here, most trees first, and the number of other rules.
 
-        With `names` only the rules that ask for one of these columns. A ConfigError where the model
-        has no rules, or no column of such a name.
+        With `names` only the rules with a condition on one of these columns. A ConfigError if the
+        model has no rules, or no column of such a name.
         """
 
     def picture(self, shard: Artefact, tree: int) -> Picture:
-        """Return a tree as the owner of a shard knows it; refuses as `check_tree` does."""
+        """Return a tree as the owner of a shard knows it; errors as in `check_tree`."""
         self.check_tree(shard.facts, tree)
         raise NotImplementedError
 
     # All shards in one place
 
     def joined(self, shard: Artefact, hosts: Shards) -> Whole:
-        """Return all trees with everybody's splits; `shard` is the guest's, or a whole model's.
+        """Return all trees with all splits; `shard` is the guest's, or a whole model's.
 
-        Refuses as `check_joined` does.
+        Errors as in `check_joined`.
         """
         self.check_joined(shard.facts)
         raise NotImplementedError
@@ -175,9 +176,9 @@ class ModelKind(ABC):
     ) -> Floats:
         """Return float64 (rows of the guest, outputs), with the bits that a job would give.
 
-        `held`: of each host the rows of the guest that it has, int64 ascending; its frame has these
-        rows in this order. A whole model needs the guest's shard and frame alone. A DataError where
-        a table lacks a column of the model.
+        `held`: for each host the rows of the guest that it has, int64 ascending; its frame has
+        these rows in this order. A whole model needs only the guest's shard and frame. A DataError
+        if a table lacks a column of the model.
         """
 
     def predict(
@@ -188,13 +189,14 @@ class ModelKind(ABC):
         return objectives.transform(shards[guest].facts["objective"], margins)
 
     def predict_alone(self, shard: Artefact, frame: Frame) -> Floats:
-        """Return the same of a model that is whole."""
+        """Return the same for a whole model."""
         assert self.is_whole
         return self.predict({"": shard}, "", {"": frame}, {})
 
     def gains(self, shards: Shards, guest: str) -> Gains | None:
-        """Return summed gain by party and column; None where nobody knows it.
+        """Return summed gain by party and column; None if it is unknown.
 
-        Owners tell one another no names: that all are known is the luck of one process.
+        Parties do not tell one another the names of columns; all are known only if one process has
+        all shards.
         """
         return None

@@ -29,7 +29,7 @@ class NetworkModel(ModelKind):
     is_whole: ClassVar[bool] = True
 
     def described(self, facts: Facts) -> dict[str, Any]:
-        """Return the facts, with the outputs of each network and how it reads columns."""
+        """Return the summary, with the outputs of each network and its reading of columns."""
         details = {"outputs": facts["outputs"], "reading": facts["reading"]}
         return super().described(facts) | details
 
@@ -42,8 +42,8 @@ class NetworkModel(ModelKind):
         return bool(facts["sparse"]) and facts["reading"] == "standard"
 
     def batch_rows(self, facts: Facts) -> int:
-        """Return whole blocks of those that networks multiply, which decide how sums are rounded;
-        of sparse rows, whose blocks follow their values, all of them.
+        """Return whole blocks of the networks' product, which decide the rounding of sums; for
+        sparse rows, whose blocks depend on their values, all rows.
         """
         block = block_rows(facts["outputs"])
         return ROWS_MAX if facts["sparse"] else max(block, BATCH_ROWS // block * block)
@@ -83,11 +83,11 @@ class NetworkModel(ModelKind):
         return export.facts_of(shard) | read, {"networks": listed}
 
     def importance(self, shard: Artefact) -> list[ImportanceShare]:
-        """Return nothing: networks owe nothing to single columns."""
+        """Return nothing: networks have no importance of single columns."""
         return []
 
     def tree_lines(self, shard: Artefact, trees: int, first: int = 0) -> list[str]:
-        """Return which network each round has, and how large its outputs' weights are."""
+        """Return the network of each round, and the range of its outputs' weights."""
         return [
             f"round {number}: network {a_round.network.number}, weights from "
             f"{a_round.weights.min():.4g} to {a_round.weights.max():.4g}"
@@ -100,7 +100,7 @@ class NetworkModel(ModelKind):
         """Refuse: networks have no rules."""
         raise ConfigError(
             "the model is made of networks, which have no split rules",
-            todo="fedboost model show tells what there is of it",
+            todo="fedboost model show prints its facts",
         )
 
     def margins(

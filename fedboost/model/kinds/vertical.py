@@ -36,7 +36,7 @@ class VerticalModel(ModelKind):
     scored_by: ClassVar[str] = "predict"
 
     def exported_parts(self, shard: Artefact) -> Exported:
-        """Return a guest's nodes; a host's splits, and nothing that no reader of those knows."""
+        """Return a guest's nodes; a host's splits, with the facts of a release."""
         facts = export.facts_of(shard)
         if facts["role"] == GUEST:
             return facts, {"nodes": export.nodes(shard)}
@@ -69,7 +69,7 @@ class VerticalModel(ModelKind):
         return vertical.arrays_to_nodes(shard.arrays)
 
     def tree_lines(self, shard: Artefact, trees: int, first: int = 0) -> list[str]:
-        """Return a guest's trees whole, of a host's shard its own splits."""
+        """Return whole trees of a guest's shard, or a host's own splits."""
         if shard.facts["role"] == GUEST:
             return self.guest_lines(shard, trees, first)
         splits = vertical.arrays_to_splits(shard.arrays)
@@ -85,7 +85,7 @@ class VerticalModel(ModelKind):
         return lines
 
     def lines_below(self, shard: Artefact, tree: int) -> Iterator[str]:
-        """Return what there is to say below a guest's tree."""
+        """Yield lines about the nodes below a guest's tree."""
         yield from ()
 
     def shared_rules(
@@ -165,7 +165,7 @@ def add_gains(
     feature: NDArray[np.generic],
     gain: NDArray[np.generic],
 ) -> None:
-    """Add the gains of splits to what a party's columns have; `feature` are their places."""
+    """Add the gains of splits to those of a party's columns; `feature` are column indices."""
     names = shard.facts["columns"]
     for place, value in zip(feature.astype(np.int64).tolist(), gain.tolist(), strict=True):
         key = (party, names[place])
@@ -178,7 +178,7 @@ def _joined(shards: Shards, guest: str) -> Whole:
 
 
 def _side_by_side(shards: Shards, frames: Frames, used: Sequence[tuple[str, str]]) -> Values:
-    """Columns of several parties as one table, float32; sparse where one of them is."""
+    """Return columns of several parties as one table, float32; sparse if one of them is."""
     n_rows = next(iter(frames.values())).n_rows
     read = {party: columns.values(shards[party].facts, frames[party]) for party, _ in used}
     parts = [read[party][:, [shards[party].facts["columns"].index(name)]] for party, name in used]
@@ -188,7 +188,7 @@ def _side_by_side(shards: Shards, frames: Frames, used: Sequence[tuple[str, str]
 
 
 def _trees(shard: Artefact) -> list[Tree]:
-    """A guest's trees, in which each split of another party asks for a column of its own."""
+    """Return a guest's trees; each split of another party gets a separate column."""
     arrays, shape = shard.arrays, vertical.TreeShape.of(shard.arrays)
     others = arrays["owner"].astype(np.int64) > vertical.GUEST
     feature = arrays["feature"].astype(np.int32)

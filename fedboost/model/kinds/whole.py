@@ -1,4 +1,4 @@
-"""Trees that every party holds whole: what one does with them asks nobody else."""
+"""Trees that every party holds whole, and uses without the others."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fedboost.model.vertical import GUEST, Whole
 
 
 class WholeModel(VerticalModel):
-    """Trees whose splits belong to nobody; most is as of a guest that owns all of them."""
+    """Trees whose splits belong to no party; most is as for a guest that owns all of them."""
 
     is_whole: ClassVar[bool] = True
     scored_by: ClassVar[str] = ""
@@ -29,7 +29,7 @@ class WholeModel(VerticalModel):
         return super().importance(whole.as_guests(shard))
 
     def tree_lines(self, shard: Artefact, trees: int, first: int = 0) -> list[str]:
-        """Return all splits, whoever asks."""
+        """Return all splits, at every party."""
         return self.guest_lines(shard, trees, first)
 
     def shared_rules(
@@ -39,7 +39,7 @@ class WholeModel(VerticalModel):
         return super().shared_rules(whole.as_guests(shard), names)
 
     def picture(self, shard: Artefact, tree: int) -> Picture:
-        """Return a tree with all splits; refuses as `check_tree` does."""
+        """Return a tree with all splits; errors as in `check_tree`."""
         return branches.of_whole(whole.joined(shard), tree)
 
     def joined(self, shard: Artefact, hosts: Shards) -> Whole:

@@ -305,7 +305,7 @@ def test_a_bottom_node_whose_hessians_are_almost_0_is_cut():
         ({"guest_depth": 3, "host_depth": 2, "max_depth": 6}, "max_depth is 6"),
         ({"max_depth": 6}, "guest_depth and host_depth make 7"),
         ({"forest": {}}, "leave forest out"),
-        ({"monotone_constraints": {"a": 1}}, "values of their own"),
+        ({"monotone_constraints": {"a": 1}}, "add further values"),
         ({"colsample_bynode": 0.5}, "use colsample_bylevel"),
         ({"max_leaves": 5, "grow_policy": "lossguide"}, "leave max_leaves out"),
         ({"split": "by chance"}, "split"),

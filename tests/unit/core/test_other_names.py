@@ -35,8 +35,8 @@ def test_a_name_of_what_a_protocol_does_not_have_is_not_promised():
 @pytest.mark.parametrize(
     ("name", "todo"),
     [
-        ("eta", "write 'learning_rate', which is what eta is called here"),
-        ("num_leaves", "write 'max_leaves', which is what num_leaves is called here"),
+        ("eta", "write 'learning_rate', the name of eta here"),
+        ("num_leaves", "write 'max_leaves', the name of num_leaves here"),
         ("learning_rat", "did you mean 'learning_rate'?"),
     ],
 )

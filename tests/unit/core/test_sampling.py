@@ -247,7 +247,7 @@ def test_draws_are_counted_in_every_round_and_of_the_party_that_asks():
     assert few
     for before, party in few:
         one = params.model_copy(update={"n_estimators": 1})
-        with pytest.raises(PolicyError, match="18 at least"):
+        with pytest.raises(PolicyError, match="at least 18"):
             sampling.check_draws(one, all_alike(200), 18, "k", before=before, party=party)
         sampling.check_draws(one, all_alike(200), 1, "k", before=before, party=party)
     [last, *_] = [before for before, party in few if party == 0 and before]

@@ -78,7 +78,7 @@ def test_an_alias_is_filled_in_once(own, monkeypatch):
         ("sql: {url: 'a ${file:none}'}", "sql.url: cannot read none: No such file", "check the"),
         ("names: [a, '${file:.}']", "names.1: cannot read .: Is a directory", "check the path"),
         ("name: ${evn:OWN_WORD}", "name: ${evn:OWN_WORD} refers to nothing", "${env:NAME}"),
-        ("name: ${file:large}", "name: large is no file of one value", "check the path"),
+        ("name: ${file:large}", "name: large is too large for one value", "check the path"),
         ("name: ${file:bytes}", "name: cannot read bytes: it holds no text", "check the path"),
     ],
 )

@@ -89,7 +89,7 @@ def test_tables_are_one_in_a_file(tmp_path):
 def test_files_of_a_folder_take_no_more_together_than_it_allows(tmp_path):
     mapped.limit(tmp_path, 3000)
     first = mapped_array(tmp_path, (2000,), np.uint8)
-    with pytest.raises(StoreError, match="more of the disk than its files may take") as refused:
+    with pytest.raises(StoreError, match="more disk space than its files may take") as refused:
         mapped_array(tmp_path, (250, 5), np.uint8)
     assert refused.value.where == {"key": "disk_gb"}
     assert refused.value.private == f"{tmp_path}: 0.00 GB more, 0.00 GB taken, of 0.00 GB"
@@ -114,7 +114,7 @@ def test_what_a_full_disk_refused_does_not_count(tmp_path, monkeypatch):
 
 def test_tables_in_files_count_as_well(tmp_path):
     mapped.limit(tmp_path, 100)
-    with pytest.raises(StoreError, match="more of the disk"):
+    with pytest.raises(StoreError, match="more disk space"):
         mapped_table(tmp_path, [pa.table({"id": range(100)})])
 
 

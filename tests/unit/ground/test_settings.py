@@ -144,7 +144,7 @@ def test_a_key_that_stands_twice_is_refused(tmp_path, text, key, line):
     path = written(tmp_path, text)
     with pytest.raises(ConfigError) as error:
         read_yaml(path)
-    assert error.value.what == f"the key {key!r} stands twice"
+    assert error.value.what == f"the key {key!r} occurs twice"
     assert error.value.where == {"line": str(line), "file": str(path)}
 
 

@@ -258,7 +258,7 @@ def test_parts_go_on_where_they_were_and_stay_what_they_are():
 
 
 def test_a_part_that_was_not_kept_is_missed():
-    with pytest.raises(DataError, match="what was kept has no part") as refused:
+    with pytest.raises(DataError, match="the checkpoint has no part") as refused:
         restore_into(Whole(part=Working()), Whole(part=None))
     assert "policy" in (refused.value.todo or "")
 

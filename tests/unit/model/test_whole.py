@@ -178,7 +178,7 @@ def test_arrays_that_are_no_trees_are_refused(model):
     ("name", "value", "says"),
     [
         ("kind", "forests", "made of forests"),
-        ("kind", "networks", "does not say its sparse"),
+        ("kind", "networks", "has no sparse"),
         ("trees", 5, "says 5 trees, has 4"),
         ("forest", [1, 1, 1], "says 4 trees"),
         ("base_margin", [0.0, 0.0], "2 margins and leaves of 1"),
@@ -196,9 +196,9 @@ def test_facts_that_do_not_fit_the_trees_are_refused(model, name, value, says):
 @pytest.mark.parametrize(
     ("name", "value", "says"),
     [
-        ("value", np.nan, "numbers that are none"),
-        ("threshold", np.nan, "numbers that are none"),
-        ("gain", np.inf, "numbers that are none"),
+        ("value", np.nan, "values that are not numbers"),
+        ("threshold", np.nan, "values that are not numbers"),
+        ("gain", np.inf, "values that are not numbers"),
         ("node", 7, "order of their ids"),
         ("left", 0, "order of their ids"),
         ("left", 1 << 30, "order of their ids"),

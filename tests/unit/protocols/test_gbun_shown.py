@@ -150,7 +150,7 @@ def test_a_model_without_its_cuts_is_refused_and_shows_them(form):
         with pytest.raises(DataError, match=f"array {name} is not there"):
             networks.rounds(Artefact(shard.facts, lost))
     unsaid = {name: fact for name, fact in shard.facts.items() if name != "reading"}
-    with pytest.raises(DataError, match="does not say its reading"):
+    with pytest.raises(DataError, match="has no reading"):
         networks.rounds(Artefact(unsaid, shard.arrays))
     facts, _ = kinds.of(shard.facts).exported_parts(shard)
     assert facts["cuts"] == shard.arrays["cuts"].tolist()

@@ -291,10 +291,10 @@ def test_the_home_folder_may_be_written_short():
 def test_a_home_folder_that_is_nobodys_is_refused_by_name(tmp_path):
     path = tmp_path / "bank.yaml"
     path.write_text(yaml.safe_dump({**PARTY, "store": "~nobody-of-this-name/bank"}))
-    with pytest.raises(ConfigError, match="~nobody-of-this-name is nobody's home folder") as error:
+    with pytest.raises(ConfigError, match="~nobody-of-this-name is no user's home folder") as error:
         load(PartyConfig, path)
     assert error.value.where == {"file": str(path)}
-    with pytest.raises(ConfigError, match="nobody's home folder"):
+    with pytest.raises(ConfigError, match="no user's home folder"):
         client_config("127.0.0.1:7", Path("~nobody-of-this-name/certs"), {}, tmp_path)
 
 
