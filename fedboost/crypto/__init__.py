@@ -1,7 +1,7 @@
 """Mathematics without conversation: encryption, packing, blinding, set intersection; no trees.
 
 Modules:
-    api               what every encryption scheme offers
+    api               the interface of all encryption schemes
     blinding          random n-th powers that hide how a sum was made
     fixed_base        powers of fixed numbers from tables
     gaussian          exact samples of the discrete Gaussian
@@ -14,9 +14,9 @@ Modules:
     leaf_values       packs encrypted leaf values into plaintexts
     limbs             arrays of big integers
     masking           pairwise masks of secure aggregation
-    modular           what Paillier and Okamoto-Uchiyama share
+    modular           shared code of Paillier and Okamoto-Uchiyama
     modular_kernels   arithmetic on ciphertexts in worker processes
-    moduli            checks of moduli, and numbers that nobody chose
+    moduli            checks of moduli, and numbers derived by hashing
     montgomery        products modulo an odd number, many at once
     noise             randomised response
     okamoto_uchiyama  Okamoto and Uchiyama's encryption
@@ -25,7 +25,7 @@ Modules:
     paillier          Paillier's encryption
     paillier_keys     makes, proves and checks Paillier keys
     plain             no encryption, for tests and timings
-    residues          what `plain` and `iterative_affine` share
+    residues          shared code of `plain` and `iterative_affine`
     schemes           the encryption schemes by name
     secrets           secrets of a party and job, derived by HKDF
     set_sizes         padding and limits of sets of ids

@@ -1,8 +1,8 @@
-"""What every encryption scheme offers, on whole arrays; and what may leave a party.
+"""The interface of all encryption schemes, on whole arrays, and the types of data on the wire.
 
-Three types keep apart what must not be mixed:
+Three types separate ciphertexts that must not be mixed:
 
-* `Ciphertexts`: what a party holds, received or computed. It cannot be written to the wire.
+* `Ciphertexts`: held by a party, received or computed. They cannot go on the wire.
 * `Encrypted`: the key owner's own fresh encryptions, which only `PrivateKey.encrypt` makes.
 * `BlindedPackages`: compressed, blinded answers of a host, which only `PublicKey.release` makes.
 
@@ -36,10 +36,10 @@ class Held(Protocol):
     """Rows, cells or sums under one key, as a party holds them."""
 
     def joined(self, others: Sequence[Self]) -> Self:
-        """These and all the others, one after the other."""
+        """Return these and all the others, one after the other."""
 
     def replaced(self, indices: NDArray[np.integer], values: Self) -> Self:
-        """A copy with others at these places."""
+        """Return a copy with the given values at these indices."""
 
     def __len__(self) -> int: ...
 
@@ -51,33 +51,35 @@ H = TypeVar("H", bound=Held)
 
 
 class Adder(Protocol[H]):
-    """Sums without seeing."""
+    """Sums of encrypted numbers that the adder cannot read."""
 
     def segment_sum(
         self, held: H, rows: NDArray[np.integer], cells: NDArray[np.int32], n_cells: int
     ) -> H:
-        """Adds number `rows[i]` of `held` into each cell of `cells[i]`.
+        """Add number `rows[i]` of `held` into each cell of `cells[i]`.
 
-        `rows` (n,) are places; `cells` int32 (n, columns) are cells below `n_cells`, −1 adds
-        nothing. A cell that nothing fell into is an encryption of zero.
+        `rows` (n,) are indices; `cells` int32 (n, columns) are cells below `n_cells`, −1 adds
+        nothing. A cell without numbers is an encryption of zero.
         """
 
     def add(self, a: H, b: H) -> H:
-        """a[i] + b[i]."""
+        """Return a[i] + b[i]."""
 
     def subtract(self, a: H, b: H) -> H:
-        """a[i] − b[i]."""
+        """Return a[i] − b[i]."""
 
     def prefix_sums(self, cells: H, offsets: NDArray[np.integer]) -> H:
-        """Running sums within each segment cells[offsets[s]:offsets[s + 1]]; offsets span all."""
+        """Return running sums within each segment cells[offsets[s]:offsets[s + 1]]; offsets span
+        all.
+        """
 
     def pairs(self, pairs: Pairs[H]) -> H:
-        """The sums that these are."""
+        """Return the sums of the pairs."""
 
 
 @dataclass(frozen=True)
 class Pairs(Generic[H]):
-    """Sums that are not made yet: a[first[i]], plus b[second[i]] where that is not −1.
+    """Sums to be made: a[first[i]], plus b[second[i]] unless that index is −1.
 
     `first`, `second` int64 (n,).
     """
@@ -89,13 +91,13 @@ class Pairs(Generic[H]):
 
     @classmethod
     def of(cls, held: H) -> Self:
-        """Return the pairs that exist."""
+        """Return pairs whose sums are these items themselves."""
         indices = np.arange(len(held))
         return cls(held, indices, held, np.full(len(held), -1))
 
     @property
     def both(self) -> NDArray[np.int64]:
-        """Return the indices where there is something to add."""
+        """Indices of the pairs with a second summand."""
         return np.flatnonzero(self.second >= 0)
 
     def __len__(self) -> int:
@@ -120,8 +122,7 @@ class Ciphertexts:
 
     @classmethod
     def received(cls, data: bytes, count: int, width: int, lanes: int = 1) -> Ciphertexts:
-        """Read a message's `count` times `lanes` ciphertexts of `width` bytes. `count` times
-        `lanes` ciphertexts of `width` bytes.
+        """Read a message's `count` times `lanes` ciphertexts of `width` bytes.
 
         A PeerError unless the size is right; `PublicKey.check` and `PrivateKey.decrypt` check the
         content.
@@ -139,11 +140,11 @@ class Ciphertexts:
         return cls(np.concatenate([part.data for part in parts]))
 
     def joined(self, others: Sequence[Ciphertexts]) -> Ciphertexts:
-        """These and all the others, one after the other."""
+        """Return these and all the others, one after the other."""
         return Ciphertexts.concat([self, *others])
 
     def replaced(self, indices: NDArray[np.integer], values: Ciphertexts) -> Ciphertexts:
-        """A copy with others at these places."""
+        """Return a copy with the given values at these indices."""
         data = self.data.copy()
         data[indices] = values.data
         return Ciphertexts(data)
@@ -164,7 +165,7 @@ class Ciphertexts:
         return np.ascontiguousarray(self.data).reshape(-1, self.width)
 
     def like(self, each: ByteArray) -> Ciphertexts:
-        """Other single ciphertexts in as many lanes."""
+        """Return other single ciphertexts in as many lanes."""
         return Ciphertexts(each.reshape(-1, self.lanes, self.width))
 
     def __len__(self) -> int:
@@ -179,12 +180,12 @@ class Ciphertexts:
 
 
 def joined(parts: Sequence[H]) -> H:
-    """All parts, one after the other; at least one."""
+    """Return all parts, one after the other; at least one."""
     return parts[0].joined(parts[1:]) if len(parts) > 1 else parts[0]
 
 
 def paired(adds: Adder[H], pairs: Pairs[H]) -> H:
-    """The sums that pairs are, for schemes that make those of one item as they make any."""
+    """Return the sums of pairs, for schemes that add single items and arrays alike."""
     sums, both = pairs.a[pairs.first], pairs.both
     if not len(both):
         return sums
@@ -195,7 +196,7 @@ _SEAL = object()
 
 
 class Outgoing:
-    """Ciphertexts that may leave; made by `seal_released` and `seal_encrypted` alone."""
+    """Ciphertexts that may leave; only `seal_released` and `seal_encrypted` make them."""
 
     __slots__ = ("_data",)
 
@@ -210,7 +211,7 @@ class Outgoing:
         return self._data.shape[1]
 
     def to_bytes(self) -> bytes:
-        """The ciphertexts one after the other, for the wire."""
+        """Return the ciphertexts one after the other, for the wire."""
         return self._data.tobytes()
 
     def __len__(self) -> int:
@@ -227,35 +228,37 @@ class Encrypted(Outgoing):
 
 
 class BlindedPackages(Outgoing):
-    """Packages of sums, each with a fresh random factor and its headroom blinded (by schemes that
-    hide anything).
+    """Packages of sums, each with a fresh random factor and a blinded headroom (unless the scheme
+    hides nothing).
     """
 
     __slots__ = ()
 
 
 def seal_encrypted(data: NDArray[np.uint8]) -> Encrypted:
-    """Mark ciphertexts as encrypted, for the `encrypt` of a scheme and nothing else; a test holds
-    every other caller up.
+    """Mark ciphertexts as encrypted. Only the `encrypt` of a scheme may call this; a test refuses
+    other callers.
     """
     return Encrypted(data, _SEAL)
 
 
 def seal_released(data: NDArray[np.uint8]) -> BlindedPackages:
-    """Mark packages as blinded, for the `release` of a scheme and nothing else; a test holds every
-    other caller up.
+    """Mark packages as blinded. Only the `release` of a scheme may call this; a test refuses other
+    callers.
     """
     return BlindedPackages(data, _SEAL)
 
 
 class Blinders(Protocol):
-    """Random factors that hide how a ciphertext came about; each is used once."""
+    """Random factors that hide how a ciphertext was made; each is used once."""
 
     def prepare(self, count: int) -> None:
-        """Has at least `count` made ready in the background; returns at once."""
+        """Start making `count` factors in the background, and return at once."""
 
     def take(self, count: int) -> NDArray[np.uint8]:
-        """`count` factors never given before, uint8 (count, width); waits for those that lack."""
+        """Return `count` factors, uint8 (count, width), each of them for the first time; wait until
+        they are made.
+        """
 
 
 class PublicKey(Adder[Ciphertexts], Protocol):
@@ -267,22 +270,22 @@ class PublicKey(Adder[Ciphertexts], Protocol):
 
     @property
     def plaintext_bits(self) -> int:
-        """Any number below 2^plaintext_bits can be encrypted."""
+        """Bits of a plaintext: any number below 2^plaintext_bits can be encrypted."""
 
     def to_bytes(self) -> bytes:
-        """The key as the scheme's `load_public` reads it."""
+        """Return the key as the scheme's `load_public` reads it."""
 
     def check(self, ciphertexts: Ciphertexts) -> None:
-        """A PeerError unless every one is of this key's width, in range and a unit."""
+        """Raise a PeerError unless every one is of this key's width, in range and a unit."""
 
     def scale(self, ciphertexts: Ciphertexts, factors: NDArray[np.int64]) -> Ciphertexts:
-        """factors[i] · ciphertexts[i], in all lanes, for positive int64 (n,).
+        """Return factors[i] · ciphertexts[i], in all lanes, for positive int64 (n,).
 
         A ConfigError from schemes that cannot (`KeyScheme.multiplies`).
         """
 
     def blinders(self) -> Blinders:
-        """A new pool of blinding factors for this key."""
+        """Return a new pool of blinding factors for this key."""
 
     def release(
         self,
@@ -292,7 +295,7 @@ class PublicKey(Adder[Ciphertexts], Protocol):
         counts: Sequence[int] | None = None,
         masks: Masks | None = None,
     ) -> BlindedPackages:
-        """Compresses into packages, blinds them, and lets them go: the only way out of a host.
+        """Return blinded packages of the ciphertexts, the only way out of a host.
 
         `counts` are the sums in each of the consecutive groups (None: one group), whose packages
         `layout.packages` lists; a group's last package in a lane may be part full. `masks` or
@@ -310,40 +313,43 @@ class PrivateKey(Protocol):
 
     @property
     def plaintext_bits(self) -> int:
-        """Any number below 2^plaintext_bits can be encrypted."""
+        """Bits of a plaintext: any number below 2^plaintext_bits can be encrypted."""
 
     def public_bytes(self) -> bytes:
-        """The public key, with its proof, as the scheme's `load_public` reads it."""
+        """Return the public key, with its proof, as the scheme's `load_public` reads it."""
 
     def encrypt(
         self, gh: Sums, layout: Layout, secrets: Secrets | None = None
     ) -> Iterator[Encrypted]:
-        """Fresh encryptions of rows, int64 (n, columns) in the layout's order, row after row.
+        """Yield fresh encryptions of rows, int64 (n, columns) in the layout's order, row after row.
 
-        With `secrets`, which are for these rows alone, the same rows have the same encryptions.
-        In blocks of whole rows; an `Encrypted` counts its single ciphertexts, rows · lanes.
+        With `secrets`, which are for these rows alone, the same rows have the same encryptions. In
+        blocks of whole rows; an `Encrypted` counts its single ciphertexts, rows · lanes.
         """
 
     def decrypt(self, packages: Ciphertexts, layout: Layout, counts: Sequence[int]) -> Sums:
-        """The sums in a host's packages, int64 (sum(counts), columns); see `PublicKey.release`.
+        """Return the sums in a host's packages, int64 (sum(counts), columns); see
+        `PublicKey.release`.
 
-        With masks they are the sums and their masks modulo 2^64: what lacks none of the masks is
-        exact when added up modulo 2^64.
-        One and the same PeerError for whatever does not decrypt into the declared range.
+        With masks they are the sums and their masks modulo 2^64: values from all holders of the
+        masks are exact when added up modulo 2^64. One and the same PeerError for all packages that
+        do not decrypt into the declared range.
         """
 
     def to_bytes(self) -> bytes:
-        """The secret key, for the party's own sealed store."""
+        """Return the secret key, for the party's own sealed store."""
 
 
 @dataclass(frozen=True)
 class KeyScheme:
-    """A scheme as its module states it: its keys, how large they are, what ciphertexts can do."""
+    """A scheme as its module states it: its keys, their sizes, and its
+    operations on ciphertexts.
+    """
 
     name: str
-    secure: bool  # whether it hides anything from whoever holds its ciphertexts
+    secure: bool  # whether it hides anything from the holder of its ciphertexts
     multiplies: bool  # whether a host can multiply a sum by a number it knows, and add one
-    key_bits: int  # where the job does not say; 0: the scheme has no key
+    key_bits: int  # the default of jobs; 0: the scheme has no key
     key_bits_min: int  # shorter keys are refused
     plaintext_bits: Callable[[int], int]  # capacity of a plaintext, by key_bits
     ciphertext_bytes: Callable[[int], int]  # width of a ciphertext, by key_bits

@@ -2,14 +2,14 @@
 
 A guest chooses n and the randomness of every row. Its key's proof says that only the plaintext
 tells the cosets of G apart, the group of all n-th powers. So a factor that is uniform in G hides
-everything but the plaintext. r^n for a random unit r is uniform in G, whatever n is.
+everything but the plaintext. r^n for a random unit r is uniform in G, for any n.
 
 A full power takes nine times as long as products from tables. So a host draws N full powers
 g_1 … g_N, gives each to one answer, and then blinds with products
 
     g_1^e_1 · … · g_N^e_N        all e_i random bytes, fresh for each answer
 
-With 8·N ≥ log2 n + 160 these are within 2^-80 of uniform, even for somebody who knows all g_i
+With 8·N ≥ log2 n + 160 these are within 2^-80 of uniform, even if all g_i are known
 (after Regev, "On lattices, learning with errors, random linear codes, and cryptography", 2005,
 section 5, who takes subset sums):
 
@@ -23,8 +23,8 @@ section 5, who takes subset sums):
   a χ exists has probability below 2^(k-N) ≤ 2^-148.
 
 So the guest learns nothing from m answers but with probability m · 2^-80. Fewer bases of longer
-exponents would not do: n may be a product of k primes, then G needs k generators, and which coset
-of the subgroup that fewer generate an answer lies in tells which rows it adds up.
+exponents would not do: n may be a product of k primes, then G needs k generators. Fewer bases
+generate a subgroup only, and the coset of an answer reveals the rows that it adds up.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ SLACK_BITS = 160  # bits of an answer's exponents beyond those of n
 
 
 def count_bases(key_bits: int) -> int:
-    """Return how many full powers the tables of a key of this length need."""
+    """Return the number of full powers that the tables of a key of this length need."""
     return -(-(key_bits + SLACK_BITS) // EXPONENT_BITS)
 
 
@@ -62,7 +62,7 @@ class Blinding:
         self._tables: list[Numbers] | None = None
 
     def make(self, count: int) -> ByteArray:
-        """`count` fresh ones, uint8 (count, width)."""
+        """Return `count` fresh powers, uint8 (count, width)."""
         powers: list[mpz] = []
         while len(powers) < count and len(self._bases) < self.base_count:
             powers.append(self._draw_power())
@@ -75,7 +75,7 @@ class Blinding:
         return np.concatenate([data, self._draw_products(count - len(powers))])
 
     def _draw_power(self) -> mpz:
-        """r^n for a uniform unit r."""
+        """Return r^n for a uniform unit r."""
         while True:
             (r,) = uniform(self.n, 1)
             if gmpy2.gcd(r, self.n) == 1:
@@ -84,7 +84,7 @@ class Blinding:
                 return power
 
     def _draw_products(self, count: int) -> ByteArray:
-        """Products of powers of all bases with random exponents."""
+        """Return products of powers of all bases with random exponents."""
         field = montgomery(self.modulus)
         with self._changing:
             if self._tables is None:
@@ -100,7 +100,9 @@ class Blinding:
 
 
 def power_tables(field: Montgomery, bases: list[mpz]) -> list[Numbers]:
-    """Return the powers of each base for exponents of a byte, times R; the last base's without."""
+    """Return the powers of each base for exponents of a byte, times R;
+    the last base's without R.
+    """
     tables = np.empty((len(bases), 1 << EXPONENT_BITS, field.limbs), np.uint32)
     each, once = np.arange(len(bases)), np.zeros(len(bases), np.int64)
     factors = field.products(field.of(bases), each, field.radix_square, once)
@@ -117,5 +119,5 @@ def _blinding(key: ModularKey) -> Blinding:
 
 
 def make_blinders(key: ModularKey, count: int) -> ByteArray:
-    """`count` fresh random n-th powers, uint8 (count, width)."""
+    """Return `count` fresh random n-th powers, uint8 (count, width)."""
     return _blinding(key).make(count)

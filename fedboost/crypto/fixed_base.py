@@ -1,7 +1,7 @@
 """Powers of fixed numbers from tables, and the random p-th powers that a key owner makes with them.
 
-Both sides keep their tables in the process, one set for each key, built once enough powers have
-been asked for to pay for them. All randomness is the operating system's.
+Both sides keep their tables in the process, one set for each key, built once enough powers are
+needed to pay for them. All randomness is the operating system's.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ class FixedBase:
             base = gmpy2.powmod(base, 1 << window_bits, modulus)
 
     def powers(self, exponents: list[int]) -> Numbers:
-        """base^e · R for each exponent, window after window, so that a window's entries stay in
-        cache.
+        """Return base^e · R for each exponent, window after window, so that a window's entries stay
+        in cache.
         """
         digits, each = self._digits(exponents), np.arange(len(exponents))
         results = self.table[0][digits[0]]
@@ -65,15 +65,15 @@ class FixedBase:
 class PrimePowers:
     """The key owner's random p-th powers modulo p², for a prime p: a cyclic group of order p − 1.
 
-    The base of the table generates it up to factors of p − 1 beyond 2^16, so that its powers are
-    as good as random ones.
+    The base of the table generates it up to factors of p − 1 beyond 2^16, so that its powers are as
+    good as random ones.
 
-    From a table, two products modulo p stand for one modulo p². With the number written as
-    (z + p·d)·(1 + p·s) and an entry as y·(1 + p·v), a product is z·y = z' + p·c,
+    From a table, two products modulo p stand for one modulo p². With the number written as (z +
+    p·d)·(1 + p·s) and an entry as y·(1 + p·v), a product is z·y = z' + p·c,
 
-        z' + p·(d·y + c), s + v        c is what a reduction of z·y takes off
+        z' + p·(d·y + c), s + v        a reduction of z·y subtracts p·c
 
-    and Montgomery's reduction, z·y + m·p = R·z', takes off −m / R (`_multiply_up`).
+    and Montgomery's reduction, z·y + m·p = R·z', subtracts −m / R (`_multiply_up`).
     """
 
     def __init__(self, prime: int) -> None:
@@ -84,7 +84,7 @@ class PrimePowers:
         self._table: NDArray[np.uint32] | None = None
 
     def make(self, count: int) -> list[tuple[mpz, mpz]]:
-        """`count` fresh ones as (z, w), which stand for z + p·w modulo p²; 0 < z < p."""
+        """Return `count` fresh powers as (z, w), which stand for z + p·w modulo p²; 0 < z < p."""
         self._made += count
         order = self.prime - 1
         if self._table is None and self._made <= ENCRYPT_DIRECT:
@@ -94,11 +94,13 @@ class PrimePowers:
         return self._powers(uniform(order, count))
 
     def draw(self, count: int, source: RandomSource) -> list[tuple[mpz, mpz]]:
-        """The same, from the numbers that a source gives: of a secret, the same again."""
+        """Return `count` powers from the numbers of a source, as `make` does: equal numbers give
+        equal powers.
+        """
         return self._powers(uniform(self.prime - 1, count, source))
 
     def blinded(self, slopes: list[mpz], source: RandomSource = SYSTEM) -> list[mpz]:
-        """(1 + p·slope)·r modulo p² with a fresh random power r for each."""
+        """Return (1 + p·slope)·r modulo p² with a fresh random power r for each."""
         p, count = self.prime, len(slopes)
         made = self.make(count) if source is SYSTEM else self.draw(count, source)
         powers = zip(slopes, made, strict=True)
@@ -122,9 +124,9 @@ class PrimePowers:
         return [(low, product + high) for low, product, high in parts]
 
     def _drawn(self) -> NDArray[np.uint32]:
-        """uint32 (windows, digits, 2 · limbs): y and v of base^(digit · 2^(i · window)).
+        """Table of y and v of base^(digit · 2^(i · window)), uint32 (windows, digits, 2 · limbs).
 
-        All windows but the first are multiplied by R, which each product takes off again.
+        All windows but the first are multiplied by R, which each product removes again.
         """
         prime, order = self.prime, self.prime - 1
         factors = [int(f) for f in small_primes() if order % int(f) == 0]
@@ -159,7 +161,8 @@ def _multiply_up(
     lifted: NDArray[np.uint32],
     products: tuple[Numbers, Numbers, Numbers],
 ) -> None:
-    """Products of one entry a window, as z, d and s; see `PrimePowers`. `lifted`: 1 − R modulo p.
+    """Write products of one entry a window, as z, d and s; see `PrimePowers`. `lifted`: 1 − R
+    modulo p.
 
     Window after window, so that its entries stay in cache. An m is subtracted as R − 1 − m.
     """
@@ -208,7 +211,7 @@ def _multiply_up(
 
 
 def uniform(bound: mpz, count: int, source: RandomSource = SYSTEM) -> list[mpz]:
-    """`count` random numbers below `bound`, each uniform to 2^-128."""
+    """Return `count` random numbers below `bound`, each uniform to 2^-128."""
     width = (bound.bit_length() + 7) // 8 + 16
     raw = source.take(count * width)
     return [

@@ -3,7 +3,7 @@
 P(x) ∝ exp(−x² / (2σ²)) for every whole x, σ whole. Rejection as in Karney, "Sampling exactly from
 the normal distribution" (2016), algorithm D; chances of e^−γ as in Canonne, Kamath and Steinke,
 "The discrete Gaussian for differential privacy" (2020), algorithm 1. Every bit of a number is
-random, the lowest as well: what it is added to cannot be told by its low bits.
+random, the lowest as well: low bits of a noisy sum reveal nothing of the sum.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from fedboost.ground.kernels import kernel
 Numbers = NDArray[np.int64]
 
 SIGMA_MOST = 1 << 56  # more than 60 of them do not fit an int64
-# A number takes fewer than 30 words on average, most where σ is just above a power of two. With so
+# A number takes fewer than 30 words on average, most if σ is just above a power of two. With so
 # many they run out once in more than 2^100 calls.
 _WORDS_EACH, _WORDS_SPARE = 48, 4096
 _BLOCK = 1 << 14  # numbers whose words are drawn at once: six megabytes
 
 
 def discrete_gaussian(sigmas: Numbers, secrets: Secrets, *purpose: Purpose) -> Numbers:
-    """A number for each of `sigmas`, int64 of any shape: 0 where that is 0, and of that σ else.
+    """Return a number for each of `sigmas`, int64 of any shape: Gaussian of that σ, 0 for a σ of 0.
 
-    The same secret, purpose and sigmas give the same numbers. A ValueError for a σ below 0 or
-    above 2^56.
+    The same secret, purpose and sigmas give the same numbers. A ValueError for a σ below 0 or above
+    2^56.
     """
     flat = np.ascontiguousarray(sigmas, dtype=np.int64).ravel()
     if len(flat) and not 0 <= int(flat.min()) <= int(flat.max()) <= SIGMA_MOST:
@@ -49,7 +49,7 @@ def discrete_gaussian(sigmas: Numbers, secrets: Secrets, *purpose: Purpose) -> N
 
 
 def widened(sigma: Numbers, over: int, under: int) -> Numbers:
-    """σ·√(over / under), rounded up to whole numbers; 0 stays 0."""
+    """Return σ·√(over / under), rounded up to whole numbers; 0 stays 0."""
     squares = [int(value) ** 2 * over for value in sigma.ravel()]
     roots = [math.isqrt((square - 1) // under) + 1 if square else 0 for square in squares]
     return np.array(roots, np.int64).reshape(sigma.shape)
@@ -57,7 +57,7 @@ def widened(sigma: Numbers, over: int, under: int) -> Numbers:
 
 @kernel
 def _fill(words: Numbers, sigmas: Numbers, drawn: Numbers) -> None:
-    """A number for each σ that is not 0; words are uniform below 2^63."""
+    """Write a number for each σ that is not 0; words are uniform below 2^63."""
     at = np.zeros(1, np.int64)  # the next word
     for i in range(len(sigmas)):
         if sigmas[i] > 0:
@@ -66,12 +66,14 @@ def _fill(words: Numbers, sigmas: Numbers, drawn: Numbers) -> None:
 
 @kernel
 def _number(words: Numbers, at: Numbers, sigma: int) -> int:
-    """±(k + x)·σ with x = j/σ below 1, taken with chance exp(−(k + x)²/2); algorithm D."""
+    """Return ±(k + x)·σ with x = j/σ below 1, accepted with chance
+    exp(−(k + x)²/2); algorithm D.
+    """
     while True:
         k = 0
         while _root_of_e(words, at):
             k += 1
-        if not _repeated_root(words, at, k * (k - 1)):  # k has come with exp(−k/2)
+        if not _repeated_root(words, at, k * (k - 1)):  # k is drawn with chance ∝ exp(−k/2)
             continue
         is_negative = _below(words, at, 2) == 1
         j = _below(words, at, sigma)
@@ -84,7 +86,9 @@ def _number(words: Numbers, at: Numbers, sigma: int) -> int:
 
 @kernel
 def _fraction_stays(words: Numbers, at: Numbers, k: int, j: int, sigma: int) -> bool:
-    """True with chance exp(−x·(2k + x)/2), x = j/σ: k + 1 times that of its (k + 1)-th part."""
+    """Return True with chance exp(−x·(2k + x)/2), x = j/σ: k + 1 times
+    that of its (k + 1)-th part.
+    """
     for _ in range(k + 1):
         n = 1
         while _part(words, at, k, j, sigma) and _below(words, at, n) == 0:
@@ -96,7 +100,7 @@ def _fraction_stays(words: Numbers, at: Numbers, k: int, j: int, sigma: int) -> 
 
 @kernel
 def _part(words: Numbers, at: Numbers, k: int, j: int, sigma: int) -> bool:
-    """True with chance x·(2k + x) / (2k + 2), x = j/σ."""
+    """Return True with chance x·(2k + x) / (2k + 2), x = j/σ."""
     if _below(words, at, sigma) >= j:
         return False
     place = _below(words, at, 2 * k + 2)
@@ -105,7 +109,7 @@ def _part(words: Numbers, at: Numbers, k: int, j: int, sigma: int) -> bool:
 
 @kernel
 def _repeated_root(words: Numbers, at: Numbers, times: int) -> bool:
-    """True with chance exp(−times/2)."""
+    """Return True with chance exp(−times/2)."""
     left = times
     while left and _root_of_e(words, at):
         left -= 1
@@ -114,7 +118,7 @@ def _repeated_root(words: Numbers, at: Numbers, times: int) -> bool:
 
 @kernel
 def _root_of_e(words: Numbers, at: Numbers) -> bool:
-    """True with chance exp(−1/2)."""
+    """Return True with chance exp(−1/2)."""
     n = 1
     while _below(words, at, 2) == 0 and _below(words, at, n) == 0:
         n += 1
@@ -123,7 +127,7 @@ def _root_of_e(words: Numbers, at: Numbers) -> bool:
 
 @kernel
 def _below(words: Numbers, at: Numbers, most: int) -> int:
-    """A uniform number below `most`; takes no word where that is 1."""
+    """Return a uniform number below `most`; it takes no word if that is 1."""
     if most == 1:
         return 0
     mask = most - 1

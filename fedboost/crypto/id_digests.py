@@ -1,7 +1,7 @@
-"""Keyed digests of ids: how parties that share rows name them to each other, and compare them.
+"""Keyed digests of ids: parties that share rows name and compare them by their digests.
 
-Only for ids that the other side knows already: it has the key, and could guess any other from its
-digest. A fresh key for every use keeps the digests of two uses apart.
+Only for ids that the other side knows already: it has the key, and could guess any other id from
+its digest. A fresh key for every use keeps the digests of two uses apart.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ DIGEST_BYTES = 16  # of one id: two of 2^24 ids meet with probability below 2^-8
 
 
 def fresh_key() -> bytes:
-    """A key for one use, from the operating system's randomness."""
+    """Return a key for one use, from the operating system's randomness."""
     return os.urandom(KEY_BYTES)
 
 
@@ -43,10 +43,10 @@ def digests(ids: EncodedIds, key: bytes) -> NDArray[np.uint8]:
 
 
 def named_rows(ids: EncodedIds, key: bytes, count: int, data: bytes) -> NDArray[np.int64]:
-    """The places in `ids` of those that a peer named, int64 (count,), ascending.
+    """Return the indices in `ids` of the ids that a peer named, int64 (count,), ascending.
 
-    `data` holds the digests one after the other. A PeerError unless the key and all `count` of
-    them have their size, and name as many different ids that are here.
+    `data` holds the digests one after the other. A PeerError unless the key and all `count` of them
+    have their size, and name as many different ids that are here.
     """
     if len(key) != KEY_BYTES:
         raise PeerError(f"a peer named common ids by a key of {len(key)} bytes, not {KEY_BYTES}")
@@ -54,13 +54,13 @@ def named_rows(ids: EncodedIds, key: bytes, count: int, data: bytes) -> NDArray[
     is_named = _named(digests(ids, key).view(np.uint64), named.reshape(-1, 2))
     rows = np.flatnonzero(is_named)
     if len(data) != count * DIGEST_BYTES or len(rows) != count:  # so no two names are of one row
-        raise PeerError(f"a peer named {count} common ids, of which {len(rows)} are here")
+        raise PeerError(f"a peer named {count} common ids; {len(rows)} of them are here")
     return rows
 
 
 def digest_of_all(ids: EncodedIds, key: bytes, rows: NDArray[np.int64] | None = None) -> bytes:
     """Return one digest of 32 bytes over all ids, or those numbered `rows`, in their order: equal
-    where both are.
+    if both are.
     """
     digest = hmac.new(key, digestmod="sha256")
     for some in ids.blocks(rows):
@@ -70,9 +70,10 @@ def digest_of_all(ids: EncodedIds, key: bytes, rows: NDArray[np.int64] | None = 
 
 @kernel
 def _named(digests: Words, named: Words) -> NDArray[np.bool_]:
-    """Which digests, (n, 2) and all different, are among others, (m, 2): bool (n,).
+    """Return the digests, (n, 2) and all different, that are among others, (m, 2), as bool (n,).
 
-    The table holds the own ones, which a peer cannot make collide: it chose the key, not the ids.
+    The table holds the own digests, which a peer cannot make collide: it chose the key, not the
+    ids.
     """
     size = 16
     while size < 2 * len(digests):

@@ -5,13 +5,13 @@ stands for P and −P alike; multiplying is X25519's ladder, three times cheaper
 points.
 
 * Ids hash to the prime-order subgroup: candidates drawn by SHA-512 are refused until one lies on
-  the curve and not on its twist, then multiplied by the cofactor 8. How often is refused depends on
-  the id alone, and is seen by nobody but the party that holds the id.
+  the curve and not on its twist, then multiplied by the cofactor 8. The number of refusals depends
+  on the id alone, and only the party that holds the id can see it.
 * Exponents are multiples of 8 (X25519's form). A received point with a small-order part therefore
   loses that part in the first multiplication, and nothing about an exponent modulo 8 can be learnt;
   points of the twist, of small order and numbers beyond the field are refused.
-* No party has the inverse of its exponent: what it has blinded it opens by remembering what it was,
-  and nothing else.
+* No party has the inverse of its exponent: it can open the points that it blinded only by
+  remembering their ids.
 """
 
 from __future__ import annotations
@@ -57,15 +57,15 @@ class Exponent:
 
     @classmethod
     def random(cls) -> Exponent:
-        """A fresh one from the operating system's randomness."""
+        """Return a fresh exponent from the operating system's randomness."""
         return cls.from_seed(os.urandom(32))
 
     @classmethod
     def from_seed(cls, seed: bytes) -> Exponent:
-        """The exponent that a secret seed (at least 32 bytes) stands for, the same for ever.
+        """Return the exponent of a secret seed (at least 32 bytes), the same for ever.
 
-        It has X25519's form: 2^254 + 8·k below 2^255. That it is a multiple of the group's order
-        has a chance of 2^-251.
+        It has X25519's form: 2^254 + 8·k below 2^255. It is a multiple of the group's order with a
+        chance of 2^-251.
         """
         if len(seed) < 32:
             raise ValueError(f"a secret seed has 32 bytes at least, got {len(seed)}")
@@ -74,7 +74,7 @@ class Exponent:
         return cls(scalar.to_bytes(32, "little"))
 
     def seal(self) -> bytes:
-        """The scalar, for the workers."""
+        """Return the scalar, for the workers."""
         return self._scalar
 
     def __repr__(self) -> str:
@@ -85,17 +85,17 @@ class Exponent:
 
 
 def hash_to_points(ids: Sequence[bytes], domain: bytes, workers: Workers) -> Points:
-    """Each id as a point of the prime-order subgroup, uint8 (n, 32).
+    """Return each id as a point of the prime-order subgroup, uint8 (n, 32).
 
-    Equal ids of one `domain` (what the ids are and for which job) give equal points; as a function
-    of the id it is a random oracle onto the subgroup's points up to sign.
+    Equal ids of one `domain` (the kind of ids and the job) give equal points; as a function of the
+    id it is a random oracle onto the subgroup's points up to sign.
     """
     tasks = [(list(ids[cut]), domain) for cut in blocks(len(ids), workers.count, 256, 8192)]
     return _joined(_for(len(ids), workers).map(hash_ids, tasks))
 
 
 def multiply(points: Points, exponent: Exponent, workers: Workers) -> Points:
-    """Every point times the secret exponent, uint8 (n, 32); order is kept.
+    """Return every point times the secret exponent, uint8 (n, 32), in the same order.
 
     A PeerError on a point of small order.
     """
@@ -109,10 +109,10 @@ def multiply(points: Points, exponent: Exponent, workers: Workers) -> Points:
 
 
 def read_points(count: int, data: bytes, what: str) -> Points:
-    """The `count` points of a peer's message, uint8 (count, 32), as they came.
+    """Return the `count` points of a peer's message, uint8 (count, 32), in the same order.
 
-    A PeerError that names `what` they are unless `data` holds as many, all distinct. Whether they
-    are points of the curve is for `check_points`, which whoever multiplies them has to ask.
+    A PeerError that names the points as `what` unless `data` holds as many, all distinct. The
+    caller that multiplies them has to call `check_points`: these may not be points of the curve.
     """
     if len(data) != count * POINT_BYTES:
         raise PeerError(f"{what} has {len(data)} bytes for {count} points")
@@ -123,12 +123,13 @@ def read_points(count: int, data: bytes, what: str) -> Points:
 
 
 def as_keys(points: Points) -> list[bytes]:
-    """Points as bytes, to look up."""
+    """Return points as bytes, to look up."""
     return [bytes(row) for row in points]
 
 
 def check_points(points: Points, workers: Workers) -> None:
-    """A PeerError unless all are canonical, on the curve (not its twist) and not of small order.
+    """Raise a PeerError unless all are canonical, on the curve (not its twist) and not of small
+    order.
 
     A part of small order beside one of the prime order is not looked for: see the module's text.
     """
@@ -140,7 +141,7 @@ def check_points(points: Points, workers: Workers) -> None:
 
 
 def hash_ids(ids: Sequence[bytes], domain: bytes) -> Points:
-    """The kernel of `hash_to_points`."""
+    """Return the points of ids; the kernel of `hash_to_points`."""
     prefix = hashlib.sha512(_LABEL + len(domain).to_bytes(4, "big") + domain)
     numerators, denominators = [], []
     for data in ids:
@@ -151,19 +152,21 @@ def hash_ids(ids: Sequence[bytes], domain: bytes) -> Points:
 
 
 def multiply_points(points: Points, scalar: bytes) -> Points | None:
-    """The kernel of `multiply`; None where a product is the point at infinity."""
+    """Return the points times the scalar, the kernel of `multiply`; None if a product is the point
+    at infinity.
+    """
     raw = points.tobytes()
     products = []
     try:
         for start in range(0, len(raw), POINT_BYTES):
             products.append(crypto_scalarmult(scalar, raw[start : start + POINT_BYTES]))
-    except RuntimeError:  # what the library says of a product that is zero
+    except RuntimeError:  # the library's error for a product that is zero
         return None
     return np.frombuffer(b"".join(products), dtype=np.uint8).reshape(-1, POINT_BYTES)
 
 
 def are_points(points: Points) -> bool:
-    """The kernel of `check_points`."""
+    """Return whether all are points; the kernel of `check_points`."""
     for u in _numbers(points):
         if u >= FIELD or u in SMALL_ORDER or gmpy2.legendre(_right_side(u), FIELD) != 1:
             return False
@@ -171,12 +174,12 @@ def are_points(points: Points) -> bool:
 
 
 def _for(count: int, workers: Workers) -> Workers:
-    """Return who works on `count` points: processes, or threads of this one for a few."""
+    """Return the workers for `count` points: processes, or threads of this one for a few."""
     return workers if count > FEW else workers.threads
 
 
 def _hash_one(prefix: hashlib._Hash, data: bytes) -> tuple[mpz, mpz]:
-    """Eight times the first drawn number that lies on the curve, as X/Z."""
+    """Return eight times the first drawn number that lies on the curve, as X/Z."""
     for attempt in range(1 << 16):
         state = prefix.copy()
         state.update(attempt.to_bytes(4, "big") + data)
@@ -187,12 +190,14 @@ def _hash_one(prefix: hashlib._Hash, data: bytes) -> tuple[mpz, mpz]:
 
 
 def _right_side(u: mpz) -> mpz:
-    """v² = u³ + A·u² + u of the point with this u, if there is one."""
+    """Return v² = u³ + A·u² + u of the point with this u, if there is one."""
     return (u * u + A * u + 1) * u % FIELD
 
 
 def _times_eight(u: mpz) -> tuple[mpz, mpz]:
-    """Three doublings of u/1 in projective coordinates (RFC 7748's formulas, Montgomery 1987)."""
+    """Return three doublings of u/1 in projective coordinates (RFC 7748's formulas, Montgomery
+    1987).
+    """
     X, Z = u, mpz(1)
     for _ in range(3):
         xx, zz, xz = X * X % FIELD, Z * Z % FIELD, X * Z % FIELD

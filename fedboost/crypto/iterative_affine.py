@@ -1,18 +1,18 @@
 """Iterative affine encryption as SecureBoost+ used it: broken, kept to reproduce the paper.
 
-A chain of rounds, each of which multiplies by a secret unit a_i modulo n_i; the moduli grow evenly
+Round i of a chain multiplies by a secret unit a_i modulo n_i; the moduli grow evenly
 from half the key size to the key size, hosts add modulo the last, the owner multiplies by the
 inverses in reverse order:
 
     c = a_k · (... (a_2 · (a_1 · m mod n_1) mod n_2) ...) mod n_k
 
-It hides nothing from anybody who knows a few plaintexts: the same number has the same ciphertext,
+It hides nothing from a party that knows a few plaintexts: the same number has the same ciphertext,
 and a short linear relation among plaintexts is one among ciphertexts (up to a few constants that a
-few known relations give away). Nor can a host blind what it releases, for an encryption of one
+few known relations give away). Nor can a host blind its releases, for an encryption of one
 would hand it the key: a guest that fills spare plaintext bits reads which rows were summed.
 
-What does not wrap: undoing round i is right as long as Σ |w| · n_(i−1) < n_i / 2 for the weights w
-with which the host combined ciphertexts, and the last step as long as |m| < n_1 / 2. In a package
+Numbers must not wrap. Undoing round i is right as long as Σ |w| · n_(i−1) < n_i / 2 for the host's
+weights w of ciphertexts, and the last step as long as |m| < n_1 / 2. In a package
 the weights come to less than 2^package_bits. With the key of b bits and k rounds, moduli are
 b / (2·(k − 1)) bits apart, so that only two rounds leave both bounds at half a key; the framework's
 five leave 128 of 1024 bits between rounds, and a package would be lost on the way back.
@@ -53,22 +53,24 @@ class AffineSecret:
 
     @property
     def modulus(self) -> int:
-        """The last one: hosts add modulo it."""
+        """The last modulus: hosts add modulo it."""
         return self.moduli[-1]
 
     @functools.cached_property
     def plaintext_bits(self) -> int:
-        """Neither a plaintext nor the weights of a sum below 2^plaintext_bits wrap anything."""
+        """Bits of plaintexts: neither a plaintext nor the weights of a sum below 2^plaintext_bits
+        wrap.
+        """
         room = [self.moduli[0]]
         room += [n // before for before, n in zip(self.moduli, self.moduli[1:], strict=False)]
         return min(bound.bit_length() for bound in room) - 2
 
     def encrypt(self, fields: ByteArray, width: int) -> ByteArray:
-        """Signed plaintexts as ciphertexts, uint8 (n, width)."""
+        """Return signed plaintexts as ciphertexts, uint8 (n, width)."""
         return rows_of((self.affine(m) for m in integers(fields, signed=True)), width)
 
     def decrypt(self, data: ByteArray) -> ByteArray | None:
-        """Ciphertexts as plaintexts in two's complement; None if one is out of range."""
+        """Return ciphertexts as plaintexts in two's complement; None if one is out of range."""
         ciphertexts = integers(data)
         if any(c >= self.modulus for c in ciphertexts):
             return None
@@ -76,13 +78,13 @@ class AffineSecret:
         return rows_of((self.undone(c) for c in ciphertexts), width)
 
     def affine(self, plaintext: int) -> int:
-        """The ciphertext of one number."""
+        """Return the ciphertext of one number."""
         for unit, n in zip(self.units, self.moduli, strict=True):
             plaintext = unit * plaintext % n
         return plaintext
 
     def undone(self, ciphertext: int) -> int:
-        """The plaintext, between −n_1/2 and n_1/2."""
+        """Return the plaintext, between −n_1/2 and n_1/2."""
         for inverse, n in self._inverses:
             ciphertext = inverse * ciphertext % n
             if 2 * ciphertext > n:
@@ -95,11 +97,11 @@ class AffineSecret:
         return [(pow(unit, -1, n), n) for unit, n in rounds][::-1]
 
     def public_bytes(self) -> bytes:
-        """The last modulus."""
+        """Return the last modulus."""
         return self.modulus.to_bytes(self.modulus.bit_length() // 8, "big")
 
     def to_bytes(self) -> bytes:
-        """Moduli and units, for the party's own sealed store."""
+        """Return moduli and units, for the party's own sealed store."""
         width = self.modulus.bit_length() // 8
         return joined([*self.moduli, *self.units], width)
 
@@ -108,12 +110,12 @@ class AffineSecret:
 
 
 def plaintext_bits(key_bits: int) -> int:
-    """Return what two rounds hold, whatever the moduli of these lengths are."""
+    """Return the plaintext bits that two rounds hold, for any moduli of these lengths."""
     return key_bits // 2 - 2
 
 
 def draw(key_bits: int, rounds: int) -> AffineSecret:
-    """A fresh key; moduli of evenly growing lengths, units anywhere below them."""
+    """Return a fresh key; moduli of evenly growing lengths, units anywhere below them."""
     first = key_bits // 2
     bits = [first + (key_bits - first) * i // (rounds - 1) for i in range(rounds)]
     drawn = tuple(secrets.randbits(b) | 1 << (b - 1) | 1 for b in bits)
@@ -121,29 +123,31 @@ def draw(key_bits: int, rounds: int) -> AffineSecret:
 
 
 def ciphertext_bytes(key_bits: int) -> int:
-    """Width of a number below the last modulus."""
+    """Return the width of a number below the last modulus."""
     return residue_bytes(1 << key_bits)
 
 
 def public_bytes(key_bits: int) -> int:
-    """Size of the last modulus."""
+    """Return the size of the last modulus."""
     return key_bits // 8
 
 
 def generate(key_bits: int, workers: Workers) -> ResiduePrivate:
-    """A fresh key of exactly `key_bits` bits; a ConfigError below 1024."""
+    """Return a fresh key of exactly `key_bits` bits; a ConfigError below 1024."""
     check_key_bits("iterative-affine", key_bits, KEY_BITS_MIN)
     return ResiduePrivate(draw(key_bits, ROUNDS))
 
 
 def load_private(data: bytes, workers: Workers) -> ResiduePrivate:
-    """The key that `AffineSecret.to_bytes` wrote."""
+    """Return the key that `AffineSecret.to_bytes` wrote."""
     numbers = split(data, len(data) // (2 * ROUNDS))
     return ResiduePrivate(AffineSecret(tuple(numbers[:ROUNDS]), tuple(numbers[ROUNDS:])))
 
 
 def load_public(data: bytes, key_bits: int, workers: Workers) -> ResiduePublic:
-    """The key a peer sent; a PeerError unless it is an odd number of exactly `key_bits` bits."""
+    """Return the key a peer sent; a PeerError unless it is an odd number of exactly `key_bits`
+    bits.
+    """
     check_key_bits("iterative-affine", key_bits, KEY_BITS_MIN)
     modulus = int.from_bytes(data, "big")
     if len(data) != key_bits // 8 or modulus.bit_length() != key_bits or modulus % 2 == 0:

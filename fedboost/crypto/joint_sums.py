@@ -3,8 +3,8 @@
 Adding is multiplying here; products lack powers of R until the end (`montgomery`). Rows with the
 same cells in columns A and B are first multiplied together, one product for each pair of cells that
 occurs; the two columns then take these products, not the rows. With m rows and u pairs this costs
-(m − u) + 2·u multiplications where each column on its own costs 2·m, and as u ≤ m it never costs
-more. Columns are merged two by two, least distinct first, as long as it pays.
+(m − u) + 2·u multiplications, and separate columns cost 2·m; as u ≤ m it never costs more.
+Columns are merged two by two, least distinct first, as long as it pays.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class _Group:
     """Columns taken together: a binary tree whose leaves are columns.
 
     `key` int64 (rows,) numbers each row's distinct combination of cells; combination `dead` (−1 if
-    none) is the one in which every column skips.
+    none) is skipped by every column.
     """
 
     key: NDArray[np.int64]
@@ -37,15 +37,15 @@ class _Group:
     half_keys: tuple[NDArray[np.int64], NDArray[np.int64]] | None = None  # by combination
 
     def live_rows(self) -> int:
-        """Rows that add something to at least one column."""
+        """Number of rows that add something to at least one column."""
         return len(self.key) - int(np.count_nonzero(self.key == self.dead))
 
 
 def sum_columns(
     values: Numbers, cells: NDArray[np.int32], field: Montgomery
 ) -> tuple[NDArray[np.int64], Numbers]:
-    """The cells that occur, ascending, and each one's product of `values[i]` over all i, j with
-    cells[i, j] = cell.
+    """Return the cells that occur, ascending, and each one's product of `values[i]` over all i, j
+    with cells[i, j] = cell.
 
     `cells` int32 (rows, columns), negative entries skip.
     """
@@ -60,7 +60,7 @@ def sum_columns(
 
 
 def _plan(cells: NDArray[np.int32]) -> list[_Group]:
-    """The columns in groups, those that share enough rows merged."""
+    """Return the columns in groups; columns that share enough rows are merged."""
     leaves = [_leaf(cells[:, column]) for column in range(cells.shape[1])]
     waiting = [(leaf.distinct, place, leaf) for place, leaf in enumerate(leaves)]
     heapq.heapify(waiting)
@@ -85,7 +85,7 @@ def _leaf(column: NDArray[np.int32]) -> _Group:
 
 
 def _merge(left: _Group, right: _Group) -> _Group | None:
-    """Both together, or None where that saves too little."""
+    """Return both together, or None if that saves too little."""
     key, first = _rank(left.key * right.distinct + right.key, left.distinct * right.distinct)
     left_keys, right_keys = left.key[first], right.key[first]
     left_live, right_live = left_keys != left.dead, right_keys != right.dead
@@ -105,7 +105,9 @@ def _merge(left: _Group, right: _Group) -> _Group | None:
 
 
 def _rank(keys: NDArray[np.int64], limit: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Each key's rank among the distinct keys, and one place of each; keys are in 0..limit−1."""
+    """Return each key's rank among the distinct keys, and one index of each; keys are in
+    0..limit−1.
+    """
     if limit > TABLE_FACTOR * len(keys):
         _, first, rank = np.unique(keys, return_index=True, return_inverse=True)
         return rank.astype(np.int64), first.astype(np.int64)
@@ -125,7 +127,7 @@ def _add_group(
     field: Montgomery,
     parts: list[tuple[NDArray[np.int64], Numbers, NDArray[np.int64]]],
 ) -> None:
-    """Adds to `parts` the cells of a group's columns: each one's name, product and count.
+    """Add to `parts` the cells of a group's columns: each one's name, product and count.
 
     `values`, products of `counts` rows that lack powers of R, have the combinations `keys`.
     """
@@ -147,7 +149,9 @@ def _multiplied(
     field: Montgomery,
     live: NDArray[np.int64] | None = None,
 ) -> tuple[NDArray[np.int64], Numbers, NDArray[np.int64]]:
-    """The keys that occur, ascending, each one's product, and of how many rows; of `live` alone."""
+    """Return the keys that occur among `live`, ascending, each one's product, and its number of
+    rows.
+    """
     order = np.argsort(keys, kind="stable") if live is None else live[np.argsort(keys[live])]
     occurring, first = np.unique(keys[order], return_index=True)
     lengths = np.diff(np.append(first, len(order)))

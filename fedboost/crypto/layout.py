@@ -1,11 +1,10 @@
-"""How numbers share plaintexts: the columns of a row in lanes, many rows or sums in a package.
+"""Layouts of numbers in plaintexts: the columns of a row in lanes, many rows or sums in a package.
 
     digit    one column's signed or unsigned number, at its place in a lane
     lane     one ciphertext of a row or a sum: s = Σ digit_j · 2^shift_j
     package  S = s_0 + s_1 · 2^lane.bits + ...,  below headroom for blinding
 
-What the columns are and how wide is a layout's own matter: `packing.GhLayout`,
-`leaf_values.LeafLayout`.
+Each layout defines its columns and their widths: `packing.GhLayout`, `leaf_values.LeafLayout`.
 """
 
 from __future__ import annotations
@@ -29,10 +28,10 @@ from fedboost.crypto.limbs import (
 from fedboost.crypto.masking import Masks
 from fedboost.ground.errors import ConfigError
 
-HEADROOM_BITS = 41  # blinding above the package: what lies there is hidden below 2^-40 of it
-SUM_BITS_MAX = 62  # sums are handed out as int64
-WORD_BITS = 64  # of a digit's number, this much is handed out
-BLOCK_BYTES = 1 << 19  # of rows that are encrypted in one go: 0.4 s of a worker, and one message
+HEADROOM_BITS = 41  # blinding above the package: it hides the bits there below 2^-40 of it
+SUM_BITS_MAX = 62  # sums are returned as int64
+WORD_BITS = 64  # bits of a digit's number that are returned
+BLOCK_BYTES = 1 << 19  # rows that are encrypted in one go: 0.4 s of a worker, and one message
 
 Sums = NDArray[np.int64]  # (n, columns)
 
@@ -46,17 +45,17 @@ class Digit:
     column: int
     shift: int
     bits: int
-    least: int  # a sum below or above these is refused; negative where sums are signed
+    least: int  # a sum below or above these is refused; negative if sums are signed
     most: int
-    noise: int = 0  # of that range, what is for noise at either end
+    noise: int = 0  # the part of that range for noise at either end
 
 
 @dataclass(frozen=True)
 class Lane:
-    """A ciphertext among those that a sum takes."""
+    """One of the ciphertexts of a sum."""
 
     digits: tuple[Digit, ...]
-    bits: int  # what one sum takes of a package
+    bits: int  # of one sum in a package
     capacity: int  # sums in a package
 
     @property
@@ -65,7 +64,7 @@ class Lane:
         return self.capacity * self.bits
 
     def fields(self) -> Iterator[tuple[int, Digit, int]]:
-        """Each place of a package with its digits and where they begin in the package."""
+        """Yield each position of a package with its digits and their first bits in the package."""
         for place in range(self.capacity):
             for digit in self.digits:
                 yield place, digit, place * self.bits + digit.shift
@@ -83,7 +82,9 @@ class Packages:
         return len(self.lane)
 
     def members(self, lanes: int) -> NDArray[np.int64]:
-        """Places of all packages' ciphertexts among those of the sums, package after package."""
+        """Return the indices of all packages' ciphertexts among those of the sums, package after
+        package.
+        """
         starts = np.cumsum(self.size) - self.size
         within = np.arange(int(self.size.sum())) - np.repeat(starts, self.size)
         sums = np.repeat(self.first, self.size) + within
@@ -91,7 +92,7 @@ class Packages:
 
 
 def fitting(plaintext_bits: int, bits: int) -> int:
-    """Return how many fields of this width fit a plaintext below its headroom."""
+    """Return the number of fields of this width that fit a plaintext below its headroom."""
     return (plaintext_bits - HEADROOM_BITS) // bits
 
 
@@ -101,8 +102,7 @@ def lanes_of(
     """Put as many groups of digits into each lane as fit, the last fewer; `bits` are a group's
     width.
 
-    Each group's digits come as they lie in a group of its own. Without `compress` a package holds
-    one sum.
+    Each group counts its digits from zero. Without `compress` a package holds one sum.
     """
     each = fitting(plaintext_bits, bits)
     lanes = []
@@ -130,7 +130,7 @@ class Layout(ABC):
     @property
     @abstractmethod
     def columns(self) -> int:
-        """Numbers in a row."""
+        """Number of columns of a row."""
 
     @property
     @abstractmethod
@@ -139,7 +139,7 @@ class Layout(ABC):
 
     @property
     def widths(self) -> NDArray[np.float64]:
-        """Return the bits of each column's field, (columns,)."""
+        """Bits of each column's field, (columns,)."""
         widths = np.zeros(self.columns)
         for _, digit in self._digits():
             widths[digit.column] = digit.bits
@@ -147,7 +147,7 @@ class Layout(ABC):
 
     @property
     def sums_together(self) -> NDArray[np.int64]:
-        """Return how many sums a package holds that has each column, (columns,)."""
+        """Number of sums in a package that has each column, (columns,)."""
         together = np.ones(self.columns, np.int64)
         for lane, digit in self._digits():
             together[digit.column] = lane.capacity
@@ -157,11 +157,11 @@ class Layout(ABC):
         return ((lane, digit) for lane in self.lanes for digit in lane.digits)
 
     def takes(self, masks: Masks | None) -> bool:
-        """Return True if answers leave under such masks, and have room for them; here none do."""
+        """Return whether answers can leave under such masks, with room for them; here none can."""
         return masks is None
 
     def block_rows(self, width: int) -> int:
-        """Return how many rows are encrypted in one go, where a ciphertext takes so many bytes."""
+        """Return the number of rows to encrypt in one go, for ciphertexts of so many bytes."""
         return max(1, BLOCK_BYTES // (width * len(self.lanes)))
 
     def package_count(self, counts: Sequence[int]) -> int:
@@ -186,7 +186,9 @@ class Layout(ABC):
         )
 
     def check_values(self, values: Sums) -> None:
-        """A ConfigError unless the rows, int64 (n, columns), keep the declared bounds and count."""
+        """Raise a ConfigError unless the rows, int64 (n, columns), keep the declared bounds and
+        count.
+        """
         if values.dtype != np.int64 or values.ndim != 2 or values.shape[1] != self.columns:
             raise ConfigError(
                 f"gradients must be int64 (n, {self.columns}), got {values.dtype} {values.shape}"
@@ -205,7 +207,8 @@ class Layout(ABC):
             )
 
     def fields(self, values: Sums) -> ByteArray:
-        """The rows' plaintexts, signed, uint8 (rows·lanes, width); `check_values` has passed them.
+        """Return the rows' plaintexts, signed, uint8 (rows·lanes, width); `check_values` has passed
+        them.
 
         Two's complement of one width for all lanes.
         """
@@ -217,7 +220,8 @@ class Layout(ABC):
         return bytes_of(limbs.reshape(-1, width), 4 * width)
 
     def packed(self, masks: Masks, packages: Packages) -> ByteArray:
-        """Return what masks add to the packages' plaintexts, signed, uint8 (packages, width).
+        """Return the masks as summands of the packages' plaintexts, signed, uint8 (packages,
+        width).
 
         One mask for each sum and column, which the layout takes.
         """
@@ -236,11 +240,11 @@ class Layout(ABC):
         return bytes_of(limbs, 4 * width)
 
     def unpack(self, plaintexts: ByteArray, counts: Sequence[int]) -> Sums | None:
-        """The sums in packages modulo 2^64, int64 (sum(counts), columns); None if any is out of
-        its digit's range.
+        """Return the sums in packages modulo 2^64, int64 (sum(counts), columns); None if any is out
+        of its digit's range.
 
-        `plaintexts` uint8 (packages, width) are whole plaintexts, in the order of `packages`: what
-        lies above a package is ignored, the fields beyond its size must be zero.
+        `plaintexts` uint8 (packages, width) are whole plaintexts, in the order of `packages`: bits
+        above a package are ignored, the fields beyond its size must be zero.
         """
         packages = self.packages(counts)
         sums = np.zeros((int(np.sum(counts, dtype=np.int64)), self.columns), dtype=np.int64)
@@ -261,7 +265,7 @@ class Layout(ABC):
 
 
 def _lifted(plaintexts: ByteArray, lane: Lane) -> Limbs:
-    """Packages with each field raised by the least it may be, so that no digit is negative."""
+    """Return packages with each field raised by its lower bound, so that no digit is negative."""
     lift = sum(-digit.least << shift for _, digit, shift in lane.fields())
     width = -(-max(8 * plaintexts.shape[1], lane.package_bits) // LIMB_BITS)
     added = limbs_of(np.frombuffer(lift.to_bytes(4 * width, "big"), np.uint8).reshape(1, -1))
@@ -274,7 +278,9 @@ def _lifted(plaintexts: ByteArray, lane: Lane) -> Limbs:
 def _wide_digits(
     limbs: Limbs, shift: int, bits: int
 ) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
-    """The lowest 64 of a digit's bits and those above, at most 64, uint64 (packages,) each."""
+    """Return the lowest 64 of a digit's bits and those above, at most 64,
+    uint64 (packages,) each.
+    """
     low = digits_at(limbs, shift, min(bits, WORD_BITS))
     if bits <= WORD_BITS:
         return low, np.zeros_like(low)

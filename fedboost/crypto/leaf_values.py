@@ -1,4 +1,4 @@
-"""How leaf values share plaintexts that a host computes without seeing them.
+"""Layout of leaf values in plaintexts that a host computes without seeing them.
 
 HybridTree, unscored splits: a host adds up the encrypted gradients of a leaf's rows I, multiplies
 the sum by a number it knows, s = round(2^fraction_bits / (|I| + λ)), and answers for each row with
@@ -11,13 +11,13 @@ its leaf's value; at prediction, with the sum over `terms` trees.
 The rows' own encryptions are in the same lanes, so that sums and products are answers without
 being moved.
 
-What masks hide: each pair of a row's holders has a mask for it, which one adds and the other
-subtracts, so that the sum of all holders' answers, and no other, is free of masks. A mask is
-uniform below 2^mask_bits, 2^40 times more than any value: what some of a row's holders answer is
-within 2^-40 of what does not depend on their values. A row with one holder has no mask: its value
-is seen. That holds for gradients inside the declared bits. A guest that encrypts larger ones reads,
-of a field and by overflow of the next, what reaches into the topmost 40 bits of a mask's range and
-the few above it, instead of all the field's bits (`modular`).
+Masks hide single values. Each pair of a row's holders has a mask for it, which one adds and the
+other subtracts, so that the sum of all holders' answers, and no other, is free of masks. A mask is
+uniform below 2^mask_bits, 2^40 times more than any value: the distribution of some holders' answers
+is within 2^-40 of a distribution independent of their values. A row with one holder has no mask:
+its value is seen. That holds for gradients inside the declared bits. A guest that encrypts larger
+ones reads, of a field and by overflow of the next, the topmost 40 bits of a mask's range and the
+few above it, instead of all the field's bits (`modular`).
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ class LeafLayout(Layout):
 
     Gradients are fixed point, |g| ≤ 2^value_bits, and leaves have at most `n_rows` rows; a value is
     worth 2^-fraction_bits of a gradient. An answer adds up `terms` leaf values, and a row's holders
-    are at most `holders`. A ConfigError where the holders' sum would not fit an int64, or one
-    value with its masks and the headroom do not fit the plaintext.
+    are at most `holders`. A ConfigError if the holders' sum would not fit an int64, or one value
+    with its masks and the headroom do not fit the plaintext.
     """
 
     value_bits: int
@@ -92,7 +92,7 @@ class LeafLayout(Layout):
 
     @cached_property
     def bound(self) -> int:
-        """Answers without their masks are at most this either way.
+        """The bound of answers without their masks, either way.
 
         s ≤ 2^fraction_bits / (|I| + λ) + 1/2, and |Σ g_i| ≤ |I| · 2^value_bits with |I| ≤ n_rows:
 
@@ -106,12 +106,12 @@ class LeafLayout(Layout):
 
     @cached_property
     def mask_bits(self) -> int:
-        """Masks are uniform below 2^mask_bits."""
+        """Bits of masks, which are uniform below 2^mask_bits."""
         return self.bound.bit_length() + MASK_SLACK_BITS
 
     @cached_property
     def most(self) -> int:
-        """Answers with their masks, one a pair, are at most this either way."""
+        """The bound of answers with their masks, one a pair, either way."""
         return self.bound + ((self.holders - 1) << self.mask_bits)
 
     @cached_property
@@ -129,10 +129,10 @@ class LeafLayout(Layout):
         return lanes_of(digits, self.width, self.plaintext_bits)
 
     def takes(self, masks: Masks | None) -> bool:
-        """Return True if these are the masks that fields have room for: at most one a pair of
+        """Return whether these are the masks that fields have room for: at most one a pair of
         holders.
 
-        Where rows may have several holders no answer leaves without them (a row with a single one
+        If rows may have several holders no answer leaves without masks (a row with a single holder
         has a mask of zero); with one holder in all there are none.
         """
         if masks is None or self.holders == 1:
@@ -142,9 +142,10 @@ class LeafLayout(Layout):
     def factors(
         self, sizes: Sequence[int] | NDArray[np.integer], reg_lambda: float
     ) -> NDArray[np.int64]:
-        """s for leaves of these sizes, at least one row each, int64 (leaves,), rounded exactly.
+        """Return s for leaves of these sizes, at least one row each, int64 (leaves,), rounded
+        exactly.
 
-        A ConfigError where one is zero: such a leaf's value would be lost.
+        A ConfigError if one is zero: such a leaf's value would be lost.
         """
         whole = 1 << self.fraction_bits
         added = Fraction(reg_lambda)

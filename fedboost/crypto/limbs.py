@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 LIMB_BITS = 32
 _LIMB = (1 << LIMB_BITS) - 1
 
-ByteArray = NDArray[np.uint8]  # (n, width): big-endian numbers, two's complement where signed
+ByteArray = NDArray[np.uint8]  # (n, width): big-endian numbers, two's complement if signed
 Limbs = NDArray[np.int64]  # (n, limbs)
 
 
 def limbs_of(data: ByteArray) -> Limbs:
-    """The limbs of numbers that are not negative, (n, ⌈width / 4⌉)."""
+    """Return the limbs of numbers that are not negative, (n, ⌈width / 4⌉)."""
     count, width = data.shape
     padded = np.zeros((count, -(-width // 4) * 4), dtype=np.uint8)
     padded[:, padded.shape[1] - width :] = data
@@ -31,7 +31,7 @@ def limbs_of(data: ByteArray) -> Limbs:
 
 
 def bytes_of(limbs: Limbs, width: int) -> ByteArray:
-    """The numbers modulo 2^(8·width) after carries and borrows; width a multiple of 4."""
+    """Return the numbers modulo 2^(8·width) after carries and borrows; width a multiple of 4."""
     digits = np.empty((len(limbs), width // 4), dtype=">u4")
     carry = np.zeros(len(limbs), dtype=np.int64)
     for place in range(digits.shape[1]):
@@ -42,7 +42,7 @@ def bytes_of(limbs: Limbs, width: int) -> ByteArray:
 
 
 def deposit(limbs: Limbs, values: NDArray[np.int64], shift: int) -> None:
-    """Adds values · 2^shift to the numbers; there must be two limbs above 2^shift's own."""
+    """Add values · 2^shift to the numbers; there must be two limbs above 2^shift's own."""
     first, within = divmod(shift, LIMB_BITS)
     low, high = (values & _LIMB) << within, (values >> LIMB_BITS) << within
     limbs[:, first] += low & _LIMB
@@ -51,7 +51,7 @@ def deposit(limbs: Limbs, values: NDArray[np.int64], shift: int) -> None:
 
 
 def digits_at(limbs: Limbs, shift: int, bits: int) -> NDArray[np.uint64]:
-    """⌊number / 2^shift⌋ mod 2^bits, for limbs without carries; at most 64 bits."""
+    """Return ⌊number / 2^shift⌋ mod 2^bits, for limbs without carries; at most 64 bits."""
     first, within = divmod(shift, LIMB_BITS)
     digits = np.zeros(len(limbs), dtype=np.uint64)
     for place in range(first, min(first + 3, limbs.shape[1])):
@@ -63,7 +63,7 @@ def digits_at(limbs: Limbs, shift: int, bits: int) -> NDArray[np.uint64]:
 
 
 def integers(data: ByteArray, *, signed: bool = False) -> list[int]:
-    """The numbers as Python's."""
+    """Return the numbers as Python's."""
     width = data.shape[1]
     raw = data.tobytes()
     return [
@@ -73,13 +73,13 @@ def integers(data: ByteArray, *, signed: bool = False) -> list[int]:
 
 
 def as_bytes(values: Iterable[int | mpz], width: int) -> ByteArray:
-    """Numbers as big-endian rows, uint8 (count, width)."""
+    """Return numbers as big-endian rows, uint8 (count, width)."""
     joined = b"".join([value.to_bytes(width, "big") for value in values])
     return np.frombuffer(joined, dtype=np.uint8).reshape(-1, width)
 
 
 def rows_of(values: Iterable[int], width: int) -> ByteArray:
-    """Python's numbers modulo 2^(8·width), uint8 (n, width)."""
+    """Return Python's numbers modulo 2^(8·width), uint8 (n, width)."""
     mask = (1 << (8 * width)) - 1
     return as_bytes((value & mask for value in values), width)
 

@@ -1,14 +1,14 @@
-"""Pairwise masks of secure aggregation: what one party of a pair adds, the other subtracts.
+"""Pairwise masks of secure aggregation: one party of a pair adds a mask, the other subtracts it.
 
 ```
 X25519                pair secret, 32 bytes, the same on both sides
-  └ HKDF-extract      once a pair, salted with what is fixed for the job
+  └ HKDF-extract      once a pair, salted with constants of the job
       └ HKDF-expand   once a vector, with the vector's context
           └ AES-256-CTR   words of 64 bits, added modulo 2^64
 ```
-Sums of all parties' vectors lose the masks without a rest; fewer parties' sums are uniform to
-whoever knows none of the keys left in. A context names one vector for ever: two vectors under one
-stream tell their difference. Who adds and who subtracts, and what a context holds, is the caller's.
+Sums of all parties' vectors lose the masks without a rest; sums of fewer parties are uniform to
+an observer without the remaining keys. A context names one vector for ever: two vectors under one
+stream reveal their difference. The caller chooses the signs and the content of a context.
 
 Answers that are decrypted as whole numbers, not modulo 2^64, take wide masks (`answer_masks`): the
 same stream, read as numbers below 2^bits, and joined to a ciphertext by `PublicKey.release`.
@@ -43,8 +43,8 @@ _ZEROS = bytes(SCRATCH_BYTES)
 class MaskKey:
     """An X25519 private key (RFC 7748); it prints nothing and cannot be pickled.
 
-    Any 32 secret bytes are one. Kept is the form the ladder uses, three low bits and the highest
-    cleared and the next set, so that each key has one seal only (see `is_private_of`).
+    Any 32 secret bytes are one. The key keeps the form that the ladder uses, three low bits and the
+    highest cleared and the next set, so that each key has one seal only (see `is_private_of`).
     """
 
     __slots__ = ("_key", "_sealed", "public")
@@ -58,20 +58,22 @@ class MaskKey:
         self.public = self._key.public_key().public_bytes_raw()
 
     def shared(self, peer_public: bytes) -> bytes:
-        """The pair secret, 32 bytes; the peer computes the same from our public key.
+        """Return the pair secret, 32 bytes; the peer computes the same from our public key.
 
-        A PeerError for a wrong length and for a point of small order, with which the secret would
-        be zero whatever our key is.
+        A PeerError for a wrong length and for a point of small order, which makes the secret zero
+        for any key of ours.
         """
         if len(peer_public) != KEY_BYTES:
             raise PeerError(f"expected a mask key of {KEY_BYTES} bytes, got {len(peer_public)}")
         try:
             return self._key.exchange(X25519PublicKey.from_public_bytes(peer_public))
-        except ValueError:  # what the library says of a product that is zero
+        except ValueError:  # the library's error for a product that is zero
             raise PeerError("a mask key is a point of small order") from None
 
     def seal(self) -> bytes:
-        """The private key, 32 bytes, for shares of it (`shamir.split`) and for nothing else."""
+        """Return the private key, 32 bytes, for shares of it
+        (`shamir.split`) and for nothing else.
+        """
         return self._sealed
 
     def __repr__(self) -> str:
@@ -82,19 +84,19 @@ class MaskKey:
 
 
 def is_private_of(data: bytes, public: bytes) -> bool:
-    """Return True if these bytes are the seal of the mask key with this public key.
+    """Return whether these bytes are the seal of the mask key with this public key.
 
-    Bytes that only lead to the same public key are not: who moves a share so that the bits change
-    which X25519 ignores must not pass (`shamir.liars`).
+    Bytes that only lead to the same public key are not: a share with other values of the bits that
+    X25519 ignores must not pass (`shamir.liars`).
     """
     key = MaskKey(data)
     return hmac.compare_digest(key.seal(), data) and key.public == public
 
 
 class Pair:
-    """A pair secret from which contexts draw stream keys; it prints nothing, is never pickled.
+    """A pair secret that gives each context a stream key; it prints nothing, is never pickled.
 
-    The salt is public, and the same on both sides: a label and what is fixed for the job.
+    The salt is public, and the same on both sides: a label and constants of the job.
     """
 
     __slots__ = ("_key",)
@@ -103,7 +105,7 @@ class Pair:
         self._key = hmac.digest(salt, secret, hashlib.sha256)  # RFC 5869, section 2.2
 
     def stream_key(self, context: bytes) -> bytes:
-        """32 bytes for this context, as HKDF-SHA256 gives them (RFC 5869, section 2.3)."""
+        """Return 32 bytes for this context, as HKDF-SHA256 gives them (RFC 5869, section 2.3)."""
         return hmac.digest(self._key, context + b"\x01", hashlib.sha256)
 
     def __repr__(self) -> str:
@@ -114,7 +116,7 @@ class Pair:
 
 
 def add_stream(vector: Words, key: bytes, sign: int, start: int = 0) -> None:
-    """Adds (sign 1) or subtracts (sign −1) the key's stream in place, modulo 2^64; uint64 (n,).
+    """Add (sign 1) or subtract (sign −1) the key's stream in place, modulo 2^64; uint64 (n,).
 
     Word i of the stream is bytes 8·i to 8·i + 7 of AES-256-CTR from counter 0, little-endian.
     `start` is the stream's word for `vector[0]`, an even number: a vector may be masked part by
@@ -139,10 +141,10 @@ def add_stream(vector: Words, key: bytes, sign: int, start: int = 0) -> None:
 
 
 def wide_stream(key: bytes, count: int, bits: int) -> Limbs:
-    """The key's stream as `count` numbers, each uniform below 2^bits, int64 (count, limbs).
+    """Return the key's stream as `count` numbers, each uniform below 2^bits, int64 (count, limbs).
 
     Number j is 32-bit words j·L to j·L + L − 1 of the stream, L = ⌈bits / 32⌉, least first, without
-    what exceeds its bits. A context names one answer for ever, as it does one vector.
+    the excess bits. A context names one answer for ever, as it does one vector.
     """
     limbs = -(-bits // LIMB_BITS)
     words = np.zeros(-(-count * limbs // 2), dtype="<u8")
@@ -158,7 +160,7 @@ class PairStream:
 
     key: bytes  # `Pair.stream_key` of a context that names this answer alone
     sign: int  # 1 at one side and −1 at the other
-    rows: NDArray[np.integer]  # (shared,): their places in this side's answer, each once
+    rows: NDArray[np.integer]  # (shared,): their indices in this side's answer, each once
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -176,10 +178,12 @@ class Masks:
 
 
 def answer_masks(shape: tuple[int, int], bits: int, pairs: Iterable[PairStream]) -> Masks:
-    """The masks of an answer of `shape` (rows, outputs): all pairs' streams with their signs.
+    """Return the masks of an answer of `shape` (rows, outputs): all pairs' streams with their
+    signs.
 
     Row `rows[j]` of a pair takes numbers j·outputs to j·outputs + outputs − 1 of its stream. A
-    ValueError for rows outside the answer or named twice, and for what `add_stream` refuses.
+    ValueError for rows outside the answer or named twice, and for arguments that `add_stream`
+    refuses.
     """
     rows, outputs = shape
     limbs = np.zeros((rows, outputs, -(-bits // LIMB_BITS)), dtype=np.int64)

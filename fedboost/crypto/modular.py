@@ -1,15 +1,14 @@
-"""Keys whose ciphertexts multiply, on whole arrays: what Paillier and Okamoto-Uchiyama share.
+"""Keys whose ciphertexts multiply, on whole arrays: shared code of Paillier and Okamoto-Uchiyama.
 
-The host's side adds, subtracts and lets go; the guest's side encrypts and decrypts. Sums,
+The host's side adds, subtracts and releases; the guest's side encrypts and decrypts. Sums,
 packages and encryption run in threads (`montgomery`), the rest on gmpy2 in worker processes.
 
-What `release` hides, and what not (SECURITY.md, section 2): a guest that fills plaintext bits above
-the declared package reads nothing but, at most, the topmost 40 bits' worth of the blinding range,
-and whatever its plaintexts can hold above the range that the scheme promises to all (nothing for
-Paillier, a few bits for Okamoto-Uchiyama). Inside a package fields are neighbours: a guest that
-lets one field overflow reads it in the next, so the most it can read from a package is the
-package's declared width in bits, as with gradients chosen inside their own width.
-`GhLayout.compress=False` gives every sum headroom of its own.
+`release` has limits (SECURITY.md, section 2). A guest that fills plaintext bits above the declared
+package reads at most the topmost 40 bits' worth of the blinding range, and its plaintexts' bits
+above the range that the scheme promises to all (none for Paillier, a few for Okamoto-Uchiyama).
+Inside a package fields are neighbours: a guest that lets one field overflow reads it in the next,
+so the most it can read from a package is the package's declared width in bits, as with gradients
+chosen inside their own width. `GhLayout.compress=False` gives every sum a separate headroom.
 """
 
 from __future__ import annotations
@@ -52,15 +51,15 @@ from fedboost.ground.workers import Pending, Serial, Workers, blocks
 
 SUM_ROWS_MAX = 1 << 15  # rows a task: their products stay near 40 MB at 2048 bits
 SCALE_MAX = 512  # ciphertexts a block: 0.2 s of a worker
-DRAWN_FOR_WORKERS = 8  # by which rows are cut whose encryption can be made again
+DRAWN_FOR_WORKERS = 8  # blocks of rows whose encryption can be made again
 OUT_OF_RANGE = "a ciphertext does not decrypt into the declared range"
 
 
 class ModularPublic:
-    """A host's side: sums without seeing."""
+    """A host's side: sums of encrypted numbers."""
 
     def __init__(self, key: kernels.ModularKey, workers: Workers, proof: bytes = b"") -> None:
-        """For a key already checked; a scheme's `load_public` reads and checks a peer's."""
+        """Begin with a key already checked; a scheme's `load_public` reads and checks a peer's."""
         self.key = key
         self.workers = workers
         self.width = kernels.ciphertext_bytes(key)
@@ -68,14 +67,16 @@ class ModularPublic:
         self._proof = proof
 
     def to_bytes(self) -> bytes:
-        """The key with its proof, as it was received."""
+        """Return the key with its proof, as it was received."""
         return self._proof
 
     def __reduce__(self) -> tuple[Any, ...]:
         return ModularPublic, (self.key, Serial())  # elsewhere without these workers
 
     def check(self, ciphertexts: Ciphertexts) -> None:
-        """A PeerError unless every one is of this key's width, below its modulus and a unit."""
+        """Raise a PeerError unless every one is of this key's width,
+        below its modulus and a unit.
+        """
         if ciphertexts.width != self.width:
             raise PeerError(
                 f"expected ciphertexts of {self.width} bytes, got {ciphertexts.width} bytes"
@@ -93,7 +94,7 @@ class ModularPublic:
         cells: NDArray[np.int32],
         n_cells: int,
     ) -> Ciphertexts:
-        """Adds row `rows[i]` into each cell of `cells[i]`; see `api.Adder`.
+        """Add row `rows[i]` into each cell of `cells[i]`; see `api.Adder`.
 
         Lane after lane, the workers take blocks of rows. Each converts a row once, adds rows that
         share cells once (`joint_sums`), and gives the cells it touched; these are added up by
@@ -116,15 +117,15 @@ class ModularPublic:
         return Ciphertexts(sums)
 
     def add(self, a: Ciphertexts, b: Ciphertexts) -> Ciphertexts:
-        """a[i] + b[i]."""
+        """Return a[i] + b[i]."""
         return self._pairs(kernels.add_pairs, a, b)
 
     def subtract(self, a: Ciphertexts, b: Ciphertexts) -> Ciphertexts:
-        """a[i] − b[i]."""
+        """Return a[i] − b[i]."""
         return self._pairs(kernels.subtract_pairs, a, b)
 
     def scale(self, ciphertexts: Ciphertexts, factors: NDArray[np.int64]) -> Ciphertexts:
-        """factors[i] · ciphertexts[i] in all lanes; see `api.PublicKey`."""
+        """Return factors[i] · ciphertexts[i] in all lanes; see `api.PublicKey`."""
         check_factors(ciphertexts, factors)
         each, each_factor = ciphertexts.each, np.repeat(factors, ciphertexts.lanes)
         cuts = blocks(len(each), self.workers.count, 8, SCALE_MAX)
@@ -134,7 +135,7 @@ class ModularPublic:
         return ciphertexts.like(self._joined(parts))
 
     def prefix_sums(self, cells: Ciphertexts, offsets: NDArray[np.integer]) -> Ciphertexts:
-        """Running sums within each segment of cells; see `api.Adder`."""
+        """Return running sums within each segment of cells; see `api.Adder`."""
         lengths = np.tile(check_segments(cells, offsets), cells.lanes)
         ends = np.cumsum(lengths)
         by_lane = cells.data.swapaxes(0, 1).reshape(-1, self.width)
@@ -146,11 +147,11 @@ class ModularPublic:
         return Ciphertexts(sums.reshape(cells.lanes, -1, self.width).swapaxes(0, 1))
 
     def pairs(self, pairs: Pairs[Ciphertexts]) -> Ciphertexts:
-        """The sums that these are."""
+        """Return the sums of the pairs."""
         return paired(self, pairs)
 
     def blinders(self) -> BlinderPool:
-        """A new pool of random n-th powers."""
+        """Return a new pool of random n-th powers."""
         return BlinderPool(self.key, self.workers)
 
     def release(
@@ -161,7 +162,7 @@ class ModularPublic:
         counts: Sequence[int] | None = None,
         masks: Masks | None = None,
     ) -> BlindedPackages:
-        """Compresses into packages and blinds them: the only way out; see `api.PublicKey`."""
+        """Return compressed and blinded packages, the only way out; see `api.PublicKey`."""
         packages = check_released(ciphertexts, layout, self.plaintext_bits, counts, masks)
         held = ciphertexts.each[packages.members(len(layout.lanes))]
         widths = [(lane.bits, lane.package_bits) for lane in layout.lanes]
@@ -178,7 +179,7 @@ class ModularPublic:
         return seal_released(self._joined(parts))
 
     def _row_cuts(self, rows: int) -> list[slice]:
-        """Even blocks of rows, a multiple of the workers' number of them."""
+        """Return even blocks of rows; their number is a multiple of the workers'."""
         count = self.workers.count
         each = count * -(-rows // (count * SUM_ROWS_MAX))
         ends = [rows * i // each for i in range(each + 1)]
@@ -187,7 +188,7 @@ class ModularPublic:
     def _sum_parts(
         self, parts: Sequence[tuple[NDArray[np.int64], ByteArray]]
     ) -> tuple[NDArray[np.int64], ByteArray]:
-        """The cells that any block touched, and one ciphertext for each."""
+        """Return the cells that any block touched, and one ciphertext for each."""
         touched = np.concatenate([part[0] for part in parts])
         order = np.argsort(touched, kind="stable")
         data = np.concatenate([part[1] for part in parts])[order]
@@ -231,7 +232,7 @@ class BlinderPool:
         self._coming: deque[tuple[int, Pending[ByteArray]]] = deque()
 
     def prepare(self, count: int) -> None:
-        """Has at least `count` made ready in the background; returns at once."""
+        """Start making `count` factors in the background, and return at once."""
         lacking = count - len(self._ready) - sum(size for size, _ in self._coming)
         for cut in blocks(max(lacking, 0), self._workers.count, 1, self.BLOCK):
             size = cut.stop - cut.start
@@ -239,7 +240,9 @@ class BlinderPool:
             self._coming.append((size, made))
 
     def take(self, count: int) -> NDArray[np.uint8]:
-        """`count` factors never given before, uint8 (count, width); waits for those that lack."""
+        """Return `count` factors, uint8 (count, width), each of them for the first time; wait until
+        they are made.
+        """
         self.prepare(count)
         parts = [self._ready]
         have = len(self._ready)
@@ -265,15 +268,15 @@ class ModularPrivate:
         self.plaintext_bits = secret.key.space.bit_length() - 1
 
     def public_bytes(self) -> bytes:
-        """The public key with its proof, as `load_public` reads it."""
+        """Return the public key with its proof, as `load_public` reads it."""
         return self._secret.proved()
 
     def encrypt(
         self, gh: Sums, layout: Layout, secrets: Secrets | None = None
     ) -> Iterator[Encrypted]:
-        """Fresh encryptions of the rows, as consecutive blocks; see `api.PrivateKey`.
+        """Yield fresh encryptions of the rows, as consecutive blocks; see `api.PrivateKey`.
 
-        The workers are a few blocks ahead of whoever takes them.
+        The workers are a few blocks ahead of the reader.
         """
         layout.check_values(gh)
         return self._stream(gh, layout, secrets)
@@ -281,8 +284,8 @@ class ModularPrivate:
     def _stream(self, gh: Sums, layout: Layout, secrets: Secrets | None) -> Iterator[Encrypted]:
         coming: deque[Pending[ByteArray]] = deque()
         most = layout.block_rows(self.width)
-        # Blocks that can be made again do not hang on how many workers there are, and what they
-        # draw is bound to all rows: no others meet the same numbers.
+        # Blocks that can be made again do not depend on the number of workers. Their draws are
+        # bound to all rows: no other rows get the same numbers.
         share, own = self.workers.count, None
         if secrets is not None:
             digest = hashlib.sha256(np.ascontiguousarray(gh, "<i8").data).digest()
@@ -299,7 +302,9 @@ class ModularPrivate:
             yield seal_encrypted(coming.popleft().result())
 
     def decrypt(self, packages: Ciphertexts, layout: Layout, counts: Sequence[int]) -> Sums:
-        """The sums in a host's packages, int64 (sum(counts), columns); see `api.PrivateKey`."""
+        """Return the sums in a host's packages, int64 (sum(counts),
+        columns); see `api.PrivateKey`.
+        """
         check_packages(packages, layout, counts, self.width)
         cuts = blocks(len(packages), self.workers.count, 1, 256)
         tasks = [(self._secret, packages.each[cut]) for cut in cuts]
@@ -314,7 +319,7 @@ class ModularPrivate:
         return sums
 
     def to_bytes(self) -> bytes:
-        """The secret key, for the party's own sealed store."""
+        """Return the secret key, for the party's own sealed store."""
         return self._secret.to_bytes()
 
     def __repr__(self) -> str:

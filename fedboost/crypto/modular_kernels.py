@@ -1,4 +1,4 @@
-"""What worker processes do with ciphertexts whose product is an encryption of the sum.
+"""Kernels of worker processes, for ciphertexts whose product is an encryption of the sum.
 
 Multiplying adds, an inverse subtracts, a power of 2^b shifts, all modulo the key's `modulus`.
 Kernels take the key and ciphertexts as uint8 (count, width) arrays of big-endian numbers, and give
@@ -27,18 +27,18 @@ class ModularKey(Hashable, Protocol):
 
     @property
     def n(self) -> int:
-        """Ciphertexts are units modulo n, and random factors are n-th powers."""
+        """The number n: ciphertexts are units modulo n, and random factors are n-th powers."""
 
     @property
     def modulus(self) -> mpz:
-        """Products are taken modulo this; n or a power of it."""
+        """The modulus of products; n or a power of it."""
 
     @property
     def space(self) -> int:
-        """Plaintexts 0 ≤ m < space are what they are: nothing wraps."""
+        """Bound of plaintexts: numbers 0 ≤ m < space do not wrap."""
 
     def bare(self, plaintexts: list[int]) -> list[mpz]:
-        """Encryptions without randomness."""
+        """Return encryptions without randomness."""
 
 
 class ModularSecret(Hashable, Protocol):
@@ -49,28 +49,28 @@ class ModularSecret(Hashable, Protocol):
         """The public part."""
 
     def encrypt(self, plaintexts: list[int], source: RandomSource = SYSTEM) -> list[mpz]:
-        """A fresh encryption of each; a negative number stands for its remainder."""
+        """Return a fresh encryption of each; a negative number stands for its remainder."""
 
     def decrypt(self, ciphertexts: list[mpz]) -> list[int] | None:
-        """The plaintexts, not negative; None if one is no ciphertext."""
+        """Return the plaintexts, not negative; None if one is no ciphertext."""
 
     def proved(self) -> bytes:
-        """The public key with its proof, the same bytes every time."""
+        """Return the public key with its proof, the same bytes every time."""
 
     def to_bytes(self) -> bytes:
-        """The secret, for the party's own sealed store."""
+        """Return the secret, for the party's own sealed store."""
 
 
 PairKernel = Callable[[ModularKey, ByteArray, ByteArray], ByteArray]
 
 
 def ciphertext_bytes(key: ModularKey) -> int:
-    """Width of a ciphertext: the bytes of the modulus."""
+    """Return the width of a ciphertext: the bytes of the modulus."""
     return (key.modulus.bit_length() + 7) // 8
 
 
 def numbers(data: ByteArray) -> list[mpz]:
-    """Big-endian rows as numbers."""
+    """Return big-endian rows as numbers."""
     width = data.shape[-1]
     raw = data.tobytes()
     return [
@@ -81,28 +81,28 @@ def numbers(data: ByteArray) -> list[mpz]:
 def sum_rows(
     key: ModularKey, data: ByteArray, cells: NDArray[np.int32]
 ) -> tuple[NDArray[np.int64], ByteArray]:
-    """Sums of the rows by cell: the cells that occur, ascending, and their ciphertexts."""
+    """Return sums of the rows by cell: the cells that occur, ascending, and their ciphertexts."""
     field = montgomery(key.modulus)
     touched, sums = sum_columns(field.numbers(data), cells, field)
     return touched, field.data(sums)
 
 
 def sum_runs(key: ModularKey, data: ByteArray, lengths: NDArray[np.int64]) -> ByteArray:
-    """Sums of consecutive runs of these lengths, one or more each."""
+    """Return sums of consecutive runs of these lengths, one or more each."""
     field = montgomery(key.modulus)
     sums = field.run_products(field.numbers(data), np.arange(len(data)), lengths)
     return field.data(field.restored(sums, lengths))
 
 
 def add_pairs(key: ModularKey, a: ByteArray, b: ByteArray) -> ByteArray:
-    """a[i] + b[i]."""
+    """Return a[i] + b[i]."""
     modulus = key.modulus
     pairs = zip(numbers(a), numbers(b), strict=True)
     return as_bytes((x * y % modulus for x, y in pairs), a.shape[1])
 
 
 def subtract_pairs(key: ModularKey, a: ByteArray, b: ByteArray) -> ByteArray:
-    """a[i] − b[i], with one inverse for all (Montgomery's trick)."""
+    """Return a[i] − b[i], with one inverse for all (Montgomery's trick)."""
     modulus = key.modulus
     divisors = numbers(b)
     products = [mpz(1)]  # products[i] = b[0] · … · b[i−1]
@@ -119,7 +119,7 @@ def subtract_pairs(key: ModularKey, a: ByteArray, b: ByteArray) -> ByteArray:
 
 
 def scale_each(key: ModularKey, data: ByteArray, factors: NDArray[np.int64]) -> ByteArray:
-    """factors[i] · data[i]."""
+    """Return factors[i] · data[i]."""
     modulus = key.modulus
     scaled = (
         gmpy2.powmod(value, factor, modulus)
@@ -129,7 +129,7 @@ def scale_each(key: ModularKey, data: ByteArray, factors: NDArray[np.int64]) -> 
 
 
 def running_sums(key: ModularKey, data: ByteArray, lengths: NDArray[np.int64]) -> ByteArray:
-    """Running sums within consecutive segments of these lengths."""
+    """Return running sums within consecutive segments of these lengths."""
     modulus = key.modulus
     values = iter(numbers(data))
     sums = []
@@ -143,7 +143,7 @@ def running_sums(key: ModularKey, data: ByteArray, lengths: NDArray[np.int64]) -
 
 
 def are_units(key: ModularKey, data: ByteArray) -> bool:
-    """Return True if all are in 1..modulus−1 and have no factor in common with n."""
+    """Return whether all are in 1..modulus−1 and have no factor in common with n."""
     field, every = montgomery(key.modulus), np.arange(len(data))
     values = field.numbers(data)
     if not np.array_equal(field.data(values), data):  # which is below the modulus
@@ -160,13 +160,13 @@ def release_packages(
     blinders: ByteArray,
     masks: ByteArray | None = None,
 ) -> ByteArray:
-    """Packages of `sizes` consecutive ciphertexts each, blinded; SecureBoost+, Algorithm 4.
+    """Return packages of `sizes` consecutive ciphertexts each, blinded; SecureBoost+, Algorithm 4.
 
-    `widths` are each package's bits for one sum and for all. package = Σ s_i · 2^(i·bits) +
-    k · 2^package_bits, k uniform in 1..K, where K is the largest that cannot wrap: the signed sum
-    is above −2^(package_bits−1), and K·2^package_bits + 2^package_bits is at most the plaintext
-    space. Each is multiplied by a blinder of its own, a random n-th power. `masks` are signed
-    numbers, one a package, that are added to the fields: with them the signed sum is still above
+    `widths` are each package's bits for one sum and for all. package = Σ s_i · 2^(i·bits) + k ·
+    2^package_bits, k uniform in 1..K, with the largest K that cannot wrap: the signed sum is above
+    −2^(package_bits−1), and K·2^package_bits + 2^package_bits is at most the plaintext space. Each
+    is multiplied by a separate blinder, a random n-th power. `masks` are signed numbers, one a
+    package, that are added to the fields: with them the signed sum is still above
     −2^(package_bits−1), and they cost nothing, for the headroom is encrypted anyway.
     """
     added = [0] * len(widths) if masks is None else integers(masks, signed=True)
@@ -193,8 +193,8 @@ def release_packages(
 
 
 def encrypt_rows(secret: ModularSecret, fields: ByteArray, key: bytes | None = None) -> ByteArray:
-    """Fresh encryptions of signed plaintexts, uint8 (count, ciphertext width); random numbers are
-    drawn from a `key` of 32 bytes, or from the operating system.
+    """Return fresh encryptions of signed plaintexts, uint8 (count, ciphertext width); random
+    numbers are drawn from a `key` of 32 bytes, or from the operating system.
     """
     source = SYSTEM if key is None else SecretSource(key)
     plaintexts = integers(fields, signed=True)
@@ -202,11 +202,13 @@ def encrypt_rows(secret: ModularSecret, fields: ByteArray, key: bytes | None = N
 
 
 def decrypt_packages(secret: ModularSecret, data: ByteArray) -> ByteArray | None:
-    """The plaintexts, uint8 (count, width); None if one is no ciphertext."""
+    """Return the plaintexts, uint8 (count, width); None if one is no ciphertext."""
     plaintexts = secret.decrypt(numbers(data))
     return None if plaintexts is None else rows_of(plaintexts, plaintext_bytes(secret.key))
 
 
 def plaintext_bytes(key: ModularKey) -> int:
-    """Width of a plaintext, which may be a few bits more than the space that all may use."""
+    """Return the width of a plaintext, which may be a few bits more than the space that all may
+    use.
+    """
     return key.space.bit_length() // 8 + 2

@@ -1,4 +1,4 @@
-"""What every key that is a hard-to-factor number must be, and numbers that nobody chose."""
+"""Checks of keys that are hard-to-factor numbers, and numbers derived by hashing."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PRIME_TESTS = 40  # Miller-Rabin rounds: a composite passes with probability 2^-
 
 
 def check_key_bits(scheme: str, key_bits: int, least: int) -> None:
-    """A ConfigError unless keys of this length are safe and sensible."""
+    """Raise a ConfigError unless keys of this length are safe and sensible."""
     if not least <= key_bits <= KEY_BITS_MAX or key_bits % 16:
         raise ConfigError(
             f"key_bits is {key_bits}; {scheme} needs {least} to {KEY_BITS_MAX}, "
@@ -29,7 +29,7 @@ def check_key_bits(scheme: str, key_bits: int, least: int) -> None:
 
 
 def check_modulus(n: int, key_bits: int) -> None:
-    """A PeerError unless n is odd, has `key_bits` bits, no prime factor below 2^16 and is no
+    """Raise a PeerError unless n is odd, has `key_bits` bits, no prime factor below 2^16 and is no
     power.
     """
     if n <= 0 or n.bit_length() != key_bits:
@@ -42,19 +42,19 @@ def check_modulus(n: int, key_bits: int) -> None:
 
 
 def is_unit(number: int, n: int) -> bool:
-    """Return True if a number is in 1..n−1 and has no factor in common with n."""
+    """Return whether a number is in 1..n−1 and has no factor in common with n."""
     return 0 < number < n and bool(gmpy2.gcd(number, n) == 1)
 
 
 def challenge(label: bytes, index: int, seed: bytes, n: int) -> int:
-    """A number that a hash draws from all of these, uniform below n but for 2^-128."""
+    """Return a number that a hash draws from all of these, uniform below n but for 2^-128."""
     drawn = hashlib.shake_256(label + index.to_bytes(4, "big") + seed)
     return int.from_bytes(drawn.digest((n.bit_length() + 7) // 8 + 16), "big") % n
 
 
 def drawn_prime(bits: int, source: RandomSource) -> int:
-    """A random prime of exactly `bits` bits whose two highest are set, so that the product of two
-    has twice as many.
+    """Return a random prime of exactly `bits` bits whose two highest are set, so that the product
+    of two has twice as many.
     """
     while True:
         number = int.from_bytes(source.take(-(-bits // 8)), "big") % (1 << bits)
@@ -64,12 +64,12 @@ def drawn_prime(bits: int, source: RandomSource) -> int:
 
 
 def joined(values: list[int], width: int) -> bytes:
-    """Numbers as they travel: big-endian, each of `width` bytes."""
+    """Return numbers as they travel: big-endian, each of `width` bytes."""
     return b"".join([int(value).to_bytes(width, "big") for value in values])
 
 
 def split(data: bytes, width: int) -> list[int]:
-    """The numbers that `joined` wrote."""
+    """Return the numbers that `joined` wrote."""
     return [int.from_bytes(data[i : i + width], "big") for i in range(0, len(data), width)]
 
 

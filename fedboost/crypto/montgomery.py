@@ -1,11 +1,11 @@
 """Products modulo an odd number, many at once: Montgomery's, 32 independent ones side by side.
 
-A number is a row of small limbs, least first. A product of two numbers comes divided by R, the
-power of two that all limbs hold; who adds up k ciphertexts makes k − 1 products in any order, and
-multiplies by R^(k−1) once. Numbers stay below twice the modulus until they become bytes.
+A number is a row of small limbs, least first. A product of two numbers is divided by R, the
+power of two that all limbs hold. A sum of k ciphertexts takes k − 1 products in any order, and
+one product with R^(k−1). Numbers stay below twice the modulus until they become bytes.
 
 The compiled loops take the same limb of all lanes together, so that the compiler fills vector
-registers of whatever width. They branch on no number's value and look nothing up by one.
+registers of any width. They branch on no number's value and look nothing up by one.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from fedboost.ground.kernels import kernel
 
 LANES = 32
 LIMB_BITS_MAX = 28
-EDGE = 4  # rows of zeros around a factor: four limbs are taken at a time, whether they are there
+EDGE = 4  # rows of zeros around a factor: loops take four limbs at a time, beyond the ends too
 ROOM_BITS = 12  # R above the modulus: a factor may be the sum of 2000 numbers
 POWER_BITS = 6  # digits of a count whose power of R is looked up
 
@@ -35,7 +35,7 @@ U = np.uint64
 
 @dataclass(frozen=True, eq=False)
 class Montgomery:
-    """What products modulo one number need."""
+    """Constants for products modulo one number."""
 
     modulus: mpz
     limbs: int
@@ -45,7 +45,7 @@ class Montgomery:
 
     @property
     def radix_power(self) -> mpz:
-        """R."""
+        """The number R."""
         return mpz(1) << (self.limbs * self.bits)
 
     @functools.cached_property
@@ -55,7 +55,7 @@ class Montgomery:
 
     @property
     def constants(self) -> Constants:
-        """Return what its kernels take."""
+        """The arguments of its kernels."""
         return self.lanes, self.inverse, self.bits
 
     @functools.cached_property
@@ -69,7 +69,7 @@ class Montgomery:
         return (self.modulus.bit_length() + 7) // 8
 
     def numbers(self, data: ByteArray) -> Numbers:
-        """Big-endian rows as limbs."""
+        """Return big-endian rows as limbs."""
         words = np.zeros((len(data), -(-data.shape[1] // 8) * 8), np.uint8)
         words[:, words.shape[1] - data.shape[1] :] = data
         limbs = np.empty((len(data), self.limbs), np.uint32)
@@ -77,11 +77,11 @@ class Montgomery:
         return limbs
 
     def of(self, values: list[mpz]) -> Numbers:
-        """Numbers below the modulus as limbs."""
+        """Return numbers below the modulus as limbs."""
         return self.numbers(as_bytes(values, self.width))
 
     def data(self, numbers: Numbers) -> ByteArray:
-        """Limbs as big-endian rows, below the modulus."""
+        """Return limbs as big-endian rows, below the modulus."""
         words = np.zeros((len(numbers), -(-self.limbs * self.bits // 64)), np.uint64)
         _join(numbers, self.lanes, self.bits, words)
         wide = words[:, ::-1].astype(">u8").view(np.uint8)
@@ -95,7 +95,9 @@ class Montgomery:
         second: NDArray[np.integer],
         into: Numbers | None = None,
     ) -> Numbers:
-        """a[first[i]] · b[second[i]] / R, written to `into`, which is neither `a` nor `b`."""
+        """Return a[first[i]] · b[second[i]] / R, written to `into`,
+        which is neither `a` nor `b`.
+        """
         product = np.empty((len(first), self.limbs), np.uint32) if into is None else into
         at = first.astype(np.int64, copy=False), second.astype(np.int64, copy=False)
         _multiply(a, at[0], b, at[1], self.constants, product)
@@ -104,7 +106,8 @@ class Montgomery:
     def run_products(
         self, numbers: Numbers, order: NDArray[np.int64], lengths: NDArray[np.int64]
     ) -> Numbers:
-        """The product of each run of `numbers[order]`, runs of these lengths, one or more each.
+        """Return the product of each run of `numbers[order]`, runs of these lengths, one or more
+        each.
 
         Those of a run of k come divided by R^(k−1). Neighbours are multiplied two by two.
         """
@@ -122,7 +125,9 @@ class Montgomery:
         return numbers[order]
 
     def restored(self, numbers: Numbers, counts: NDArray[np.int64]) -> Numbers:
-        """Products of so many numbers, with the powers of R that they lack; may be `numbers`."""
+        """Return products of so many numbers, with the powers of R that they lack; may be
+        `numbers`.
+        """
         lacks, place = counts - 1, 0
         while lacks.any():
             digits = lacks % (1 << POWER_BITS)
@@ -133,7 +138,7 @@ class Montgomery:
         return numbers
 
     def squared(self, numbers: Numbers, times: int) -> Numbers:
-        """Numbers times R, squared so many times: what they come to times R."""
+        """Return numbers times R, squared so many times, again times R."""
         square = np.empty_like(numbers)
         _square(numbers, times, self.constants, square)
         return square
@@ -141,7 +146,7 @@ class Montgomery:
 
 @functools.lru_cache(maxsize=8)
 def montgomery(modulus: mpz) -> Montgomery:
-    """Return what products modulo an odd number need, made once in a process."""
+    """Return the constants for products modulo an odd number, made once in a process."""
     length = modulus.bit_length() + ROOM_BITS
     bits = LIMB_BITS_MAX
     while 2 * (length // bits + 3) << (2 * bits) >= 1 << 64:  # a column's sum fits a word
@@ -156,7 +161,7 @@ def montgomery(modulus: mpz) -> Montgomery:
 
 @functools.lru_cache(maxsize=32)
 def _radix_powers(modulus: mpz, place: int) -> Numbers:
-    """R^(1 + d · 2^(POWER_BITS · place)) for each digit d."""
+    """Return R^(1 + d · 2^(POWER_BITS · place)) for each digit d."""
     field = montgomery(modulus)
     step = pow(field.radix, 1 << (POWER_BITS * place), modulus)
     powers = [field.radix]
@@ -169,7 +174,7 @@ def _radix_powers(modulus: mpz, place: int) -> Numbers:
 def add_diagonals(
     x: Flat, y: Flat, sums: Words, k: np.uint64, first: np.uint64, end: np.uint64
 ) -> None:
-    """Adds the products x[i]·y[k − i] and x[i]·y[k + 1 − i], first ≤ i < end, to two sums a lane.
+    """Add the products x[i]·y[k − i] and x[i]·y[k + 1 − i], first ≤ i < end, to two sums a lane.
 
     From a multiple of four on, four at a time; `y` has its edges.
     """
@@ -191,10 +196,11 @@ def add_diagonals(
 def product(
     x: Flat, y: Flat, start: Flat, constants: Constants, scratch: tuple[Flat, Words], out: Flat
 ) -> None:
-    """out = (x·y + start + m·p) / R with the m that makes it divide, which `scratch` has then.
+    """Write out = (x·y + start + m·p) / R with the m that makes it divide, which `scratch` has
+    then.
 
     `x` has an edge above, `y` and `p` have both; `start` and `out` have none. `out` may be the
-    limbs of `x` and of `y`: it is written where only zeros are multiplied with them any more.
+    limbs of `x` and of `y`: later products read only zeros from the limbs that are overwritten.
     """
     p, inverse, bits = constants
     m, sums = scratch
@@ -262,7 +268,7 @@ def _multiply(
 
 @kernel
 def _square(a: Numbers, times: int, constants: Constants, square: Numbers) -> None:
-    """See `Montgomery.squared`; a square's limbs take the place of those that are done with."""
+    """See `Montgomery.squared`; a square's limbs overwrite limbs that are no longer needed."""
     n = a.shape[1]
     y = np.zeros((n + 2 * EDGE) * LANES, np.uint32)
     x, out = y[EDGE * LANES :], y[EDGE * LANES : (EDGE + n) * LANES]
@@ -282,7 +288,7 @@ def _square(a: Numbers, times: int, constants: Constants, square: Numbers) -> No
 
 @kernel
 def _split(words: Words, bits: int, numbers: Numbers) -> None:
-    """64-bit words, least first, as limbs; what is above the last word is zero."""
+    """Write 64-bit words, least first, as limbs; bits above the last word are zero."""
     mask = (U(1) << U(bits)) - U(1)
     for row in range(numbers.shape[0]):
         for limb in range(numbers.shape[1]):
@@ -295,7 +301,9 @@ def _split(words: Words, bits: int, numbers: Numbers) -> None:
 
 @kernel
 def _join(numbers: Numbers, p: Flat, bits: int, words: Words) -> None:
-    """Limbs below twice the modulus as 64-bit words, least first, below the modulus; from zeros."""
+    """Write limbs below twice the modulus as 64-bit words, least first, below the modulus; from
+    zeros.
+    """
     mask = (np.int64(1) << bits) - 1
     for row in range(numbers.shape[0]):
         borrow = np.int64(0)

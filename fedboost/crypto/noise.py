@@ -1,7 +1,7 @@
-"""Randomised response: a value of few is told truly with a known chance, else as another one.
+"""Randomised response: a value of few is reported truly with a known chance, else as another one.
 
-Local differential privacy of ε: whatever is told, no two true values make it more than e^ε times
-as likely one as the other (FederBoost, section 4.1, after Warner, 1965).
+Local differential privacy of ε: two true values give any report with chances that differ by a
+factor of e^ε at most (FederBoost, section 4.1, after Warner, 1965).
 """
 
 from __future__ import annotations
@@ -23,9 +23,10 @@ WORDS = 1 << 64
 
 
 def move_chance(epsilon: float, values: int) -> float:
-    """The chance that one of `values` values is told as another: (values − 1) / (e^ε + values − 1).
+    """Return the chance that one of `values` values is reported as another: (values − 1) / (e^ε +
+    values − 1).
 
-    Exact to a few units in the last place however small it is, which 1 − its complement is not.
+    It is exact to a few units in the last place even if small, unlike 1 − its complement.
     """
     others = (values - 1) * math.exp(-epsilon)
     return others / (1.0 + others)
@@ -35,11 +36,11 @@ NO_CODE = 255  # no value has this code
 
 
 class ValueNoise:
-    """Noise that belongs to an id and its value, whatever stands beside them, in any order.
+    """Noise of an id and its value, independent of other rows and of the order.
 
     Each id has a keyed digest of 16 bytes. The AES-256 block of digest and value, under a key of
     the purpose, is a pseudo-random function of all three that nobody else can compute: another
-    value of an id meets noise that is independent of the first one's.
+    value of an id gets noise that is independent of the first one's.
     """
 
     def __init__(self, secrets: Secrets, ids: EncodedIds) -> None:
@@ -54,9 +55,9 @@ class ValueNoise:
     def randomised(self, true: Values, values: int, epsilon: float, *purpose: Purpose) -> Values:
         """Return noisy answers for the ids' values below `values`, uint8 (n,), each by itself.
 
-        The same secret, id, value and purpose give the same answer: told twice, it tells nothing
+        The same secret, id, value and purpose give the same answer: a second report reveals nothing
         more. A value moves with a chance rounded up to a multiple of 2^-64, so that a huge ε keeps
-        some noise; each other value is told with an even share of it, up to 2^-56 of that share.
+        some noise; the other values share that chance evenly, up to 2^-56 of a share.
         """
         if values < 2 or not len(true):
             return true.copy()
@@ -70,19 +71,19 @@ class ValueNoise:
     def codes(self, true: Values, *purpose: Purpose) -> Values:
         """Return keyed codes of the ids' values below 255, uint8 (n,), for a record of them.
 
-        Two values of an id have two codes; no code is `NO_CODE`. One code tells nothing of its
-        value to whoever lacks the secret.
+        Two values of an id have two codes; no code is `NO_CODE`. Without the secret a code reveals
+        nothing of its value.
         """
         words = self._blocks(("codes", *purpose), self._digests).view("<u8")[:, 0]
         return ((true + words % np.uint64(NO_CODE)) % np.uint64(NO_CODE)).astype(np.uint8)
 
     def _words(self, purpose: tuple[Purpose, ...], true: Values) -> NDArray[np.uint64]:
-        """Two words for each id and its value, uint64 (n, 2)."""
+        """Return two words for each id and its value, uint64 (n, 2)."""
         blocks = self._digests.copy()
         blocks[:, -1] ^= true
         return self._blocks(purpose, blocks).view("<u8")
 
     def _blocks(self, purpose: tuple[Purpose, ...], blocks: NDArray[np.uint8]) -> NDArray[np.uint8]:
-        # ECB is a permutation of single blocks: just what makes equal blocks meet equal noise.
+        # ECB is a permutation of single blocks, so equal blocks get equal noise.
         cipher = Cipher(AES(self._secrets.derive("noise", *purpose)), ECB())  # noqa: S305
         return np.frombuffer(cipher.encryptor().update(blocks.tobytes()), np.uint8).reshape(-1, 16)

@@ -1,7 +1,7 @@
 """Okamoto and Uchiyama's encryption (1998): ciphertexts modulo n = p²·q itself.
 
-A ciphertext of m is g^m · r^n modulo n. The n-th powers modulo n have p cosets, and the owner, who
-knows p, reads which one a number lies in from a discrete logarithm that is easy modulo p²:
+A ciphertext of m is g^m · r^n modulo n. The n-th powers modulo n have p cosets. The owner knows p,
+and reads the coset of a number from a discrete logarithm that is easy modulo p²:
 
     m = L(c^(p−1) mod p²) / L(g^(p−1) mod p²) mod p,        L(x) = (x − 1) / p
 
@@ -64,16 +64,16 @@ class OuKey:
 
     @functools.cached_property
     def modulus(self) -> mpz:
-        """n."""
+        """The modulus n."""
         return mpz(self.n)
 
     @property
     def space(self) -> int:
-        """A bound of plaintexts that every p exceeds."""
+        """Bound of plaintexts, which every p exceeds."""
         return 1 << plaintext_bits(self.n.bit_length())
 
     def bare(self, plaintexts: list[int]) -> list[mpz]:
-        """g^m."""
+        """Return g^m of each plaintext."""
         base = _powers_of(self)
         zeros = np.zeros(len(plaintexts), np.int64)
         powers = base.powers(plaintexts)
@@ -95,7 +95,7 @@ class OuSecret:
         return OuKey(self.p * self.p * self.q, self.g)
 
     def encrypt(self, plaintexts: list[int], source: RandomSource = SYSTEM) -> list[mpz]:
-        """A fresh encryption of each; a negative number stands for its remainder modulo p.
+        """Return a fresh encryption of each; a negative number stands for its remainder modulo p.
 
         Modulo p² that is (1 + m·slope·p) times a random p-th power, modulo q any unit, for r^n
         hides the rest of g^m: so any multiple of p² is added (to a multiple of q once in q times).
@@ -108,7 +108,7 @@ class OuSecret:
         return [c + square * k for c, k in zip(blinded, above, strict=True)]
 
     def decrypt(self, ciphertexts: list[mpz]) -> list[int] | None:
-        """The plaintexts, 0 ≤ m < p; None if one is no ciphertext."""
+        """Return the plaintexts, 0 ≤ m < p; None if one is no ciphertext."""
         p, q, n = mpz(self.p), mpz(self.q), self.key.modulus
         square = p * p
         factor = gmpy2.invert(self._log(gmpy2.powmod(self.g, p - 1, square)), p)
@@ -121,7 +121,7 @@ class OuSecret:
         return plaintexts
 
     def proved(self) -> bytes:
-        """n and g with the proof that the plaintext space is what it should be."""
+        """Return n and g with the proof that the plaintext space has its promised size."""
         n, width, short = (
             self.key.n,
             self.key.n.bit_length() // 8,
@@ -136,7 +136,7 @@ class OuSecret:
         return b"".join(parts)
 
     def to_bytes(self) -> bytes:
-        """p, q and g, for the party's own sealed store."""
+        """Return p, q and g, for the party's own sealed store."""
         width = self.key.n.bit_length() // 8
         return moduli.joined([self.p, self.q, self.g], width)
 
@@ -171,12 +171,14 @@ def _powers_at(prime: int) -> PrimePowers:
 
 
 def plaintext_bits(key_bits: int) -> int:
-    """Any number below 2^plaintext_bits can be encrypted under such a key."""
+    """Return the bits of a plaintext: any number below 2^plaintext_bits can be encrypted under such
+    a key.
+    """
     return key_bits // 3 - 1
 
 
 def draw(key_bits: int, source: RandomSource = SYSTEM) -> OuSecret:
-    """A fresh key of exactly `key_bits` bits."""
+    """Return a fresh key of exactly `key_bits` bits."""
     p_bits = _prime_bits(key_bits)
     while True:
         p = moduli.drawn_prime(p_bits, source)
@@ -192,7 +194,7 @@ def draw(key_bits: int, source: RandomSource = SYSTEM) -> OuSecret:
 
 
 def read_public(data: bytes, key_bits: int) -> OuKey:
-    """The key, from what `OuSecret.proved` wrote; a PeerError unless it is sound."""
+    """Return the key, from the output of `OuSecret.proved`; a PeerError unless it is sound."""
     width, short = key_bits // 8, _prime_bytes(key_bits)
     if len(data) != public_bytes(key_bits):
         raise PeerError(f"expected a key of {key_bits} bits and its proof, got {len(data)} bytes")
@@ -214,42 +216,42 @@ def read_public(data: bytes, key_bits: int) -> OuKey:
 
 
 def ciphertext_bytes(key_bits: int) -> int:
-    """Width of a number modulo n."""
+    """Return the width of a number modulo n."""
     return key_bits // 8
 
 
 def public_bytes(key_bits: int) -> int:
-    """Size of a public key with its proof."""
+    """Return the size of a public key with its proof."""
     return 2 * (key_bits // 8) + ROOTS * (_prime_bytes(key_bits) + key_bits // 8)
 
 
 def generate(key_bits: int, workers: Workers) -> ModularPrivate:
-    """A fresh key of exactly `key_bits` bits; a ConfigError below 2048."""
+    """Return a fresh key of exactly `key_bits` bits; a ConfigError below 2048."""
     moduli.check_key_bits("okamoto-uchiyama", key_bits, KEY_BITS_MIN)
     return ModularPrivate(draw(key_bits), workers)
 
 
 def generate_from(key_bits: int, workers: Workers, secrets: Secrets) -> ModularPrivate:
-    """The key that a secret gives, of exactly `key_bits` bits; a ConfigError below 2048."""
+    """Return the key that a secret gives, of exactly `key_bits` bits; a ConfigError below 2048."""
     moduli.check_key_bits("okamoto-uchiyama", key_bits, KEY_BITS_MIN)
     source = SecretSource(secrets.derive("okamoto-uchiyama primes", key_bits))
     return ModularPrivate(draw(key_bits, source), workers)
 
 
 def load_private(data: bytes, workers: Workers) -> ModularPrivate:
-    """The key that `OuSecret.to_bytes` wrote."""
+    """Return the key that `OuSecret.to_bytes` wrote."""
     p, q, g = moduli.split(data, len(data) // 3)
     return ModularPrivate(OuSecret(p, q, g), workers)
 
 
 def load_public(data: bytes, key_bits: int, workers: Workers) -> ModularPublic:
-    """The key a peer sent; a PeerError unless it is sound and of exactly `key_bits` bits."""
+    """Return the key a peer sent; a PeerError unless it is sound and of exactly `key_bits` bits."""
     moduli.check_key_bits("okamoto-uchiyama", key_bits, KEY_BITS_MIN)
     return ModularPublic(read_public(data, key_bits), workers, data)
 
 
 def _prime_bits(key_bits: int) -> int:
-    """Length of p."""
+    """Return the length of p."""
     return -(-key_bits // 3)
 
 
@@ -258,7 +260,7 @@ def _prime_bytes(key_bits: int) -> int:
 
 
 def _challenge(key: OuKey, index: int) -> int:
-    """The number whose plaintext and root are asked for: drawn from n and g."""
+    """Return the number that a proof gives plaintext and root of: drawn from n and g."""
     width = key.n.bit_length() // 8
     return moduli.challenge(_LABEL, index, moduli.joined([key.n, key.g], width), key.n)
 

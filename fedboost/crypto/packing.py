@@ -1,4 +1,4 @@
-"""How gradients share plaintexts: the (G, H) pairs of a sum in lanes, many sums in a package.
+"""Layout of gradients in plaintexts: the (G, H) pairs of a sum in lanes, many sums in a package.
 
 SecureBoost+, sections 4.2 and 4.4 and Algorithm 7, without the offset of equation 12: G is signed,
 H is not, so that row counts need not travel with the sums.
@@ -8,7 +8,7 @@ H is not, so that row counts need not travel with the sums.
     package  S = s_0 + s_1 · 2^lane.bits + ...,  below headroom for blinding
 
 A row, a cell and a candidate are as many ciphertexts as there are lanes, one after the other.
-Without GH packing every G and every H is a lane of its own.
+Without GH packing every G and every H has a separate lane.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ from fedboost.ground.errors import ConfigError
 class GhLayout(Layout):
     """The positions of `outputs` pairs (G, H) in plaintexts, for sums of up to `n_rows` rows.
 
-    Values are fixed point: |g| ≤ 2^value_bits and 0 ≤ h ≤ 2^value_bits for every row, whatever it
-    is weighted or amplified with. A ConfigError where a sum would not fit an int64, or one pair and
-    the headroom do not fit the plaintext. The switches: without `pack` no two numbers share a
+    Values are fixed point: |g| ≤ 2^value_bits and 0 ≤ h ≤ 2^value_bits for every row, with any
+    weight or amplification. A ConfigError if a sum would not fit an int64, or one pair and the
+    headroom do not fit the plaintext. The switches: without `pack` no two numbers share a
     ciphertext before compressing (no section 4.2), without `compress` no two sums share a package
     (no section 4.4). With noise, no sum leaves without: H is signed then, too. And of each field a
-    node's sums use only the part that its own rows need: a host adds a random multiple of what the
-    part counts modulo, which the guest takes off again. What stands above the part is drowned.
+    node's sums use only the part that its own rows need: a host adds a random multiple of the
+    part's modulus, which the guest subtracts again. It drowns the bits above the part.
     """
 
     value_bits: int
@@ -52,8 +52,8 @@ class GhLayout(Layout):
     outputs: int = 1
     pack: bool = True
     compress: bool = True
-    g_noise: int = 0  # the most that is added to a G before it leaves, either way
-    h_noise: int = 0  # to an H
+    g_noise: int = 0  # bound of the noise on a G, either way
+    h_noise: int = 0  # bound of the noise on an H
     has_offsets: bool = False  # sums leave with offsets that bring them into the range of sums
 
     def __post_init__(self) -> None:
@@ -80,17 +80,19 @@ class GhLayout(Layout):
 
     @property
     def columns(self) -> int:
-        """A gradient and a hessian for each output: g_0 h_0 g_1 h_1 and so on."""
+        """Number of columns, a gradient and a hessian for each output:
+        g_0 h_0 g_1 h_1 and so on.
+        """
         return 2 * self.outputs
 
     @cached_property
     def bound(self) -> int:
-        """|G| and H are at most this, without noise: n_rows · 2^value_bits."""
+        """The bound of |G| and H without noise: n_rows · 2^value_bits."""
         return self.n_rows << self.value_bits
 
     @cached_property
     def h_bits(self) -> int:
-        """Width of H, which is signed only where it has noise."""
+        """Width of H, which is signed only if it has noise."""
         return (self.bound + 2 * self.h_noise).bit_length()
 
     @cached_property
@@ -122,8 +124,8 @@ class GhLayout(Layout):
         )
 
     def takes(self, masks: Masks | None) -> bool:
-        """Return True if sums leave with this noise and multiples: none, or what there is room
-        for.
+        """Return whether sums can leave with this noise and multiples: none, or as much as there is
+        room for.
         """
         if self.has_offsets:
             return masks is not None and self._are_offsets(masks)
@@ -139,8 +141,8 @@ class GhLayout(Layout):
         return fits and bool(((masks.limbs >= 0) & (masks.limbs <= self.bound)).all())
 
     def modulus(self, rows: int) -> int:
-        """Return what sums of a node with so many rows count modulo, where they have noise: a power
-        of two that holds them, their noise and a sign.
+        """Return the modulus of sums of a node with so many rows, if they have noise: a power of
+        two that holds them, their noise and a sign.
         """
         most = (rows << self.value_bits) + max(self.g_noise, self.h_noise)
         return 2 << most.bit_length()

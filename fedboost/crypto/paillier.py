@@ -1,7 +1,7 @@
 """Paillier's encryption: keys from phe, ciphertexts modulo n².
 
 A ciphertext of m is (1 + m·n)·r^n modulo n² (generator n + 1). The key's owner works modulo p² and
-q² apart (Chinese remainders); what is done with ciphertexts in bulk is in `modular`.
+q² apart (Chinese remainders); `modular` works on ciphertexts in bulk.
 """
 
 from __future__ import annotations
@@ -32,23 +32,23 @@ class PaillierKey:
 
     @functools.cached_property
     def modulus(self) -> mpz:
-        """n²."""
+        """The modulus n²."""
         return mpz(self.n) ** 2
 
     @property
     def space(self) -> int:
-        """Plaintexts are the numbers modulo n."""
+        """Bound of plaintexts, which are the numbers modulo n."""
         return self.n
 
     def bare(self, plaintexts: list[int]) -> list[mpz]:
-        """1 + m·n."""
+        """Return 1 + m·n of each plaintext."""
         n = mpz(self.n)
         return [1 + plaintext * n for plaintext in plaintexts]
 
 
 @dataclass(frozen=True, repr=False)
 class PaillierSecret:
-    """The two primes and what they can do; it prints nothing."""
+    """The two primes, and the owner's operations; it prints nothing."""
 
     primes: SecretPrimes
 
@@ -58,7 +58,9 @@ class PaillierSecret:
         return PaillierKey(self.primes.n)
 
     def encrypt(self, plaintexts: list[int], source: RandomSource = SYSTEM) -> list[mpz]:
-        """A fresh encryption of each; a negative number stands for its remainder modulo n."""
+        """Return a fresh encryption of each; a negative number stands
+        for its remainder modulo n.
+        """
         at_p, at_q = _powers(self.primes.p), _powers(self.primes.q)
         p, q, p2, q2 = at_p.prime, at_q.prime, at_p.square, at_q.square
         q2_inverse = gmpy2.invert(q2, p2)
@@ -70,7 +72,7 @@ class PaillierSecret:
         ]
 
     def decrypt(self, ciphertexts: list[mpz]) -> list[int] | None:
-        """The plaintexts, 0 ≤ m < n; None if one is no ciphertext."""
+        """Return the plaintexts, 0 ≤ m < n; None if one is no ciphertext."""
         p, q = mpz(self.primes.p), mpz(self.primes.q)
         at_p, at_q = _Prime(p, q), _Prime(q, p)
         p_inverse, modulus = gmpy2.invert(p, q), self.key.modulus
@@ -83,11 +85,11 @@ class PaillierSecret:
         return plaintexts
 
     def proved(self) -> bytes:
-        """n with its proof."""
+        """Return n with its proof."""
         return paillier_keys.prove(self.primes)
 
     def to_bytes(self) -> bytes:
-        """The two primes, for the party's own sealed store."""
+        """Return the two primes, for the party's own sealed store."""
         width = (self.primes.n.bit_length() + 15) // 16
         return moduli.joined([self.primes.p, self.primes.q], width)
 
@@ -103,7 +105,7 @@ class _Prime:
         self.factor = gmpy2.invert(-other % prime, prime)
 
     def decrypt(self, ciphertext: mpz) -> mpz:
-        """The plaintext modulo the prime."""
+        """Return the plaintext modulo the prime."""
         power = gmpy2.powmod(ciphertext % self.square, self.prime - 1, self.square)
         return (power - 1) // self.prime * self.factor % self.prime
 
@@ -115,38 +117,40 @@ def _powers(prime: int) -> PrimePowers:
 
 
 def plaintext_bits(key_bits: int) -> int:
-    """Any number below 2^plaintext_bits can be encrypted under such a key."""
+    """Return the bits of a plaintext: any number below 2^plaintext_bits can be encrypted under such
+    a key.
+    """
     return key_bits - 1
 
 
 def ciphertext_bytes(key_bits: int) -> int:
-    """Width of a number modulo n²."""
+    """Return the width of a number modulo n²."""
     return key_bits // 4
 
 
 def public_bytes(key_bits: int) -> int:
-    """Size of a public key with its proof."""
+    """Return the size of a public key with its proof."""
     return (1 + paillier_keys.ROOTS) * key_bits // 8
 
 
 def generate(key_bits: int, workers: Workers) -> ModularPrivate:
-    """A fresh key of exactly `key_bits` bits; a ConfigError below 2048."""
+    """Return a fresh key of exactly `key_bits` bits; a ConfigError below 2048."""
     return ModularPrivate(PaillierSecret(paillier_keys.generate(key_bits)), workers)
 
 
 def generate_from(key_bits: int, workers: Workers, secrets: Secrets) -> ModularPrivate:
-    """The key that a secret gives, of exactly `key_bits` bits; a ConfigError below 2048."""
+    """Return the key that a secret gives, of exactly `key_bits` bits; a ConfigError below 2048."""
     return ModularPrivate(PaillierSecret(paillier_keys.draw(key_bits, secrets)), workers)
 
 
 def load_private(data: bytes, workers: Workers) -> ModularPrivate:
-    """The key that `PaillierSecret.to_bytes` wrote."""
+    """Return the key that `PaillierSecret.to_bytes` wrote."""
     p, q = moduli.split(data, len(data) // 2)
     return ModularPrivate(PaillierSecret(SecretPrimes(p, q)), workers)
 
 
 def load_public(data: bytes, key_bits: int, workers: Workers) -> ModularPublic:
-    """The key a peer sent; a PeerError unless it is sound and of exactly `key_bits` bits."""
+    """Return the key a peer sent; a PeerError unless it is sound and of exactly `key_bits` bits."""
     check_key_bits(key_bits)
     return ModularPublic(PaillierKey(read_public(data, key_bits)), workers, data)
 

@@ -2,9 +2,9 @@
 
 A public key travels with a proof that raising to the power n permutes the units modulo n, i.e. that
 n and φ(n) have no common factor (Goldberg, Reyzin, Sagga, Baldimtsi, "Efficient noninteractive
-certification of RSA moduli and beyond", 2019, section 3). Without it a key could be made for which
-n-th residues are few, e.g. q = 2p + 1, and a host's blinding would hide nothing. The proof: n-th
-roots of numbers that a hash draws from n. Where a prime beyond 2^16 divides both n and φ(n), one
+certification of RSA moduli and beyond", 2019, section 3). Without it a guest could make a key with
+few n-th residues, e.g. q = 2p + 1, and a host's blinding would hide nothing. The proof: n-th
+roots of numbers that a hash draws from n. If a prime beyond 2^16 divides both n and φ(n), one
 drawn unit in 2^16 has a root; smaller primes are excluded by trial division.
 
 That n has two prime factors is not proved: `blinding` hides for any n that passes. Nor does the
@@ -35,7 +35,7 @@ class SecretPrimes:
 
     @property
     def n(self) -> int:
-        """The public key."""
+        """The public key n."""
         return self.p * self.q
 
     def __repr__(self) -> str:
@@ -43,12 +43,12 @@ class SecretPrimes:
 
 
 def check_key_bits(key_bits: int) -> None:
-    """A ConfigError unless keys of this length are safe and sensible."""
+    """Raise a ConfigError unless keys of this length are safe and sensible."""
     moduli.check_key_bits("paillier", key_bits, KEY_BITS_MIN)
 
 
 def generate(key_bits: int) -> SecretPrimes:
-    """A fresh key of exactly `key_bits` bits, from the operating system's randomness."""
+    """Return a fresh key of exactly `key_bits` bits, from the operating system's randomness."""
     from phe.paillier import generate_paillier_keypair
 
     check_key_bits(key_bits)
@@ -61,7 +61,7 @@ def generate(key_bits: int) -> SecretPrimes:
 
 
 def draw(key_bits: int, secrets: Secrets) -> SecretPrimes:
-    """The key of exactly `key_bits` bits that a secret gives."""
+    """Return the key of exactly `key_bits` bits that a secret gives."""
     check_key_bits(key_bits)
     source = SecretSource(secrets.derive("paillier primes", key_bits))
     while True:
@@ -71,7 +71,7 @@ def draw(key_bits: int, secrets: Secrets) -> SecretPrimes:
 
 
 def prove(secret: SecretPrimes) -> bytes:
-    """The public key as it travels: n, then the n-th roots of its proof."""
+    """Return the public key as it travels: n, then the n-th roots of its proof."""
     n = secret.n
     inverse = int(gmpy2.invert(n, (secret.p - 1) * (secret.q - 1)))
     width = (n.bit_length() + 7) // 8
@@ -80,8 +80,8 @@ def prove(secret: SecretPrimes) -> bytes:
 
 
 def read_public(data: bytes, key_bits: int) -> int:
-    """n, from what `prove` wrote; a PeerError unless it is a sound key of exactly `key_bits`
-    bits.
+    """Return n, from the output of `prove`; a PeerError unless it is a sound key of exactly
+    `key_bits` bits.
     """
     width = key_bits // 8
     if len(data) != (1 + ROOTS) * width:
@@ -98,5 +98,5 @@ def read_public(data: bytes, key_bits: int) -> int:
 
 
 def _challenge(n: int, index: int) -> int:
-    """The number whose n-th root is asked for: drawn from n."""
+    """Return the number that a proof gives the n-th root of: drawn from n."""
     return moduli.challenge(_LABEL, index, n.to_bytes((n.bit_length() + 7) // 8, "big"), n)

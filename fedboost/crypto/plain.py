@@ -25,49 +25,49 @@ class _Itself:
     plaintext_bits = PLAINTEXT_BITS
 
     def encrypt(self, fields: ByteArray, width: int) -> ByteArray:
-        """The numbers themselves."""
+        """Return the numbers themselves."""
         return resized(fields, width)
 
     def decrypt(self, data: ByteArray) -> ByteArray:
-        """The numbers themselves."""
+        """Return the numbers themselves."""
         return data
 
     def public_bytes(self) -> bytes:
-        """The name that stands for a key."""
+        """Return the name that stands for a key."""
         return KEY
 
     def to_bytes(self) -> bytes:
-        """The name that stands for a key."""
+        """Return the name that stands for a key."""
         return KEY
 
 
 def plaintext_bits(key_bits: int) -> int:
-    """Any number below 2^plaintext_bits can be written."""
+    """Return the bits of a plaintext: any number below 2^plaintext_bits can be written."""
     return PLAINTEXT_BITS
 
 
 def ciphertext_bytes(key_bits: int) -> int:
-    """Width of a number."""
+    """Return the width of a number."""
     return WIDTH
 
 
 def public_bytes(key_bits: int) -> int:
-    """Size of what stands for a key."""
+    """Return the size of the name that stands for a key."""
     return len(KEY)
 
 
 def generate(key_bits: int, workers: Workers) -> ResiduePrivate:
-    """A key of no bits; both arguments are for real schemes."""
+    """Return a key of no bits; both arguments are for real schemes."""
     return ResiduePrivate(_Itself())
 
 
 def load_private(data: bytes, workers: Workers) -> ResiduePrivate:
-    """The key that `to_bytes` wrote."""
+    """Return the key that `to_bytes` wrote."""
     return ResiduePrivate(_Itself())
 
 
 def load_public(data: bytes, key_bits: int, workers: Workers) -> ResiduePublic:
-    """The key a peer sent; a PeerError if that is another scheme's."""
+    """Return the key a peer sent; a PeerError if that is another scheme's."""
     if data != KEY:
         raise PeerError("expected no encryption key, for the plain scheme has none")
     return ResiduePublic(_Itself.modulus, PLAINTEXT_BITS, KEY, headroom=True)

@@ -1,4 +1,4 @@
-"""Keys whose ciphertexts are residues and simply add up: what `plain` and `iterative_affine` share.
+"""Keys whose ciphertexts are residues and simply add up, for `plain` and `iterative_affine`.
 
 A host adds and shifts numbers modulo a public one. Nothing here hides anything: these schemes are
 for tests, for reproducing a paper, and for the cost of everything but cryptography.
@@ -60,7 +60,7 @@ class NoBlinders:
         """Do nothing."""
 
     def take(self, count: int) -> NDArray[np.uint8]:
-        """Zeros, uint8 (count, width)."""
+        """Return zeros, uint8 (count, width)."""
         return np.zeros((count, self._width), dtype=np.uint8)
 
 
@@ -78,11 +78,11 @@ class ResiduePublic:
         self._headroom = headroom
 
     def to_bytes(self) -> bytes:
-        """The key as it was received."""
+        """Return the key as it was received."""
         return self._bytes
 
     def check(self, ciphertexts: Ciphertexts) -> None:
-        """A PeerError unless the width is right and every number is below the modulus."""
+        """Raise a PeerError unless the width is right and every number is below the modulus."""
         if ciphertexts.width != self.width:
             raise PeerError(
                 f"expected numbers of {self.width} bytes, got {ciphertexts.width} bytes"
@@ -101,7 +101,7 @@ class ResiduePublic:
         cells: NDArray[np.int32],
         n_cells: int,
     ) -> Ciphertexts:
-        """Adds row `rows[i]` into each cell of `cells[i]`; see `api.Adder`."""
+        """Add row `rows[i]` into each cell of `cells[i]`; see `api.Adder`."""
         check_cells(rows, cells, n_cells)
         wide = held.lanes * self.width // 4
         values = limbs_of(held[rows].each).reshape(-1, wide)
@@ -111,17 +111,17 @@ class ResiduePublic:
         return self._reduced(sums, held.lanes)
 
     def add(self, a: Ciphertexts, b: Ciphertexts) -> Ciphertexts:
-        """a[i] + b[i]."""
+        """Return a[i] + b[i]."""
         check_pairs(a, b)
         return self._reduced(limbs_of(a.each) + limbs_of(b.each), a.lanes)
 
     def subtract(self, a: Ciphertexts, b: Ciphertexts) -> Ciphertexts:
-        """a[i] − b[i]."""
+        """Return a[i] − b[i]."""
         check_pairs(a, b)
         return self._reduced(limbs_of(a.each) - limbs_of(b.each), a.lanes)
 
     def scale(self, ciphertexts: Ciphertexts, factors: NDArray[np.int64]) -> Ciphertexts:
-        """factors[i] · ciphertexts[i] in all lanes; see `api.PublicKey`."""
+        """Return factors[i] · ciphertexts[i] in all lanes; see `api.PublicKey`."""
         self._check_knows()
         check_factors(ciphertexts, factors)
         factor_of = np.repeat(factors, ciphertexts.lanes).tolist()
@@ -130,7 +130,7 @@ class ResiduePublic:
         return ciphertexts.like(scaled)
 
     def prefix_sums(self, cells: Ciphertexts, offsets: NDArray[np.integer]) -> Ciphertexts:
-        """Running sums within each segment of cells; see `api.Adder`."""
+        """Return running sums within each segment of cells; see `api.Adder`."""
         lengths = check_segments(cells, offsets)
         wide = cells.lanes * self.width // 4
         running = np.zeros((len(cells) + 1, wide), dtype=np.int64)
@@ -139,7 +139,7 @@ class ResiduePublic:
         return self._reduced(sums, cells.lanes)
 
     def pairs(self, pairs: Pairs[Ciphertexts]) -> Ciphertexts:
-        """The sums that these are."""
+        """Return the sums of the pairs."""
         return paired(self, pairs)
 
     def blinders(self) -> NoBlinders:
@@ -154,7 +154,7 @@ class ResiduePublic:
         counts: Sequence[int] | None = None,
         masks: Masks | None = None,
     ) -> BlindedPackages:
-        """Packages, their headroom blinded where the host can; see `api.PublicKey`."""
+        """Return packages, their headroom blinded if the host can; see `api.PublicKey`."""
         packages = check_released(ciphertexts, layout, self.plaintext_bits, counts, masks)
         blinders.take(len(packages))
         wide = np.array([lane.bits for lane in layout.lanes])[packages.lane]
@@ -178,7 +178,7 @@ class ResiduePublic:
         return seal_released(self._numbers(limbs))
 
     def _check_knows(self) -> None:
-        """A ConfigError where a number that the host knows is no ciphertext."""
+        """Raise a ConfigError if a number that the host knows is no ciphertext."""
         if not self._headroom:
             raise ConfigError(
                 "the encryption scheme cannot multiply or add numbers that the host knows",
@@ -187,16 +187,16 @@ class ResiduePublic:
 
     @property
     def _wraps_itself(self) -> bool:
-        """True if the bytes' own overflow is the reduction."""
+        """Whether the bytes' own overflow is the reduction."""
         return self.modulus == 1 << (8 * self.width)
 
     def _reduced(self, sums: Limbs, lanes: int) -> Ciphertexts:
-        """Sums of limbs, modulo the key's number."""
+        """Return sums of limbs, modulo the key's number."""
         each = self._numbers(sums.reshape(-1, self.width // 4))
         return Ciphertexts(each.reshape(-1, lanes, self.width))
 
     def _numbers(self, limbs: Limbs) -> ByteArray:
-        """The numbers in limbs (n, any), modulo the key's number."""
+        """Return the numbers in limbs (n, any), modulo the key's number."""
         if self._wraps_itself:
             return bytes_of(limbs, self.width)
         wide = integers(bytes_of(limbs, 4 * limbs.shape[1] + SPARE_BYTES), signed=True)
@@ -208,23 +208,23 @@ class ResidueSecret(Protocol):
 
     @property
     def modulus(self) -> int:
-        """Ciphertexts are numbers below it."""
+        """The modulus, above all ciphertexts."""
 
     @property
     def plaintext_bits(self) -> int:
-        """Any number below 2^plaintext_bits can be encrypted."""
+        """Bits of a plaintext: any number below 2^plaintext_bits can be encrypted."""
 
     def encrypt(self, fields: ByteArray, width: int) -> ByteArray:
-        """Signed plaintexts as ciphertexts, uint8 (n, width)."""
+        """Return signed plaintexts as ciphertexts, uint8 (n, width)."""
 
     def decrypt(self, data: ByteArray) -> ByteArray | None:
-        """Ciphertexts as plaintexts in two's complement; None if one is no ciphertext."""
+        """Return ciphertexts as plaintexts in two's complement; None if one is no ciphertext."""
 
     def public_bytes(self) -> bytes:
-        """Return what a host needs."""
+        """Return the public key for a host."""
 
     def to_bytes(self) -> bytes:
-        """The secret, for the party's own sealed store."""
+        """Return the secret, for the party's own sealed store."""
 
 
 class ResiduePrivate:
@@ -236,13 +236,13 @@ class ResiduePrivate:
         self.plaintext_bits = secret.plaintext_bits
 
     def public_bytes(self) -> bytes:
-        """Return what a host needs, as `load_public` reads it."""
+        """Return the public key for a host, as `load_public` reads it."""
         return self._secret.public_bytes()
 
     def encrypt(
         self, gh: Sums, layout: Layout, secrets: Secrets | None = None
     ) -> Iterator[Encrypted]:
-        """Encryptions of the rows, as consecutive blocks; see `api.PrivateKey`."""
+        """Yield encryptions of the rows, as consecutive blocks; see `api.PrivateKey`."""
         del secrets  # nothing is drawn
         layout.check_values(gh)
         return self._stream(gh, layout)
@@ -253,7 +253,9 @@ class ResiduePrivate:
             yield seal_encrypted(self._secret.encrypt(layout.fields(gh[cut]), self.width))
 
     def decrypt(self, packages: Ciphertexts, layout: Layout, counts: Sequence[int]) -> Sums:
-        """The sums in a host's packages, int64 (sum(counts), columns); see `api.PrivateKey`."""
+        """Return the sums in a host's packages, int64 (sum(counts),
+        columns); see `api.PrivateKey`.
+        """
         check_packages(packages, layout, counts, self.width)
         plaintexts = self._secret.decrypt(packages.each)
         sums = None if plaintexts is None else layout.unpack(plaintexts, counts)
@@ -262,7 +264,7 @@ class ResiduePrivate:
         return sums
 
     def to_bytes(self) -> bytes:
-        """The secret key, for the party's own sealed store."""
+        """Return the secret key, for the party's own sealed store."""
         return self._secret.to_bytes()
 
     def __repr__(self) -> str:
@@ -270,13 +272,13 @@ class ResiduePrivate:
 
 
 def residue_bytes(modulus: int) -> int:
-    """Width of a number below the modulus: a multiple of 4 bytes."""
+    """Return the width of a number below the modulus: a multiple of 4 bytes."""
     return ((modulus - 1).bit_length() + 31) // 32 * 4
 
 
 @kernel
 def _add_rows(values: Limbs, cells: NDArray[np.int32], sums: Limbs) -> None:
-    """Adds values[i] to sums[cells[i, j]] for every j; negative cells skip."""
+    """Add values[i] to sums[cells[i, j]] for every j; negative cells skip."""
     for i in range(cells.shape[0]):
         for j in range(cells.shape[1]):
             cell = cells[i, j]
@@ -289,7 +291,7 @@ def _add_rows(values: Limbs, cells: NDArray[np.int32], sums: Limbs) -> None:
 def _add_shifted(
     values: Limbs, shifts: NDArray[np.int64], into: NDArray[np.int64], sums: Limbs
 ) -> None:
-    """Adds values[i] · 2^shifts[i] to sums[into[i]], which has a limb above what comes of that."""
+    """Add values[i] · 2^shifts[i] to sums[into[i]], which has a spare limb for the carries."""
     for i in range(len(values)):
         first, within = shifts[i] // LIMB_BITS, shifts[i] % LIMB_BITS
         low = (1 << (LIMB_BITS - within)) - 1
@@ -299,7 +301,9 @@ def _add_shifted(
 
 
 def _drawn(bits: NDArray[np.int64]) -> Limbs:
-    """A number from 1 to 2^bits[i] − 1 for each of `bits`, each as likely, from the system."""
+    """Return a number from 1 to 2^bits[i] − 1 for each of `bits`, each as
+    likely, from the system.
+    """
     places = -(-int(bits.max(initial=1)) // LIMB_BITS)
     held = np.clip(bits[:, None] - LIMB_BITS * np.arange(places), 0, LIMB_BITS)
     data = np.frombuffer(secrets.token_bytes(4 * held.size), np.uint32).reshape(held.shape)

@@ -1,7 +1,7 @@
 """The encryption schemes whose ciphertexts are numbers, by name.
 
-A new one is a module beside this, which states its `SCHEME`, and an entry here: settings, keys,
-both sides of trees, sizes, prices and the reference find it by that.
+A new scheme is a module beside this one with its `SCHEME`, and an entry here. Settings, keys,
+both sides of trees, sizes, prices and the reference find it there.
 """
 
 from __future__ import annotations

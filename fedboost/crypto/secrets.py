@@ -1,4 +1,4 @@
-"""A party's sealed secret: everything random that a job must be able to draw again comes from it.
+"""A party's sealed secret, the source of all randomness that a job must be able to draw again.
 
 Each draw names its purpose; equal seeds and purposes give equal bytes in every release
 (SECURITY.md, D11), different purposes give independent ones.
@@ -25,7 +25,7 @@ Purpose = str | int | ByteArray
 
 
 class Secrets:
-    """A secret seed from which purposes draw; it prints nothing and cannot be pickled."""
+    """A secret seed that gives each purpose its draws; it prints nothing and cannot be pickled."""
 
     __slots__ = ("_extracted", "_seed")
 
@@ -37,26 +37,28 @@ class Secrets:
 
     @classmethod
     def from_os(cls) -> Secrets:
-        """A fresh secret from the operating system."""
+        """Return a fresh secret from the operating system."""
         return cls(os.urandom(SEED_BYTES))
 
     def derive(self, *purpose: Purpose) -> ByteArray:
-        """32 bytes for this purpose (HKDF-SHA256, RFC 5869)."""
+        """Return 32 bytes for this purpose (HKDF-SHA256, RFC 5869)."""
         return self._expand("derive", purpose)
 
     def child(self, *purpose: Purpose) -> Secrets:
-        """A secret of its own for this purpose, e.g. for one stage of a job."""
+        """Return a separate secret for this purpose, e.g. for one stage of a job."""
         return Secrets(self._expand("child", purpose))
 
     def bytes(self, n: int, *purpose: Purpose) -> ByteArray:
-        """`n` bytes for this purpose (ChaCha20 under a derived key, RFC 8439's block function)."""
+        """Return `n` bytes for this purpose (ChaCha20 under a derived key, RFC 8439's block
+        function).
+        """
         cipher = Cipher(ChaCha20(self._expand("stream", purpose), ByteArray(16)), mode=None)
         return cipher.encryptor().update(ByteArray(n))
 
     def permutation(self, n: int, *purpose: Purpose) -> NDArray[np.int64]:
-        """A secret order of 0..n−1, int64 (n,): the order that sorts n random 64-bit keys.
+        """Return a secret order of 0..n−1, int64 (n,): the order that sorts n random 64-bit keys.
 
-        Equal keys, of which n have one pair with probability below n² / 2^65, keep their order.
+        Equal keys keep their order; n keys have an equal pair with probability below n² / 2^65.
         """
         if n < 2:
             return np.arange(n)
@@ -64,11 +66,11 @@ class Secrets:
         return np.argsort(np.frombuffer(drawn, dtype="<u8"), kind="stable").astype(np.int64)
 
     def seal(self) -> ByteArray:
-        """The seed itself, for the party's own sealed store and for nothing else."""
+        """Return the seed itself, for the party's own sealed store and for nothing else."""
         return self._seed
 
     def _expand(self, use: str, purpose: tuple[Purpose, ...]) -> ByteArray:
-        # HKDF of one block, which is all that a digest's length takes: several are drawn a message.
+        # HKDF of one block, enough for a digest's length: a message draws several.
         return hmac.digest(self._extracted, _encoded((use, *purpose)) + b"\x01", "sha256")
 
     def __repr__(self) -> str:
@@ -86,7 +88,7 @@ class RandomSource(Protocol):
 
 
 class SystemSource(RandomSource):
-    """Those of the operating system."""
+    """Random bytes of the operating system."""
 
     def take(self, n: int) -> ByteArray:
         """See `RandomSource`."""
@@ -94,7 +96,7 @@ class SystemSource(RandomSource):
 
 
 class SecretSource(RandomSource):
-    """Those of a key of 32 bytes (ChaCha20, RFC 8439): the same key gives the same bytes."""
+    """Random bytes of a key of 32 bytes (ChaCha20, RFC 8439): the same key gives the same bytes."""
 
     def __init__(self, key: ByteArray) -> None:
         self._cipher = Cipher(ChaCha20(key, ByteArray(16)), mode=None).encryptor()
@@ -108,8 +110,8 @@ SYSTEM = SystemSource()
 
 
 class Streams:
-    """Streams of bytes under one key, each with a number of its own (ChaCha20, RFC 8439); they
-    cannot be pickled.
+    """Streams of bytes under one key, each with a separate number (ChaCha20, RFC 8439); they cannot
+    be pickled.
     """
 
     def __init__(self, key: ByteArray) -> None:
@@ -134,7 +136,9 @@ def _zeros(n: int) -> ByteArray:
 
 
 def _encoded(purpose: tuple[Purpose, ...]) -> bytes:
-    """The purpose as bytes: each part with its kind and length, so that no two purposes meet."""
+    """Return the purpose as bytes: each part with its kind and length, so that no two purposes
+    meet.
+    """
     parts = []
     for part in purpose:
         if isinstance(part, str):

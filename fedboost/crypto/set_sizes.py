@@ -1,4 +1,6 @@
-"""What the size of a set of ids may be, and tell: padding, and the least to be opened."""
+"""Sizes of sets of ids: padding that hides them, their limits, and the
+fewest common ids to open.
+"""
 
 from __future__ import annotations
 
@@ -13,17 +15,18 @@ if TYPE_CHECKING:
     from fedboost.ground.workers import Workers
 
 SET_IDS_MAX = 1 << 30  # ids of a set, padding included
-CURVE_IDS_MAX = 1 << 24  # of them on the curve: 512 MiB of points, which each party shuffles whole
-NOBODY_BYTES = 32  # of an id that nobody has, drawn at random: none is drawn twice, or guessed
+CURVE_IDS_MAX = 1 << 24  # ids on the curve: 512 MiB of points, which each party shuffles whole
+NOBODY_BYTES = 32  # bytes of an id that nobody has, drawn at random: none is drawn twice or guessed
 
 
 def padded_points(
     ids: Sequence[bytes], domain: bytes, size: int | None, workers: Workers
 ) -> Points:
-    """The ids as points, uint8 (n, 32), and behind them those of nobody's ids, `size` in all.
+    """Return the ids as points, uint8 (n, 32), and behind them those of nobody's ids, `size` in
+    all.
 
-    Multiplied by an exponent and shuffled, they cannot be told apart. No padding where `size` is
-    None; a PolicyError where there are more ids than it, a ConfigError where the curve takes fewer.
+    Multiplied by an exponent and shuffled, they cannot be told apart. No padding if `size` is None;
+    a PolicyError if there are more ids than it, a ConfigError if the curve takes fewer.
     """
     check_curve(padded_size(len(ids), size))
     from fedboost.crypto.intersection import hash_to_points
@@ -33,9 +36,9 @@ def padded_points(
 
 
 def padded_size(count: int, size: int | None) -> int:
-    """Return what peers see of the size of a set of `count` ids; `size` is what it is padded to.
+    """Return the size that peers see of a set of `count` ids; `size` is its padded size.
 
-    A PolicyError where there are more ids than that; a DataError for more than any set has.
+    A PolicyError if there are more ids than that; a DataError for more than any set has.
     """
     if size is not None and count > size:
         raise PolicyError(
@@ -53,7 +56,7 @@ def padded_size(count: int, size: int | None) -> int:
 
 
 def check_curve(ids: int) -> None:
-    """Nothing; a ConfigError for a set of more ids than are aligned on the curve."""
+    """Raise a ConfigError for a set of more ids than are aligned on the curve."""
     if ids > CURVE_IDS_MAX:
         raise ConfigError(
             f"on the curve at most {CURVE_IDS_MAX} ids of a party are aligned",
@@ -62,10 +65,10 @@ def check_curve(ids: int) -> None:
 
 
 def check_common(common: int, least: int) -> None:
-    """Nothing; a PolicyError, which everybody may read, where too few ids are in common."""
+    """Raise a PolicyError, which everybody may read, if too few ids are in common."""
     if common < least:
         raise PolicyError(
-            f"fewer ids are in common than the {least} of which a party opens which they are",
+            f"fewer ids are in common than the {least} that a party requires before it opens them",
             todo="align with more rows, or ask the party's owner for a lower intersection_min",
             private=f"{common} ids are in common",
             key="policy.intersection_min",

@@ -2,7 +2,7 @@
 
 A secret is the value at 0 of a polynomial with one coefficient per share needed; share x is its
 value at x. Fewer shares are consistent with every secret alike. Shares do not prove themselves:
-the caller checks what `combine` gives, and asks `liars` whose share was wrong.
+the caller checks the result of `combine`, and `liars` finds the wrong shares.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ import gmpy2
 from fedboost.crypto.secrets import Purpose, Secrets
 from fedboost.ground.errors import PeerError
 
-PRIME = (1 << 256) + 297  # the first one in which every secret has room
+PRIME = (1 << 256) + 297  # the first prime above all secrets
 SECRET_BYTES = 32
 VALUE_BYTES = 33
 SHARE_BYTES = 1 + VALUE_BYTES
-HOLDERS_MAX = 64  # what `liars` can search within TRIES_MAX; more parties than jobs have
+HOLDERS_MAX = 64  # the most that `liars` can search within TRIES_MAX; more than parties of a job
 THRESHOLD_MIN = 2  # below it a share is the secret
 TRIES_MAX = 4096  # of `liars`, about a second; enough for two wrong shares of HOLDERS_MAX
 _DRAW_BYTES = 48  # modulo the prime: uniform up to 2^-128
@@ -29,18 +29,18 @@ _DRAW_BYTES = 48  # modulo the prime: uniform up to 2^-128
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """A holder's share: its place, 1 to HOLDERS_MAX, and the secret's value there."""
+    """A holder's share: its number, 1 to HOLDERS_MAX, and the secret's value there."""
 
     x: int
     y: int = field(repr=False)
 
     def to_bytes(self) -> bytes:
-        """The share as it travels, 34 bytes: x, then y big-endian."""
+        """Return the share as it travels, 34 bytes: x, then y big-endian."""
         return bytes((self.x,)) + self.y.to_bytes(VALUE_BYTES, "big")
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Share:
-        """Read what `to_bytes` wrote; a PeerError where no share has these bytes."""
+        """Return the share that `to_bytes` wrote; a PeerError if no share has these bytes."""
         if len(data) != SHARE_BYTES:
             raise PeerError(f"expected a share of {SHARE_BYTES} bytes, got {len(data)}")
         share = cls(data[0], int.from_bytes(data[1:], "big"))
@@ -54,11 +54,11 @@ class Share:
 def split(
     secret: bytes, threshold: int, holders: int, secrets: Secrets, *purpose: Purpose
 ) -> list[Share]:
-    """Shares 1 to `holders` of a 32-byte secret, any `threshold` of which give it back.
+    """Return shares 1 to `holders` of a 32-byte secret; any `threshold` shares give it back.
 
-    The same arguments give the same shares. The secret is part of what coefficients are drawn
-    for: a second one under the same purpose gets others, as shares would tell their difference.
-    A ValueError for another length or a threshold that holders cannot reach or that hides nothing.
+    The same arguments give the same shares. Coefficients depend on the secret: a second secret
+    under the same purpose gets others, as shares would otherwise reveal their difference. A
+    ValueError for another length or a threshold that holders cannot reach or that hides nothing.
     """
     if len(secret) != SECRET_BYTES:
         raise ValueError(f"a shared secret has {SECRET_BYTES} bytes, got {len(secret)}")
@@ -79,7 +79,7 @@ def split(
 
 
 def combine(shares: Sequence[Share], threshold: int) -> bytes:
-    """The secret, 32 bytes, from the first `threshold` of the shares, in any order.
+    """Return the secret, 32 bytes, from the first `threshold` of the shares, in any order.
 
     A PeerError for too few shares, two of one holder, or a value that is no secret. Wrong shares
     mostly give another secret without one: check it.
@@ -92,10 +92,10 @@ def combine(shares: Sequence[Share], threshold: int) -> bytes:
 
 
 def liars(shares: Sequence[Share], threshold: int, fits: Callable[[bytes], bool]) -> list[int]:
-    """The places of the wrong shares, ascending, if at most `findable` of them are wrong.
+    """Return the numbers of the wrong shares, ascending, if at most `findable` of them are wrong.
 
-    `fits` must hold for the shared secret and nothing else. A PeerError as `combine`'s, and where
-    more are wrong. Beyond `findable` those who lie together could have others named.
+    `fits` must hold for the shared secret and nothing else. A PeerError as `combine`'s, and if more
+    are wrong. Beyond `findable`, holders that lie together could make others look wrong.
     """
     _check(shares, threshold)
     wrong_max = findable(len(shares), threshold)
@@ -116,9 +116,9 @@ def liars(shares: Sequence[Share], threshold: int, fits: Callable[[bytes], bool]
 def findable(shares: int, threshold: int) -> int:
     """Return how many wrong ones among so many shares `liars` can name.
 
-    (shares − threshold + 1) / 2, rounded down: two polynomials through the secret that each miss
-    no more have `threshold` points in common, so they are one. Fewer, but two at least, where
-    trying every choice would take more than TRIES_MAX tries.
+    (shares − threshold + 1) / 2, rounded down: two polynomials through the secret that each miss no
+    more have `threshold` points in common, so they are equal. Fewer, but at least two, if trying
+    every choice would take more than TRIES_MAX tries.
     """
     count = (shares - threshold + 1) // 2
     while math.comb(threshold + count, count) > TRIES_MAX:
@@ -134,13 +134,13 @@ def _check(shares: Sequence[Share], threshold: int) -> None:
 
 
 def _secret(shares: Sequence[Share]) -> bytes | None:
-    """The secret of the polynomial through all these shares; None where it is none."""
+    """Return the secret of the polynomial through all these shares; None if it has none."""
     value = _value(shares, 0)
     return None if value >> 8 * SECRET_BYTES else value.to_bytes(SECRET_BYTES, "big")
 
 
 def _value(shares: Sequence[Share], place: int) -> int:
-    """The polynomial through all these shares at `place` (Lagrange)."""
+    """Return the value of the polynomial through all these shares at `place` (Lagrange)."""
     total = 0
     for share in shares:
         numerator = denominator = 1
@@ -153,7 +153,7 @@ def _value(shares: Sequence[Share], place: int) -> int:
 
 
 def _horner(polynomial: Sequence[int], x: int) -> int:
-    """The polynomial's value at x, the constant coefficient first."""
+    """Return the polynomial's value at x, the constant coefficient first."""
     value = 0
     for coefficient in reversed(polynomial):
         value = (value * x + coefficient) % PRIME

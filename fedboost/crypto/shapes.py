@@ -1,4 +1,4 @@
-"""What every scheme refuses before it computes: arrays that do not fit one another."""
+"""Checks of every scheme before it computes, that arrays fit one another."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from fedboost.ground.errors import PeerError, ProtocolError
 
 
 def check_cells(rows: NDArray[np.integer], cells: NDArray[np.int32], n_cells: int) -> None:
-    """A ProtocolError unless the rows go into the cells; see `api.Adder.segment_sum`."""
+    """Raise a ProtocolError unless the rows go into the cells; see `api.Adder.segment_sum`."""
     if cells.ndim != 2 or len(rows) != len(cells) or (cells.size and cells.max() >= n_cells):
         raise ProtocolError(f"{len(rows)} rows do not go into {n_cells} cells by {cells.shape}")
 
 
 def check_segments(cells: Held, offsets: NDArray[np.integer]) -> NDArray[np.int64]:
-    """The segments' lengths, int64; a ProtocolError unless they span all cells."""
+    """Return the segments' lengths, int64; a ProtocolError unless they span all cells."""
     lengths = np.diff(offsets).astype(np.int64)
     whole = len(offsets) and offsets[0] == 0 and offsets[-1] == len(cells)
     if not whole or (lengths < 0).any():
@@ -29,13 +29,13 @@ def check_segments(cells: Held, offsets: NDArray[np.integer]) -> NDArray[np.int6
 
 
 def check_pairs(a: Ciphertexts, b: Ciphertexts) -> None:
-    """A ProtocolError unless there are as many of both."""
+    """Raise a ProtocolError unless there are as many of both."""
     if a.data.shape != b.data.shape:
         raise ProtocolError(f"{len(a)} and {len(b)} ciphertexts are no pairs")
 
 
 def check_factors(ciphertexts: Ciphertexts, factors: NDArray[np.int64]) -> None:
-    """A ProtocolError unless each row, cell or sum has a positive factor."""
+    """Raise a ProtocolError unless each row, cell or sum has a positive factor."""
     fits = factors.shape == (len(ciphertexts),) and factors.dtype == np.int64
     if not fits or (factors < 1).any():
         raise ProtocolError(
@@ -51,7 +51,9 @@ def check_released(
     counts: Sequence[int] | None,
     masks: Masks | None,
 ) -> Packages:
-    """The packages of the sums; a ProtocolError unless these fill them and key and masks fit."""
+    """Return the packages of the sums; a ProtocolError unless these fill them and key and masks
+    fit.
+    """
     groups = [len(ciphertexts)] if counts is None else counts
     fits = ciphertexts.lanes == len(layout.lanes) and layout.plaintext_bits <= plaintext_bits
     if sum(groups) != len(ciphertexts) or not fits:
@@ -65,7 +67,7 @@ def check_released(
 def check_packages(
     packages: Ciphertexts, layout: Layout, counts: Sequence[int], width: int
 ) -> None:
-    """A PeerError unless there are as many packages of this width as the counts need."""
+    """Raise a PeerError unless there are as many packages of this width as the counts need."""
     needed = layout.package_count(counts)
     if packages.data.shape != (needed, 1, width):
         raise PeerError(

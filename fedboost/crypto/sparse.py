@@ -12,12 +12,13 @@ Indices = NDArray[np.integer]
 
 
 def fill_skipped(key: Adder[H], cells: H, offsets: Indices, skipped: Indices, totals: H) -> H:
-    """The cells with each skipped one set to its node's total minus the segment's other cells.
+    """Return the cells with each skipped one set to its node's total minus the segment's other
+    cells.
 
     Segment s, cells offsets[s] to offsets[s + 1], is one column of one node, all of a node's
     columns after one another, as many for every node; segments span all cells. skipped[s] is the
-    cell to which no row was added (a cell of −1 in `segment_sum`), or −1 where none was left out.
-    `totals` has the sum of all rows of each node, once: `segment_sum` with one column.
+    cell without additions (a cell of −1 in `segment_sum`), or −1 if none was left out. `totals` has
+    the sum of all rows of each node, once: `segment_sum` with one column.
 
     It costs one addition a cell and a share of one inverse for all.
     """

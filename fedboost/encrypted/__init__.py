@@ -1,4 +1,4 @@
-"""Trees over encrypted gradients: what guest and hosts of encrypted protocols do alike.
+"""Trees over encrypted gradients: the parts that the guest and hosts of encrypted protocols share.
 
     guest ── EncryptionKey ──────────► host      once a job
     guest ── EncryptedGradients ─────► host      once for trees that grow at once
@@ -7,8 +7,8 @@
     guest ◄─ RowDivisions ──────────── host  ┘
 
 A host adds up gradients that it cannot read and offers splits without their names; the guest
-decrypts sums, chooses, and hears how the rows divide. Protocols add what comes before and between:
-whose columns compete, where trees begin, and which rows they learn from.
+decrypts sums, chooses, and hears how the rows divide. Each protocol adds its own rules: the columns
+that compete, the nodes where trees begin, and the rows they learn from.
 
 SecureBoost+ (Chen et al., 2021), sections 2 and 4.
 

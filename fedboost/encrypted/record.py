@@ -1,7 +1,8 @@
-"""What a party keeps of its trees to attack itself with later (`fedboost audit`).
+"""Records of a party's trees, which it keeps to attack itself with later (`fedboost audit`).
 
-It is a party's own knowledge and never travels: a host's bins and which sums of them left, a
-guest's labels and what hosts could see of how rows divide. Handed over round by round.
+A record is the party's own knowledge and never travels. A host records its bins and the sums that
+left; a guest records its labels and the row divisions that each host could see. Records are handed
+over round by round.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from fedboost.flow import Artefact, Place
 COLUMNS_KEPT_MAX = 32  # of a host's table, evenly spread: an audit draws from these
 
 # Facts
-HOST, GUEST = "host", "guest"  # what `kind` says
+HOST, GUEST = "host", "guest"  # values of `kind`
 # Arrays; those of a tree stand behind its number.
 CELLS = "cells"  # (training rows, columns kept)
 AT, NODES, USED, GROUPS = "at", "nodes", "used", "groups"
@@ -36,21 +37,23 @@ Nodes = NDArray[np.int32]
 
 
 def of_tree(number: int, name: str, host: int | None = None) -> str:
-    """Return what an array of a tree is called; `host` counts from 1, where each has its own."""
+    """Return the name of a tree's array; `host` counts from 1, for arrays that differ by host."""
     return f"{number:06d}.{name}" if host is None else f"{number:06d}.{name}.{host}"
 
 
 @dataclass
 class Record:
-    """What has come since it was last handed over."""
+    """Facts and arrays recorded since the last handover."""
 
     facts: dict[str, Any]
-    start: Arrays  # what the first round brings beside its trees
+    start: Arrays  # brought by the first round beside its trees
     arrays: Arrays = field(default_factory=dict)
     begun: bool = False  # whether `start` has been handed over, by this attempt or another
 
     def handed_over(self, place: Place) -> Artefact | None:
-        """It, and begins anew; None inside a round that has brought nothing yet."""
+        """Return the record as an artefact and empty it; None inside a round that has brought
+        nothing.
+        """
         if len(place) > 1 and not self.arrays:
             return None
         return self._given()
@@ -62,10 +65,12 @@ class Record:
 
 
 class HostRecord(Record):
-    """Of a host: in which cell each training row is, and tree by tree which sums left."""
+    """A host's record: the cells of each training row, and the sums that left, tree by tree."""
 
     def __init__(self, context: EncryptedContext, binning: Binning, bins: Bins) -> None:
-        """bins (n, columns) of all rows of the stage, of which it keeps some columns."""
+        """Begin with bins (n, columns) of all rows of the stage; the record keeps some of the
+        columns.
+        """
         width, training = bins.shape[1], context.parts["train"]
         kept = np.linspace(0, max(0, width - 1), min(width, COLUMNS_KEPT_MAX))
         self._columns = np.unique(kept.round().astype(np.int32))
@@ -81,7 +86,7 @@ class HostRecord(Record):
         super().__init__(facts, {CELLS: _dense(bins, self._columns)[training]})
 
     def add(self, tree_batch: HostTreeBatch) -> None:
-        """Trees that have grown as far as this host knows; one that it knows is not noted again."""
+        """Record trees that have grown as far as this host knows; a recorded tree is skipped."""
         for number, tree in enumerate(tree_batch.trees, start=tree_batch.first):
             if number > self._noted:
                 self._noted = number
@@ -106,10 +111,14 @@ class HostRecord(Record):
 
 
 class GuestRecord(Record):
-    """Of the guest: what each host could see of how rows divide, and what labels they have."""
+    """The guest's record: the row divisions that each host could see, and the
+    labels of the rows.
+    """
 
     def __init__(self, context: EncryptedContext, rows: Mapping[str, NDArray[np.integer]]) -> None:
-        """rows (m,) by host: which of the guest's it has, in the order in which it sees them."""
+        """Begin with rows (m,) of each host: the guest's rows that it has, in the order it sees
+        them.
+        """
         hosts = list(rows)
         start: Arrays = {
             f"{ROWS}.{number}": rows[host].astype(np.int32)
@@ -118,13 +127,13 @@ class GuestRecord(Record):
         super().__init__({"kind": GUEST, "hosts": hosts}, start)
 
     def add(self, number: int, host: int, at: Nodes) -> None:
-        """Note where the rows of the `host`-th host (from 1) stand in a tree, as far as
+        """Record the nodes where the rows of the `host`-th host (from 1) stand in a tree, as far as
         it knows.
         """
         self.arrays[of_tree(number, AT, host)] = at.astype(np.int16)
 
     def closed(self, rounds: Rounds) -> Artefact:
-        """The end: labels, margins, and which rows were learnt from."""
+        """Return the last artefact, with labels, margins and the training rows."""
         given = self._given()
         arrays = {Y: rounds.y, MARGIN: rounds.margin, TRAINING: ~rounds.context.validation}
         facts = {**given.facts, "objective": rounds.params.objective}
@@ -132,9 +141,9 @@ class GuestRecord(Record):
 
 
 def seen(tree: GuestTree, n_rows: int, told: Collection[int], host: int) -> Nodes:
-    """The deepest node of each row that the `host`-th host (from 1) sees, int32 (n_rows,).
+    """Return each row's deepest node that the `host`-th host (from 1) sees, int32 (n_rows,).
 
-    It is `told` how some nodes divide, and knows what its own splits divide.
+    The host is `told` how some nodes divide, and knows the divisions of its own splits.
     """
     known = {*told, *(node for node, won in tree.won.items() if won.owner == host)}
     everyone, at = tree.growth.everyone, np.full(n_rows, -1, np.int32)
@@ -147,5 +156,5 @@ def seen(tree: GuestTree, n_rows: int, told: Collection[int], host: int) -> Node
 
 
 def _dense(bins: Bins, columns: Nodes) -> Dense:
-    """Some columns, a number for each row."""
+    """Return the bins of some columns, a number for each row."""
     return bins.take(columns).dense() if isinstance(bins, SparseBins) else bins[:, columns]

@@ -4,10 +4,10 @@
 guest   secret.TreeSecret    one secret per output, fresh for every tree and its messages
           rows               b = a·s + e + Δ·m, a block of N rows at a time        ──► host
           public_keys        b' = a'·s + e'                                        ──► host
-          packing            s, encrypted, where answers are to be packed          ──► host
-host    cells.EncryptedRows  what came, and the polynomials a, which both sides derive
+          packing            s, encrypted, if answers are to be packed             ──► host
+host    cells.EncryptedRows  received rows, and polynomials a, which both sides derive
           cells.LatticeSums  sums of windows of [−a, a] and of b: no multiplication
-          answers.TreeKey    + zero encryption, + flood, modulo 2^W, by whoever has cells
+          answers.TreeKey    + zero encryption, + flood, modulo 2^W, by holders of cells
           released.release   rounded, with b; release_packed: many in a ciphertext  ──► guest
 guest   decryption           sums of m, exact
 ```
@@ -16,16 +16,16 @@ docs/explanation/lattice.md says why each step is there.
 
 Modules:
     answers       a host's answers: re-randomised, flooded with noise
-    budget        how many rows fit into a sum
+    budget        bounds on the rows and the bits of sums
     cells         a host's rows and their sums
-    decryption    decrypts answers and refuses what no sum can be
+    decryption    decrypts answers and refuses impossible sums
     dense_sums    sums of many rows, by products
     packing       many answers' numbers in one ciphertext
     packing_keys  the guest's secrets, encrypted for it
     parameters    the rings to choose from, and their security
     polynomials   public polynomials from agreed seeds
     product       products of polynomials by Fourier transform
-    released      what leaves a host: answers joined, with their numbers b
+    released      messages of a host: answers joined, with their numbers b
     samples       secret bytes as ternary numbers, errors and flooding noise
     secret        the guest's secrets and public keys for one tree
     transforms    products of polynomials modulo primes, by number-theoretic transforms

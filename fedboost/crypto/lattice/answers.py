@@ -6,14 +6,14 @@
     packed:  u and b modulo 2^W, then many of them in one ciphertext (`packing`)
 
 A zero encryption is never shared among answers: its vectors would be rotations of one polynomial,
-which differences cancel. Of one v at most 8 numbers are told, so that a guest with keys of its own
-choice learns little of v; an answer of more outputs has a vector of its own for every 8.
+which differences cancel. One v serves at most 8 numbers, so that a guest with keys of its own
+choice learns little of v; an answer of more outputs has a separate vector for every 8.
 
-What is drawn is bound to what leaves: it comes from the host's secret, the tree, the keys, the
-width and the sum itself. The same answer asked for again is the same bytes; anything else meets
-other noise, so that no two answers ever share a v, whatever is retried or resumed. An answer
-depends on no other one, so whoever has cells blinds their answers; b and what is packed of u are
-joined (`release`, `release_packed`), with noise that the host adds, where answers leave.
+Draws are bound to the answer: they come from the host's secret, the tree, the keys, the
+width and the sum itself. The same answer requested again is the same bytes; any other answer gets
+other noise, so that no two answers ever share a v after retries or resumptions. An answer
+depends on no other one, so the holder of cells blinds their answers. On release, b and the packed
+parts of u are joined (`release`, `release_packed`), with noise that the host adds.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ from fedboost.ground.workers import Workers
 
 Sums = NDArray[np.int64]  # (n, outputs)
 
-SEEDS_MOST = 256  # whose streams a thread remembers
-TOGETHER = 32  # answers of a node that are worked on at once
+SEEDS_MOST = 256  # seeds whose streams a thread remembers
+TOGETHER = 32  # answers of a node that are made at once
 ROUND = 256  # answers, about, that wait to be packed: four megabytes of `lattice`
 
 
@@ -53,17 +53,17 @@ ROUND = 256  # answers, about, that wait to be packed: four megabytes of `lattic
 class AnswerRandomness:
     """The randomness of answers to sums of one node.
 
-    A seed is a secret of the host's own for one tree. What a second use of it, with the same
-    binding and number, tells is whether both sums were equal, and no more.
+    A seed is a secret of the host for one tree. A second use of it, with the same binding and
+    number, reveals whether both sums were equal, and no more.
     """
 
     width: int  # W: `Budget.width` of the node
-    binding: bytes  # the node, and whatever is added to its sums: `bound_to`
+    binding: bytes  # of the node and the noise on its sums: `bound_to`
     seeds: ByteArray  # (n, 32) of each sum
     numbers: Indices  # int64 (n,): no two sums of a binding and seed share one
 
     def __getitem__(self, cut: slice | Indices) -> AnswerRandomness:
-        """Return that of some sums."""
+        """Return the randomness of some sums."""
         return AnswerRandomness(self.width, self.binding, self.seeds[cut], self.numbers[cut])
 
 
@@ -74,15 +74,15 @@ class TreeKey:
     tree: TreePolynomials
     leading: Words  # (outputs, N): c with (b'·v)_0 = Σ c_k·v_k
     fixed: Spectrum  # of a'
-    digest: bytes  # of the keys and everything that a' comes from
+    digest: bytes  # of the keys and all inputs of a'
 
     @classmethod
     def received(cls, tree: TreePolynomials, host: int, data: bytes, outputs: int) -> TreeKey:
-        """Read what `TreeSecret.public_keys` gave, for the host at that index of the manifest.
+        """Return the keys that `TreeSecret.public_keys` gave, for the host at that index of the
+        manifest.
 
         A PeerError unless the size is right, every number below q, and every key as evenly spread
-        as a random one: those of a guest that worked with an a' of its own, zero for instance, are
-        not.
+        as a random one. Keys of a guest that worked with another a', zero for instance, are not.
         """
         keys = words_of(data, (outputs, tree.parameters.ring), tree.parameters, "public keys")
         _check_spread(keys, tree.parameters)
@@ -99,10 +99,10 @@ class TreeKey:
         places: Indices,
         workers: Workers,
     ) -> Blinded[Vectors]:
-        """The sums as answers of `AnswerShape.n_bytes` each, uint8 (n, n_bytes), without b.
+        """Return the sums as answers of `AnswerShape.n_bytes` each, uint8 (n, n_bytes), without b.
 
-        `places` (n,), rising, are theirs among all sums that leave together. A ProtocolError for
-        cells of other outputs or another ring, and for a width that is no budget's.
+        `places` (n,), rising, are their indices among all sums that leave together. A ProtocolError
+        for cells of other outputs or another ring, and for a width that is no budget's.
         """
         self._check(sums, randomness)
         shape = AnswerShape(self.tree.parameters, len(self.leading), randomness.width)
@@ -122,7 +122,7 @@ class TreeKey:
         packing: PackingKey,
         threads: Workers,
     ) -> Blinded[Residual]:
-        """Return what the sums of nodes add to batches of the key's slots; `places` as of
+        """Return the summands of nodes' sums in batches of the key's slots; `places` as of
         `vectors`, node after node.
 
         Some are blinded, packed and forgotten before the next. A ProtocolError as of `vectors`, and
@@ -161,7 +161,7 @@ class TreeKey:
         return Blinded(places, scalars, held)
 
     def _check(self, sums: Pairs[LatticeSums], randomness: AnswerRandomness) -> None:
-        """A ProtocolError for what is not this tree's."""
+        """Raise a ProtocolError for sums or randomness of another tree."""
         parameters, cells = self.tree.parameters, sums.a
         if not parameters.scale_bits < randomness.width <= parameters.modulus_bits:
             raise ProtocolError(f"answers modulo 2^{randomness.width} hold no sums")
@@ -173,20 +173,21 @@ class TreeKey:
 
 
 def bound_to(node: int, noise: NDArray[np.int64] | None) -> bytes:
-    """Return what the randomness of a node's answers is bound to beside its sums."""
+    """Return the binding of the randomness of a node's answers, beside its sums."""
     added = b"" if noise is None else noise.astype("<i8", copy=False).tobytes()
     return hashlib.sha256(node.to_bytes(8, "little") + added).digest()
 
 
 def _cuts(first: int, stop: int) -> Iterator[slice]:
-    """Yield what is worked on at once."""
+    """Yield slices of the answers that are made at once."""
     for start in range(first, stop, TOGETHER):
         yield slice(start, min(start + TOGETHER, stop))
 
 
 def _rounds(stops: Indices, threads: int) -> list[tuple[int, int]]:
-    """Batches that are packed together, the first and the one behind: about ROUND sums of them,
-    and as many as there are threads at least. `stops` are where each begins and, last, ends.
+    """Return batches that are packed together, the first and the one behind: about ROUND sums of
+    them, and at least as many as there are threads. `stops` are the starts of all batches and the
+    end.
     """
     rounds, first = [], 0
     while first < len(stops) - 1:
@@ -205,7 +206,7 @@ def _as_vectors(
     data: ByteArray,
     scalars: Words,
 ) -> None:
-    """Writes answers as vectors, uint8 (n, shape.n_bytes), and their b."""
+    """Write answers as vectors, uint8 (n, shape.n_bytes), and their b."""
     vectors = np.empty((len(shape.groups), len(sums), shape.parameters.ring), np.uint64)
     _blind(key, sums, randomness, vectors, scalars)
     low = shape.parameters.drop_bits
@@ -222,9 +223,10 @@ def _blind(
     vectors: Words,
     scalars: Words,
 ) -> None:
-    """Some sums' u of each group, uint64 (groups, n, N), and b, uint64 (n, outputs), modulo 2^64.
+    """Write some sums' u of each group, uint64 (groups, n, N), and b, uint64 (n, outputs), modulo
+    2^64.
 
-    Written into both arrays. What counts is below 2^W, and so are the sums that draws are bound to.
+    Only bits below 2^W count, in the results as in the sums that draws are bound to.
     """
     mask, whole, numbers = low_bits(randomness.width), vectors[0], np.empty_like(scalars)
     fill_pairs(sums, mask, whole, numbers)
@@ -238,8 +240,8 @@ def _blind(
 def _drawn(
     key: TreeKey, randomness: AnswerRandomness, whole: Words, numbers: Words
 ) -> list[ByteArray]:
-    """Secret bytes for v, e1 and e2 of each group in turn, uint8 (n, any) each: of each sum a
-    stream under its seed, whose number is a digest of that and of all that the sum is bound to.
+    """Return secret bytes for v, e1 and e2 of each group in turn, uint8 (n, any) each. Each sum has
+    a stream under its seed, numbered by a digest of the sum and its binding.
     """
     ring, count = key.tree.parameters.ring, len(numbers)
     drawn = [
@@ -290,9 +292,9 @@ def _blinded(
     drawn: Sequence[ByteArray],
     vectors: Words,
 ) -> Words:
-    """Numbers of a group plus a fresh zero encryption and the flood, modulo 2^64.
+    """Return numbers of a group plus a fresh zero encryption and the flood, modulo 2^64.
 
-    The vectors of the same are written into `vectors`.
+    Their vectors are written into `vectors`.
     """
     parameters = key.tree.parameters
     ternary = samples.ternary(drawn[0], parameters.ring)
@@ -305,7 +307,7 @@ def _blinded(
 
 
 def _check_spread(keys: Words, parameters: LatticeParameters) -> None:
-    """A PeerError unless about half of each key's coefficients lie near zero modulo q.
+    """Raise a PeerError unless about half of each key's coefficients lie near zero modulo q.
 
     Of N random ones at least a quarter and at most three quarters do, but for one key in 2^360
     (Hoeffding).
@@ -319,7 +321,7 @@ def _check_spread(keys: Words, parameters: LatticeParameters) -> None:
 
 @kernel
 def _extend(sums: Words, zeros: Words, errors: NDArray[np.int8], vectors: Words) -> None:
-    """vectors = sums + ext0(zeros + errors), modulo 2^64."""
+    """Write vectors = sums + ext0(zeros + errors), modulo 2^64."""
     last = sums.shape[1] - 1
     for n in range(sums.shape[0]):
         for w in range(last):
@@ -329,7 +331,7 @@ def _extend(sums: Words, zeros: Words, errors: NDArray[np.int8], vectors: Words)
 
 @kernel
 def _add_leading(leading: Words, ternary: NDArray[np.int8], numbers: Words) -> None:
-    """numbers += the lowest coefficient of each b'·v, modulo 2^64."""
+    """Add the lowest coefficient of each b'·v to `numbers`, modulo 2^64."""
     for n in range(ternary.shape[0]):
         for j in range(leading.shape[0]):
             total = np.uint64(0)

@@ -1,4 +1,4 @@
-"""How many bits a message has, given how many rows are to be added up; what a sum may be.
+"""Bits of a message by the number of rows to be added up, and bounds of sums.
 
     ┌ W ────────────────────────────────────────────┐
       sum of n_node messages, signed │ scale: noise │
@@ -25,14 +25,14 @@ MESSAGE_BITS_LEAST = 8  # with fewer the trees get worse
 class Budget:
     """Bounds on messages and sums of a job with so many rows.
 
-    A ConfigError where messages would have too few bits, answers would tell too much of which rows
-    they add up, or sums would be wrong too often.
+    A ConfigError if messages would have too few bits, answers would reveal too much about the rows
+    that they add up, or sums would be wrong too often.
     """
 
     parameters: LatticeParameters
     rows: int  # the most that any sum adds up: those of the job
-    bits: int = MESSAGE_BITS_MOST  # a message is to have no more, also where more fit
-    spare: int = 0  # how many rows' messages the noise is worth that a host adds to a sum
+    bits: int = MESSAGE_BITS_MOST  # the most bits of a message, even if more fit
+    spare: int = 0  # rows whose messages equal a host's noise on a sum
 
     def __post_init__(self) -> None:
         if self.rows < 1:
@@ -61,7 +61,7 @@ class Budget:
 
     @property
     def message_most(self) -> int:
-        """No message is beyond this, either way: 2^(p−1) − 1."""
+        """Bound of messages, either way: 2^(p−1) − 1."""
         return (1 << (self.message_bits - 1)) - 1
 
     @property
@@ -70,7 +70,7 @@ class Budget:
         return self.parameters.failure(self.rows)
 
     def width(self, node_rows: int) -> int:
-        """W: an answer about a node with so many rows leaves modulo 2^W.
+        """Return W: an answer about a node with so many rows leaves modulo 2^W.
 
         A ConfigError for no rows or more than the job's.
         """
@@ -79,10 +79,10 @@ class Budget:
         return self.parameters.scale_bits + self.message_bits + _log2(node_rows + self.spare)
 
     def readable_bits(self, node_rows: int) -> float:
-        """Return the most bits that an answer modulo 2^W tells, whatever is behind it: W less the
+        """Return the most bits that an answer modulo 2^W reveals, for any messages: W less the
         entropy of the flood, log2(σ·√(2πe)).
 
-        Messages alone take less; a guest may also fill what their scale leaves above the flood.
+        Messages alone take less; a guest may also fill the bits of their scale above the flood.
         """
         flood = math.log2(self.parameters.flood * math.sqrt(2 * math.pi * math.e))
         return self.width(node_rows) - flood
@@ -90,8 +90,8 @@ class Budget:
 
 @cache
 def rows_most(parameters: LatticeParameters) -> int:
-    """The most rows that sums add up, a power of two: for messages of enough bits, and answers that
-    tell little enough.
+    """Return the most rows that sums add up, a power of two: for messages of enough bits, and
+    answers that reveal little enough.
     """
     powers = [1 << bits for bits in range(_room(parameters) - MESSAGE_BITS_LEAST + 1)]
     return max((rows for rows in powers if parameters.leak(rows) <= LEAK_MOST), default=0)

@@ -8,8 +8,8 @@ So a cell, which adds up rows of any blocks, is the sum of their windows (16 KB 
 and of their b: one LWE ciphertext per output, all with the same vector. Sums wrap modulo 2^64 and
 are cut to q at the end.
 
-Memory: cells take 8·(N + outputs) bytes each, rows 16 + 8·outputs. Whoever adds up many columns or
-nodes does so in parts (`HostTreeBatch.batches`).
+Memory: cells take 8·(N + outputs) bytes each, rows 16 + 8·outputs. A host adds up many columns or
+nodes in parts (`HostTreeBatch.batches`).
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ from fedboost.ground.mapped import array_beside
 from fedboost.ground.workers import Serial, Workers
 
 CELLS_MOST = 1 << 18  # at once: four gigabytes of `lattice`
-TOGETHER, FOUR = 8, 4  # windows added to a cell in one go over it; of a rest
-ROWS_EACH = 1 << 11  # added in all columns before the next ones
+TOGETHER, FOUR = 8, 4  # windows added to a cell in one pass over it; and of a rest
+ROWS_EACH = 1 << 11  # rows added in all columns before the next ones
 
 CellNumbers = NDArray[np.int32]
 
@@ -57,24 +57,24 @@ class LatticeSums:
         return cls(parts[0].parameters, vectors, scalars)
 
     def joined(self, others: Sequence[LatticeSums]) -> LatticeSums:
-        """These and all the others, one after the other."""
+        """Return these and all the others, one after the other."""
         return LatticeSums.concat([self, *others])
 
     def replaced(self, indices: NDArray[np.integer], values: LatticeSums) -> LatticeSums:
-        """A copy with others at these places."""
+        """Return a copy with the given values at these indices."""
         vectors, scalars = self.vectors.copy(), self.scalars.copy()
         vectors[indices], scalars[indices] = values.vectors, values.scalars
         return LatticeSums(self.parameters, vectors, scalars)
 
     @property
     def outputs(self) -> int:
-        """Numbers in a sum."""
+        """Number of values in a sum."""
         return self.scalars.shape[1]
 
     def segment_sum(
         self, rows: NDArray[np.integer], cells: CellNumbers, n_cells: int
     ) -> LatticeSums:
-        """Adds cell `rows[i]` of these into each cell of `cells[i]`; see `api.Adder`."""
+        """Add cell `rows[i]` of these into each cell of `cells[i]`; see `api.Adder`."""
         check_cells(rows, cells, n_cells)
         sums = [np.zeros((n_cells, part.shape[1]), np.uint64) for part in self._parts]
         for part, total in zip(self._parts, sums, strict=True):
@@ -83,19 +83,19 @@ class LatticeSums:
         return LatticeSums(self.parameters, *(total & self.parameters.mask for total in sums))
 
     def add(self, other: LatticeSums) -> LatticeSums:
-        """self[i] + other[i]; a ProtocolError unless there are as many of both."""
+        """Return self[i] + other[i]; a ProtocolError unless there are as many of both."""
         self._check_pairs(other)
         sums = [a + b for a, b in zip(self._parts, other._parts, strict=True)]
         return LatticeSums(self.parameters, *(part & self.parameters.mask for part in sums))
 
     def subtract(self, other: LatticeSums) -> LatticeSums:
-        """self[i] − other[i]; a ProtocolError unless there are as many of both."""
+        """Return self[i] − other[i]; a ProtocolError unless there are as many of both."""
         self._check_pairs(other)
         less = [a - b for a, b in zip(self._parts, other._parts, strict=True)]
         return LatticeSums(self.parameters, *(part & self.parameters.mask for part in less))
 
     def prefix_sums(self, offsets: NDArray[np.integer]) -> LatticeSums:
-        """Running sums within each segment self[offsets[s]:offsets[s + 1]].
+        """Return running sums within each segment self[offsets[s]:offsets[s + 1]].
 
         A ProtocolError unless the offsets span all cells.
         """
@@ -104,20 +104,22 @@ class LatticeSums:
         return sums
 
     def run(self, offsets: NDArray[np.integer], workers: Workers | None = None) -> None:
-        """Becomes its own running sums; see `prefix_sums`."""
+        """Replace the sums by their running sums; see `prefix_sums`."""
         check_segments(self, offsets)
         starts = np.asarray(offsets, np.int64)
         self._change(_run, workers, starts, starts)
 
     def take_in(self, other: LatticeSums) -> None:
-        """Becomes self[i] + other[i]; a ProtocolError unless there are as many of both."""
+        """Add other[i] to self[i] in place; a ProtocolError unless there are as many of both."""
         self._check_pairs(other)
         for total, more in zip(self._parts, other._parts, strict=True):
             np.add(total, more, out=total)
             np.bitwise_and(total, self.parameters.mask, out=total)
 
     def take_off(self, other: LatticeSums, workers: Workers | None = None) -> None:
-        """Becomes self[i] − other[i]; a ProtocolError unless there are as many of both."""
+        """Subtract other[i] from self[i] in place; a ProtocolError unless there are as many of
+        both.
+        """
         self._check_pairs(other)
         self._change(_take_off, workers, *other._parts)
 
@@ -128,7 +130,9 @@ class LatticeSums:
         of_vectors: NDArray[Any],
         of_scalars: NDArray[Any],
     ) -> None:
-        """Change all numbers in place, by what goes with vectors and with scalars."""
+        """Change all numbers in place; the kernel gets `of_vectors` with vectors, `of_scalars` with
+        scalars.
+        """
         workers, mask = workers or Serial(), self.parameters.mask
         tasks = [
             (self.vectors, of_vectors, mask, first, stop)
@@ -166,19 +170,19 @@ class CellAdds:
         return held.segment_sum(rows, cells, n_cells)
 
     def add(self, a: LatticeSums, b: LatticeSums) -> LatticeSums:
-        """a[i] + b[i]."""
+        """Return a[i] + b[i]."""
         return a.add(b)
 
     def subtract(self, a: LatticeSums, b: LatticeSums) -> LatticeSums:
-        """a[i] − b[i]."""
+        """Return a[i] − b[i]."""
         return a.subtract(b)
 
     def prefix_sums(self, cells: LatticeSums, offsets: NDArray[np.integer]) -> LatticeSums:
-        """Running sums within each segment."""
+        """Return running sums within each segment."""
         return cells.prefix_sums(offsets)
 
     def pairs(self, pairs: Pairs[LatticeSums]) -> LatticeSums:
-        """The sums that these are."""
+        """Return the sums of the pairs."""
         cells = pairs.a
         vectors = np.empty((len(pairs), cells.vectors.shape[1]), np.uint64)
         scalars = np.empty((len(pairs), cells.outputs), np.uint64)
@@ -187,9 +191,7 @@ class CellAdds:
 
 
 def fill_pairs(pairs: Pairs[LatticeSums], mask: np.uint64, vectors: Words, scalars: Words) -> None:
-    """Writes the sums that pairs are, cut to the bits of a mask, into uint64 (n, N) and (n,
-    outputs).
-    """
+    """Write the sums of pairs, cut to the bits of a mask, into uint64 (n, N) and (n, outputs)."""
     cells, other = pairs.a, pairs.b
     _add_pairs(cells.vectors, pairs.first, other.vectors, pairs.second, mask, vectors)
     _add_pairs(cells.scalars, pairs.first, other.scalars, pairs.second, mask, scalars)
@@ -205,7 +207,8 @@ class EncryptedRows:
 
     @classmethod
     def received(cls, tree: TreePolynomials, data: bytes, shape: tuple[int, int]) -> EncryptedRows:
-        """Read what `TreeSecret.encrypt` gave, all blocks one after the other, of (rows, outputs).
+        """Read the output of `TreeSecret.encrypt`, all blocks one after the other, of (rows,
+        outputs).
 
         A PeerError unless the size is right and every number below q.
         """
@@ -213,7 +216,7 @@ class EncryptedRows:
 
     @classmethod
     def of(cls, tree: TreePolynomials, numbers: Words) -> EncryptedRows:
-        """Rows whose b, uint64 (n, outputs), have been checked."""
+        """Return rows with checked b, uint64 (n, outputs)."""
         ring = tree.parameters.ring
         windows = array_beside(numbers, (-(-len(numbers) // ring), 2 * ring), np.uint64)
         for block in range(len(windows)):
@@ -231,10 +234,10 @@ class EncryptedRows:
         n_cells: int,
         workers: Workers | None = None,
     ) -> LatticeSums:
-        """Adds row `rows[i]` into each cell of `cells[i]`; see `api.Adder`.
+        """Add row `rows[i]` into each cell of `cells[i]`; see `api.Adder`.
 
         Fastest with `rows` ascending, and columns that have their own cells. The sums are the same
-        whatever `workers` there are: threads, which share rows and sums.
+        with any `workers`: threads, which share rows and sums.
         """
         self._check(rows, cells, n_cells)
         parameters, workers = self.tree.parameters, workers or Serial()
@@ -271,7 +274,7 @@ class EncryptedRows:
 
 
 def _shares(ring: int, workers: Workers) -> Iterator[tuple[int, int]]:
-    """The first coefficient of each worker's share, and the one behind it."""
+    """Yield the first coefficient of each worker's share, and the one behind it."""
     return itertools.pairwise(np.linspace(0, ring, workers.count + 1).astype(int).tolist())
 
 
@@ -279,7 +282,7 @@ def _shares(ring: int, workers: Workers) -> Iterator[tuple[int, int]]:
 def sum_windows(
     windows: Words, rows: NDArray[np.int64], cells: CellNumbers, sums: Words, first: int, stop: int
 ) -> None:
-    """Adds coefficients `first` to `stop` of all windows to uint64 (n_cells, N), modulo 2^64.
+    """Add coefficients `first` to `stop` of all windows to uint64 (n_cells, N), modulo 2^64.
 
     Rows of one cell wait until there are TOGETHER of them, so that a cell is read and written once
     for so many additions. Windows of ROWS_EACH rows stay in a cache.

@@ -1,4 +1,4 @@
-"""The guest reads answers: sums of messages, exact, and refused where they cannot be sums."""
+"""Decryption of answers at the guest: exact sums of messages; impossible sums are refused."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Sums = NDArray[np.int64]  # (n, outputs)
 
 @dataclass(frozen=True)
 class AnsweredNode:
-    """What the guest knows of a node whose packed answers come."""
+    """The guest's knowledge of a node whose packed answers arrive."""
 
     count: int  # of its answers
     rows: int
@@ -43,11 +43,11 @@ def decrypt(
     most: Sums | None = None,
     workers: Workers | None = None,
 ) -> Sums:
-    """The sums in `count` answers about a node of so many rows, int64 (count, outputs).
+    """Return the sums in `count` answers about a node of so many rows, int64 (count, outputs).
 
-    `most` int64 (outputs,) is what no sum can exceed either way: the node's own Σ|m|; without it
-    what so many rows can be at most. One and the same PeerError for answers of another size or
-    with bits where none belong, and for sums beyond that.
+    `most` int64 (outputs,) is the bound of sums either way: the node's own Σ|m|; without it, the
+    greatest sum of so many rows. One and the same PeerError for answers of another size or with
+    unexpected bits, and for sums beyond that.
     """
     budget = secret.budget
     shape = AnswerShape(secret.tree.parameters, secret.outputs, budget.width(node_rows))
@@ -66,11 +66,12 @@ def decrypt_packed(
     workers: Workers | None = None,
     least: Sums | None = None,
 ) -> Sums:
-    """All nodes' sums from what `released.release_packed` gave, int64 (answers, outputs).
+    """Return all nodes' sums from the output of `released.release_packed`, int64 (answers,
+    outputs).
 
-    `least` int64 (outputs,) is below which no sum can be: 0 of messages that are not negative,
-    where no noise was added. One and the same PeerError for another size, for bits where none
-    belong, and for sums beyond these bounds and those of `decrypt`.
+    `least` int64 (outputs,) is the lower bound of sums: 0 for messages that are not negative, if no
+    noise was added. One and the same PeerError for another size, for unexpected bits, and for sums
+    beyond these bounds and those of `decrypt`.
     """
     budget, scale = secret.budget, secret.tree.parameters.scale_bits
     counts = [node.count for node in nodes]
@@ -96,16 +97,16 @@ def decrypt_packed(
 
 
 def opened_packed(packing: PackingSecret, data: bytes, widths: Words) -> Sums:
-    """Δ times the sums of a batch plus what noise there is, int64 (n, outputs), modulo 2^W each.
+    """Return Δ times the sums of a batch plus their noise, int64 (n, outputs), modulo 2^W each.
 
-    `widths` are W, uint64 (n,). A PeerError for bits where none belong.
+    `widths` are W, uint64 (n,). A PeerError for unexpected bits.
     """
     shifts = np.uint64(64) - widths[:, None]
     return fractions_of(packing, data, widths).view(np.int64) >> shifts.view(np.int64)
 
 
 def fractions_of(packing: PackingSecret, data: bytes, widths: Words) -> Words:
-    """Return those numbers as fractions of 2^W, in units of 2^-64, uint64 (n, outputs)."""
+    """Return the numbers of a batch as fractions of 2^W, in units of 2^-64, uint64 (n, outputs)."""
     shape, count = packing.shape, len(widths)
     bits = shape.parameters.packed_bits(int(widths.max()))
     product = multiplier_of(DEGREE, bits[0])
@@ -133,7 +134,7 @@ def opened(
     shape: AnswerShape,
     workers: Workers | None = None,
 ) -> Sums:
-    """Δ times the sums plus what noise there is, int64 (count, outputs); see `decrypt`."""
+    """Return Δ times the sums plus their noise, int64 (count, outputs); see `decrypt`."""
     if count < 0 or len(answers) != count * shape.n_bytes:
         raise PeerError(
             f"expected {count} answers of {shape.n_bytes} bytes, got {len(answers)} in all"
@@ -174,7 +175,7 @@ def _rounded(numbers: Sums, scale: int) -> Sums:
 def _subtract_products(
     vectors: Words, secrets: NDArray[np.int8], drop: np.uint64, numbers: Words
 ) -> None:
-    """numbers −= ⟨vector, secret⟩ · 2^drop, modulo 2^64."""
+    """Subtract ⟨vector, secret⟩ · 2^drop from `numbers`, modulo 2^64."""
     for n in range(vectors.shape[0]):
         for j in range(secrets.shape[0]):
             total = np.uint64(0)

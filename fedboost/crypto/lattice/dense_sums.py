@@ -1,11 +1,11 @@
 """Sums of a large share of all rows, by products instead of window after window.
 
-Window i of a block is a·x^(N − 1 − i) (`cells`), so what the rows of one block add to a cell is a
+Window i of a block is a·x^(N − 1 − i) (`cells`), so the rows of one block add to a cell a
 product of `a` and a polynomial of zeros and ones. Values of such products are added up over many
 blocks and transformed back once for each cell.
 
-The transform is that of `product`, of M = N/2 numbers, in two steps. Of each row's number the first
-adds a vector of LANES numbers; what is left are LANES transforms of M/LANES numbers, side by side.
+The transform is that of `product`, of M = N/2 numbers, in two steps. The first adds a vector of
+LANES numbers for each row; then LANES transforms of M/LANES numbers remain, side by side.
 
     forward   LANES sums of at most 2·LANES rows each, a twist, log2(M/LANES) levels
     back      `Multiplier.add_back`
@@ -28,22 +28,22 @@ from fedboost.ground.kernels import kernel
 from fedboost.ground.workers import Workers
 
 LANES = 32
-BOUND_MOST = 0.4  # proven distance to an integer, of which 1/2 would be wrong
-BLOCKS_MOST = 128  # added up before they are transformed back
-ROWS_LEAST = 36  # of a cell in a block, on average, that pay for a transform
+BOUND_MOST = 0.4  # proven distance to an integer; 1/2 would be wrong
+BLOCKS_MOST = 128  # blocks added up before they are transformed back
+ROWS_LEAST = 36  # rows of a cell in a block, on average, that pay for a transform
 BACK = 10  # transforms that take as long as transforming a cell's values back
-BLOCKS_NEAR = 8  # whose values stay in a cache
+BLOCKS_NEAR = 8  # blocks whose values stay in a cache
 
 CellNumbers = NDArray[np.int32]
 Places = NDArray[np.int16]
 
 
 def error_bound(ring: int, limb_bits: int, blocks: int) -> float:
-    """The most that a coefficient of so many blocks' sum is off before it is rounded.
+    """Return the most that a coefficient of so many blocks' sum is off before it is rounded.
 
-    As `product.error_bound`, but a sum of r ≤ 2·LANES roots is off by r + 2 roundoffs of r at most,
-    which is (2·LANES + 2)·√(2·LANES) of its norm, other roots have one roundoff more, and blocks
-    are added up.
+    As `product.error_bound`, but a sum of r ≤ 2·LANES roots is off by at most r + 2 roundoffs of r,
+    (2·LANES + 2)·√(2·LANES) of its norm, other roots have one roundoff more, and blocks are added
+    up.
     """
     first = (2 * LANES + 2) * (2.0 * LANES) ** 0.5
     return blocks * product.error_bound(ring, limb_bits, more=first + ring.bit_length() + blocks)
@@ -51,16 +51,16 @@ def error_bound(ring: int, limb_bits: int, blocks: int) -> float:
 
 @dataclass(frozen=True)
 class Transform:
-    """Constants of a ring's transforms, and how many blocks are added up."""
+    """Constants of a ring's transforms, and the number of blocks to add up."""
 
     multiplier: Multiplier
     blocks: int
-    # Real and imaginary parts of what a row adds, by the upper digit of its place, of the twist,
+    # Real and imaginary parts of a row's summand, by the upper digit of its index, of the twist,
     # and of each level's turns, as often as they are needed.
     starts: Floats  # (2·LANES, 2, LANES)
     twist: Floats  # (2, M)
     turns: Floats  # (levels, 2, M/2)
-    order: Indices  # (M/LANES,) where the last levels leave each number
+    order: Indices  # (M/LANES,) the index of each number after the last levels
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -68,7 +68,7 @@ class Transform:
         return self.multiplier.limbs, self.multiplier.half
 
     def fixed(self, polynomials: Words) -> Floats:
-        """Values of polynomials uint64 (n, N), as sums need them: (n, 2, limbs, M)."""
+        """Return the values of polynomials uint64 (n, N) for sums: (n, 2, limbs, M)."""
         shape = self.shape[0], len(self.order), LANES
         values = np.stack([self.multiplier.fixed(one).reshape(shape) for one in polynomials])
         values = values[:, :, self.order]
@@ -86,7 +86,7 @@ class Transform:
 
 @cache
 def transform_of(ring: int, modulus_bits: int) -> Transform:
-    """The transform of rings with so many coefficients modulo 2^modulus_bits."""
+    """Return the transform of rings with so many coefficients modulo 2^modulus_bits."""
     multiplier = multiplier_of(ring, modulus_bits)
     bits, half = multiplier.limb_bits, ring // 2
     fit = (n for n in range(BLOCKS_MOST, 0, -1) if error_bound(ring, bits, n) <= BOUND_MOST)
@@ -105,7 +105,7 @@ def transform_of(ring: int, modulus_bits: int) -> Transform:
 
 
 def _roots(exponents: Indices, ring: int) -> NDArray[np.complex128]:
-    """Powers of e^(iπ/N), within two roundoffs: of angles up to π/4, turned by quarters."""
+    """Return powers of e^(iπ/N), within two roundoffs: of angles up to π/4, turned by quarters."""
     quarters = np.rint(exponents * 2 / ring).astype(np.int64)
     angles = (exponents - quarters * (ring // 2)) * (np.pi / ring)
     turned: NDArray[np.complex128] = np.exp(1j * angles) * np.array([1, 1j, -1, -1j])[quarters % 4]
@@ -113,7 +113,7 @@ def _roots(exponents: Indices, ring: int) -> NDArray[np.complex128]:
 
 
 def _parts(numbers: NDArray[np.complex128]) -> Floats:
-    """Real and imaginary parts, (…, 2, n)."""
+    """Return real and imaginary parts, (…, 2, n)."""
     return np.stack([numbers.real, numbers.imag], axis=-2)
 
 
@@ -128,8 +128,8 @@ def add_dense(
     """Add to sums uint64 (n, N), modulo 2^64, those rows int64 (m,) that are many for their cells,
     int32 (m, columns); windows uint64 (blocks, 2·N). Return the parts that are left to be added.
 
-    A part is of rows that rise, whose columns have their own cells. Above the modulus sums are
-    whatever overflowed.
+    A part has rising rows, and its columns have their own cells. Bits of sums above the modulus are
+    overflow.
     """
     left, ring = list[slice](), sums.shape[1]
     for part in _rising(rows):
@@ -155,7 +155,7 @@ def _rising(rows: Indices) -> list[slice]:
 
 
 def _spans(cells: CellNumbers) -> list[slice]:
-    """Return the cells that each column has; none where a row adds to none, or columns share."""
+    """Return each column's cells; none if a row adds to no cell, or columns share cells."""
     lowest, most = _bounds(cells)
     spans = [slice(low, high + 1) for low, high in zip(lowest.tolist(), most.tolist(), strict=True)]
     ranked = sorted(spans, key=lambda span: span.start)
@@ -171,7 +171,7 @@ def _add_part(
     sums: Words,
     workers: Workers,
 ) -> None:
-    """Add all of some rows, with the cells that each column has; in groups of blocks."""
+    """Add all of some rows, with the cells of each column; in groups of blocks."""
     ring, (cells, spans) = sums.shape[1], columns
     of = transform_of(ring, modulus_bits)
     shares = -(-workers.count // len(spans))  # of a column's cells
@@ -210,7 +210,7 @@ def _add_column(
 
 @kernel
 def _bounds(cells: CellNumbers) -> tuple[CellNumbers, CellNumbers]:
-    """The least and the greatest of each column; of one row at least."""
+    """Return the least and the greatest cell of each column; of one row at least."""
     lowest, most = cells[0].copy(), cells[0].copy()
     for i in range(len(cells)):
         for column in range(cells.shape[1]):
@@ -228,7 +228,7 @@ def _add_values(
     tables: tuple[Floats, Floats, Floats],
     values: Floats,
 ) -> None:
-    """Adds the values (cells, 2, limbs, M) of what the rows add to each cell."""
+    """Add the values (cells, 2, limbs, M) of each cell's rows."""
     starts, twist, turns = tables
     blocks, half = fixed.shape[0], fixed.shape[3]
     begins, uppers, lowers = _by_cell_and_block(rows, cells, first, fixed.shape, values.shape[0])
@@ -257,7 +257,9 @@ def _add_values(
 def _by_cell_and_block(
     rows: Indices, cells: CellNumbers, first: int, shape: tuple[int, int, int, int], n_cells: int
 ) -> tuple[Indices, Places, Places]:
-    """Where the rows of each cell and block begin, and the digits of their places N − 1 − i."""
+    """Return the start of the rows of each cell and block, and the digits of their indices N − 1 −
+    i.
+    """
     blocks, ring, width = shape[0], 2 * shape[3], shape[3] // LANES
     begins = np.zeros(n_cells * blocks + 2, np.int64)
     uppers, lowers = np.empty(len(rows), np.int16), np.empty(len(rows), np.int16)
@@ -277,7 +279,7 @@ def _by_cell_and_block(
 
 @kernel
 def _add_starts(sums: Floats, starts: Floats, lowers: Places, uppers: Places) -> None:
-    """Adds what each row adds to the first sums (2, M)."""
+    """Add each row's summand to the first sums (2, M)."""
     re, im = sums[0], sums[1]
     for i in range(len(lowers)):
         at, upper = np.int64(lowers[i]) * LANES, np.int64(uppers[i])
@@ -289,7 +291,7 @@ def _add_starts(sums: Floats, starts: Floats, lowers: Places, uppers: Places) ->
 
 @kernel
 def _twist(sums: Floats, twist: Floats, turns: Floats, values: Floats) -> None:
-    """Writes the sums times the twist behind their first level, (2, M), and clears them."""
+    """Write the sums times the twist behind their first level, (2, M), and clear them."""
     far = sums.shape[1] // 2
     a, b, c, d = sums[0, :far], sums[1, :far], twist[0, :far], twist[1, :far]
     e, f, g, h = sums[0, far:], sums[1, far:], twist[0, far:], twist[1, far:]
@@ -306,7 +308,7 @@ def _twist(sums: Floats, twist: Floats, turns: Floats, values: Floats) -> None:
 
 @kernel
 def _turn(values: Floats, turns: Floats) -> None:
-    """The other levels: of each the sum of near and far numbers, and their difference turned."""
+    """Apply the other levels: each adds near and far numbers, and turns their difference."""
     re, im = values[0], values[1]
     for level in range(1, len(turns) - 2):
         reach = len(re) >> level
@@ -339,7 +341,7 @@ def _turn(values: Floats, turns: Floats) -> None:
 
 @kernel
 def _add_products(two: Floats, fixed: Floats, other: Floats, total: Floats) -> None:
-    """Adds the products of two values (2, M) with those of two blocks, (2, limbs, M) each."""
+    """Add the products of two values (2, M) with those of two blocks, (2, limbs, M) each."""
     a, b, e, f = two[0, 0], two[0, 1], two[1, 0], two[1, 1]
     for limb in range(total.shape[1]):
         c, d, g, h = fixed[0, limb], fixed[1, limb], other[0, limb], other[1, limb]

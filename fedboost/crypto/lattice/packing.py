@@ -9,8 +9,8 @@ From (u_k, b_kj) of an answer to candidate k (`answers`) and a key of the guest 
 
 This is the linear step of HintlessPIR (Li, Micciancio, Raykova, Schultz-Wu, 2023) without
 rotations. Nothing secret of the host is used and nothing is drawn: a batch is a function of the
-answers and of the key. Modulo Q, what candidates add to it adds up, whoever computes each part
-(`Residual`); it is rounded when all have come.
+answers and of the key. Modulo Q, the summands of candidates add up in any order, from any worker
+(`Residual`); the sum is rounded when it is complete.
 
 Numbers modulo 2^W and Q are held as fractions of these, of 64 bits, in units of 2^-64.
 """
@@ -53,10 +53,10 @@ LESS: Residues = np.array([-(1 << (PACKED_BITS - 1)) % prime for prime in PRIMES
 
 
 def _parts_of_one() -> Words:
-    """Return what a coefficient c is multiplied with, of each prime: uint64 (primes, 4).
+    """Return the factors of a coefficient c, for each prime: uint64 (primes, 4).
 
-    (M·Q/p)^-1 modulo p as Shoup's pair, which makes y of M·c; then 2^96/p in two words of 32
-    bits, the share of y in the fraction c/Q.
+    (M·Q/p)^-1 modulo p as Shoup's pair, which makes y of M·c; then 2^96/p in two words of 32 bits,
+    the share of y in the fraction c/Q.
     """
     rows = []
     for prime in PRIMES:
@@ -71,21 +71,21 @@ SHARES = _parts_of_one()
 
 @dataclass(frozen=True, repr=False, eq=False)
 class Residual:
-    """What some candidates add to batches, modulo each prime and below twice that."""
+    """The summands of some candidates in batches, modulo each prime and below twice that."""
 
-    batches: Indices  # which they are, rising
+    batches: Indices  # numbers of the batches, rising
     whole: Residues  # of c1, uint32 (batches, groups, primes, M)
     numbers: Residues  # of c0, uint32 (batches, outputs, primes, K)
 
     @classmethod
     def empty(cls, shape: PackingShape, batches: Indices) -> Residual:
-        """Room for what is added to these batches."""
+        """Return a residual with room for these batches."""
         whole = (len(batches), len(shape.groups), len(PRIMES), DEGREE)
         numbers = (len(batches), shape.outputs, len(PRIMES), shape.slots)
         return cls(batches, np.empty(whole, np.uint32), np.empty(numbers, np.uint32))
 
     def joined(self, other: Residual) -> Residual:
-        """Return what both add; batches of one alone are as they are."""
+        """Return the sum of both; batches of one alone are as they are."""
         batches = np.union1d(self.batches, other.batches)
         parts = []
         for mine, theirs in ((self.whole, other.whole), (self.numbers, other.numbers)):
@@ -101,10 +101,10 @@ class Residual:
 def add_residues(
     key: PackingKey, vectors: Words, slots: Indices, widths: Words, held: Residual, place: int
 ) -> None:
-    """Put into the batch at a `place` of `held` what n ≤ K candidates add to it.
+    """Put the summands of n ≤ K candidates into the batch at a `place` of `held`.
 
     `vectors` are u of each group of outputs, uint64 (groups, n, N), `slots` k of each, int64 (n,),
-    and `widths` W, uint64 (n,). What of u is above 2^W does not matter.
+    and `widths` W, uint64 (n,). Bits of u above 2^W do not matter.
     """
     shifts = np.uint64(64) - widths
     for number, (group, values) in enumerate(zip(key.shape.groups, key.values, strict=True)):
@@ -116,10 +116,10 @@ def add_residues(
 def packed(
     shape: PackingShape, whole: Residues, numbers: Residues, scalars: Words, widths: Words
 ) -> bytes:
-    """A batch of n ≤ K candidates in bytes; see `PackingShape.batch_bytes`.
+    """Return a batch of n ≤ K candidates in bytes; see `PackingShape.batch_bytes`.
 
-    `whole` and `numbers` are what all of them add to it (`Residual`), `scalars` b, uint64
-    (n, outputs), of which what is above 2^W does not matter.
+    `whole` and `numbers` are the sums over all of them (`Residual`), `scalars` b, uint64 (n,
+    outputs), whose bits above 2^W do not matter.
     """
     widest = int(widths.max())
     bits, count = shape.parameters.packed_bits(widest), len(widths)
@@ -138,7 +138,7 @@ def packed(
 def fractions(
     whole: Residues, numbers: Residues, scalars: Words, widths: Words
 ) -> tuple[Words, Words]:
-    """c1, uint64 (1, M), and c0 with b added, uint64 (outputs, n), of a group of outputs.
+    """Return c1, uint64 (1, M), and c0 with b added, uint64 (outputs, n), of a group of outputs.
 
     As fractions of 2^64, less than 4 units too small.
     """
@@ -157,10 +157,10 @@ def _rounded(values: Words, bits: int) -> Words:
 def _load(
     vectors: Words, shifts: Words, taken: Indices, slots: int, chunk: int, polynomials: Residues
 ) -> None:
-    """Coefficients of a chunk's P_i, uint32 (primes, 16·M), interleaved, below 1.01·2^28.
+    """Write coefficients of a chunk's P_i, uint32 (primes, 16·M), interleaved, below 1.01·2^28.
 
-    Coefficient k + K·b of its polynomial l is û_k[b·pieces + 16·chunk + l], so that neighbours
-    stay neighbours; 0 of each k that is not `taken`.
+    Coefficient k + K·b of its polynomial l is û_k[b·pieces + 16·chunk + l], so that neighbours stay
+    neighbours; 0 of each k that is not `taken`.
     """
     count, each = len(vectors), DEGREE // slots
     if count < slots:
@@ -183,13 +183,15 @@ def _load(
 
 @inlined
 def _residue(low: np.uint32, high: np.uint32, n: int) -> np.uint32:
-    """low + 2^28·high − 2^38 modulo prime n, of 28 and 11 bits: below 2^30 before it is folded."""
+    """Return low + 2^28·high − 2^38 modulo prime n, of 28 and 11 bits: below 2^30 before it is
+    folded.
+    """
     return fold(np.uint32(low + high * np.uint32(REST[n]) + LESS[n]), MODULI[n])
 
 
 @kernel
 def _add_products(polynomials: Residues, values: Residues, sums: Words) -> None:
-    """Adds Σ over 16 polynomials of uint32 (M, 16) times (M, 1 + outputs, 16), turned."""
+    """Add Σ over 16 polynomials of uint32 (M, 16) times (M, 1 + outputs, 16), turned."""
     for x in range(DEGREE):
         block, inside = x // BLOCK, x % BLOCK
         for c in range(values.shape[1]):
@@ -208,7 +210,7 @@ def _fold_sum(word: np.uint64, n: int) -> np.uint64:
 def _add_chunks(
     vectors: Words, shifts: Words, taken: Indices, slots: int, values: Residues, sums: Words
 ) -> None:
-    """Adds Σ P_i·A_i and Σ P_i·B_ij as values, turned, uint64 (primes, 64, 1 + outputs, 64)."""
+    """Add Σ P_i·A_i and Σ P_i·B_ij as values, turned, uint64 (primes, 64, 1 + outputs, 64)."""
     polynomials = np.empty((len(PRIMES), DEGREE * LANES), np.uint32)
     for chunk in range(len(values)):
         _load(vectors, shifts, taken, slots, chunk, polynomials)
@@ -223,7 +225,7 @@ def _add_chunks(
 
 @kernel
 def _to_coefficients(sums: Words, whole: Residues, numbers: Residues) -> None:
-    """M times the coefficients modulo each prime: of c1 all, of c0 those there may be."""
+    """Write M times the coefficients modulo each prime: of c1 all, of c0 only those with a slot."""
     small = np.empty((BLOCK, sums.shape[2], BLOCK), np.uint32)
     line = np.empty(DEGREE, np.uint32)
     for n in range(len(PRIMES)):
@@ -247,7 +249,7 @@ def _to_coefficients(sums: Words, whole: Residues, numbers: Residues) -> None:
 
 @kernel
 def _add_runs(line: Residues, run: int, n: int) -> None:
-    """Adds all runs to the first, below 2^28 + 2^25."""
+    """Add all runs to the first, below 2^28 + 2^25."""
     for k in range(run):
         total = np.uint64(0)
         for first in range(0, DEGREE, run):
@@ -257,8 +259,8 @@ def _add_runs(line: Residues, run: int, n: int) -> None:
 
 @kernel
 def _add_shares(lines: Residues, shares: Words) -> None:
-    """Adds of each prime ⌊2^64·y/p⌋, less one at most, for M times as many coefficients as are
-    wanted: uint32 (n, primes, any) to uint64 (n, wanted).
+    """Add for each prime ⌊2^64·y/p⌋, less one at most, for M times as many coefficients as `shares`
+    has: uint32 (n, primes, any) to uint64 (n, wanted).
     """
     for c in range(len(lines)):
         line, total = lines[c], shares[c]

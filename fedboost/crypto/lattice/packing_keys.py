@@ -1,7 +1,7 @@
-"""Keys under which a host packs answers: the guest's secrets s_j, encrypted piece by piece.
+"""Keys for the packing of answers at a host: the guest's secrets s_j, encrypted piece by piece.
 
 The ring is Z_Q[X]/(X^M + 1) with Q of three primes (`transforms`). A key is for K candidates a
-batch: B = M/K coordinates of s_j make a piece, of which there are N/B,
+batch: B = M/K coordinates of s_j make a piece, and there are N/B pieces,
 
     S_ij = Σ over b < B of s_j[b·pieces + i] · X^(−K·b)
     B_ij = −A_i·z_j + e_ij − Δ'·S_ij                      Δ' = Q / 2^39, rounded
@@ -43,7 +43,7 @@ from fedboost.ground.errors import ConfigError, FedboostError, PeerError
 from fedboost.ground.kernels import kernel
 
 WORD_BYTES = 4
-SPARE = 64  # words that may be passed over: in a piece 2.5 are, and 65 once in 2^190
+SPARE = 64  # words that may be skipped: in a piece 2.5 are, and 65 once in 2^190
 SCALE = (MODULUS + (1 << (PACKED_BITS - 1))) >> PACKED_BITS  # Δ'
 LESS_SCALE: Residues = np.array([-SCALE % prime for prime in PRIMES], np.uint32)
 
@@ -100,7 +100,7 @@ class PackingShape:
         return self.outputs * self.pieces * len(PRIMES) * field_bytes(DEGREE, RESIDUE_BITS)
 
     def batch_bytes(self, count: int, width: int) -> int:
-        """Size of a batch of that many candidates, the widest of them modulo 2^width.
+        """Return the size of a batch of that many candidates, the widest of them modulo 2^width.
 
         For each group of outputs c1, and then c0 of each output, in whole bytes.
         """
@@ -109,12 +109,14 @@ class PackingShape:
         return len(self.groups) * field_bytes(DEGREE, vector) + numbers
 
     def batches(self, counts: Sequence[int], widths: Sequence[int]) -> list[Words]:
-        """W of each candidate of each batch, uint64, where nodes have so many candidates of W."""
+        """Return W of each candidate of each batch, uint64, for nodes with
+        so many candidates of W.
+        """
         each = _of_each(counts, widths)
         return [each[first : first + self.slots] for first in range(0, len(each), self.slots)]
 
     def answer_bytes(self, counts: Sequence[int], widths: Sequence[int]) -> int:
-        """Size of all batches about nodes with so many candidates of W."""
+        """Return the size of all batches about nodes with so many candidates of W."""
         each = _of_each(counts, widths)
         if not len(each):
             return 0
@@ -123,7 +125,7 @@ class PackingShape:
         return full + self.batch_bytes(len(each) - len(widest) * self.slots, last)
 
     def public(self, origin: bytes, piece: int) -> Residues:
-        """A_i as values, uint32 (primes, M): both sides derive it from the same origin."""
+        """Return A_i as values, uint32 (primes, M): both sides derive it from the same origin."""
         derived = np.empty((len(PRIMES), DEGREE), np.uint32)
         for n, prime in enumerate(PRIMES):
             place = (self.parameters.ring, self.slots, piece, n)
@@ -137,7 +139,7 @@ class PackingShape:
         return derived
 
     def public_chunks(self, origin: bytes) -> Iterator[Residues]:
-        """A_i of 16 pieces at a time, uint32 (16, primes, M)."""
+        """Yield A_i of 16 pieces at a time, uint32 (16, primes, M)."""
         for first in range(0, self.pieces, LANES):
             yield np.stack([self.public(origin, first + lane) for lane in range(LANES)])
 
@@ -146,8 +148,8 @@ class PackingSecret:
     """The guest's side of a packing key: a ternary z_j for each output; it prints nothing and
     cannot be pickled.
 
-    `reversed_secrets` are s_j, int8 (outputs, N), and `secrets` those that they come from. All
-    draws are bound to origin, K and s_j: one z_j, or one error, must never meet two secrets.
+    `reversed_secrets` are s_j, int8 (outputs, N), and `secrets` their source. All draws are bound
+    to origin, K and s_j: one z_j, or one error, must never meet two secrets.
     """
 
     def __init__(
@@ -163,7 +165,7 @@ class PackingSecret:
         self._ternary = samples.ternary(data, DEGREE)
 
     def key(self) -> bytes:
-        """The key as `PackingKey.received` reads it: the same bytes each time.
+        """Return the key as `PackingKey.received` reads it: the same bytes each time.
 
         For each output, piece and prime, M fields of 28 bits.
         """
@@ -212,14 +214,14 @@ class PackingKey:
     """A packing key as a host holds it."""
 
     shape: PackingShape
-    values: tuple[Residues, ...]  # of a group A_i and B_ij, (chunks, primes, M, 1 + outputs, 16)
+    values: tuple[Residues, ...]  # A_i and B_ij by group, (chunks, primes, M, 1 + outputs, 16)
 
     @classmethod
     def received(cls, shape: PackingShape, origin: bytes, data: bytes) -> PackingKey:
-        """Read what `PackingSecret.key` gave, for the origin that both sides know.
+        """Read the output of `PackingSecret.key`, for the origin that both sides know.
 
-        A PeerError unless the size is right and every number below its prime: with larger ones
-        sums would overflow.
+        A PeerError unless the size is right and every number below its prime: with larger ones sums
+        would overflow.
         """
         if len(data) != shape.key_bytes:
             raise PeerError(
@@ -249,12 +251,12 @@ class PackingKey:
 
 
 def _of_each(counts: Sequence[int], widths: Sequence[int]) -> Words:
-    """Return W of each candidate, uint64, where nodes have so many candidates of W."""
+    """Return W of each candidate, uint64, for nodes with so many candidates of W."""
     return np.repeat(np.array(widths, np.uint64), np.array(counts, np.int64))
 
 
 def _values(polynomials: Small) -> Residues:
-    """Values of 16 small polynomials, interleaved, uint32 (primes, 16·M)."""
+    """Return the values of 16 small polynomials, interleaved, uint32 (primes, 16·M)."""
     values = np.empty((len(PRIMES), DEGREE * LANES), np.uint32)
     for n in range(len(PRIMES)):
         _interleave(polynomials, n, values[n])
@@ -264,7 +266,7 @@ def _values(polynomials: Small) -> Residues:
 
 @kernel
 def _interleave(polynomials: Small, n: int, values: Residues) -> None:
-    """Small numbers modulo prime n, int8 (16, M) to uint32 (16·M,)."""
+    """Write small numbers modulo prime n, int8 (16, M) to uint32 (16·M,)."""
     p = np.int64(MODULI[n])
     for lane in range(LANES):
         for x in range(DEGREE):
@@ -273,7 +275,9 @@ def _interleave(polynomials: Small, n: int, values: Residues) -> None:
 
 @kernel
 def _encrypt(errors: Small, part: Small, public: Residues, secret: Residues, words: Words) -> None:
-    """B of 16 pieces, uint64 (16, primes, M): errors int8 (16, M), coordinates int8 (B, 16)."""
+    """Write B of 16 pieces, uint64 (16, primes, M): errors int8 (16, M),
+    coordinates int8 (B, 16).
+    """
     each, values = len(part), np.empty(DEGREE * LANES, np.uint32)
     for n in range(len(PRIMES)):
         p, less = np.uint64(MODULI[n]), np.int64(LESS_SCALE[n])

@@ -1,11 +1,11 @@
-"""The rings that there are, and the guard that refuses weaker ones.
+"""The rings of the lattice schemes, and the guard that refuses weaker ones.
 
 Security rests on the ring, the modulus, the ternary secrets and the error. For `lattice` the
 lattice estimator (Albrecht, Player, Scott, "On the concrete hardness of learning with errors",
 2015; cost model of MATZOV, 2022) gives 128.8 bits classically and about 122 bits with quantum
 sieving, so 53 bits are the most for 2048 coefficients, though the table of the Homomorphic
 Encryption Standard (2018, table 1, ternary secrets, 128 bits) allows 54. For 4096 it allows 109
-bits, of which the others take 64 (up to 75 bits the table has 192 bits of security):
+bits. The other schemes take 64 of them (up to 75 bits the table has 192 bits of security):
 `lattice-4096` for a flood that hides everything, `lattice-large` for sums of many rows.
 """
 
@@ -24,18 +24,18 @@ from fedboost.ground.errors import ConfigError
 MODULUS_BITS_MOST = {2048: 53, 4096: 109, 8192: 218, 16384: 438}
 WORD_BITS = 64  # polynomials are arrays of machine words, whose overflow must be harmless
 ERROR_BITS_LEAST = 21  # a centred binomial error of 2 · 21 bits has σ = 3.24, and 3.2 is asked
-FLOOD_LEAST = 2.0**20  # what drowns a sum of row errors: 3.3e3 for 2^20 rows
+FLOOD_LEAST = 2.0**20  # enough to drown a sum of row errors: 3.3e3 for 2^20 rows
 OUTPUTS_EACH = 8  # numbers that leave with one vector
 FAILURE_MOST = 1e-9  # of one sum; `lattice` has 3e-11
 LEAK_MOST = 3.62e-6  # bits, of one number of an answer: `lattice` has 3.61e-6 at 2^21 rows
 SLOTS = (32, 64, 128, 256, 512)  # candidates in a full batch of packed answers, K
-PACKED_BITS = 39  # of a coefficient of an answer's vector, the upper ones: those that are packed
-PACKED_BITS_LEAST = 20  # of a coefficient of a packed batch, however narrow its answers are
+PACKED_BITS = 39  # packed bits of a coefficient of an answer's vector, its upper ones
+PACKED_BITS_LEAST = 20  # least bits of a coefficient of a packed batch, even of narrow answers
 
 
 @dataclass(frozen=True)
 class LatticeParameters:
-    """Polynomials of `ring` coefficients modulo 2^modulus_bits, and what is added to them.
+    """Polynomials of `ring` coefficients modulo 2^modulus_bits, with their scale, errors and flood.
 
     A ConfigError for anything weaker than `lattice`, or if answers could not be decrypted.
     """
@@ -53,7 +53,7 @@ class LatticeParameters:
 
     @cached_property
     def mask(self) -> np.uint64:
-        """q − 1."""
+        """Mask of numbers below q: q − 1."""
         return np.uint64((1 << self.modulus_bits) - 1)
 
     @property
@@ -63,12 +63,13 @@ class LatticeParameters:
 
     @property
     def error_variance(self) -> float:
-        """σ² of an error."""
+        """Variance σ² of an error."""
         return self.error_bits / 2
 
     @property
     def blinding_variance(self) -> float:
-        """σ² of what an answer's zero encryption, flood and rounding add to a decrypted number.
+        """Variance σ² that an answer's zero encryption, flood and rounding add to a decrypted
+        number.
 
         e'·v and e1·s are N products of an error and a ternary number, of variance 2/3; a number
         rounded to 2^t is off by σ² = 4^t / 12, N times, times a ternary number again.
@@ -81,7 +82,7 @@ class LatticeParameters:
         return self.error_variance * 4 * self.ring / 3 + self.flood**2
 
     def sigma(self, rows: int) -> float:
-        """Standard deviation of the noise in a decrypted sum of that many rows."""
+        """Return the standard deviation of the noise in a decrypted sum of that many rows."""
         return math.sqrt(rows * self.error_variance + self.blinding_variance)
 
     def failure(self, rows: int) -> float:
@@ -91,10 +92,10 @@ class LatticeParameters:
         return self._wrong(self.sigma(rows))
 
     def leak(self, rows: int) -> float:
-        """Return the most bits that one number of an answer tells of which of so many rows it adds
-        up, beyond the sum.
+        """Return the most bits that one number of an answer reveals about the choice of its rows,
+        of so many, beyond the sum.
 
-        The guest knows the rows' errors; the sum of those that were taken is a signal of variance
+        The guest knows the rows' errors; the sum of the chosen rows' errors is a signal of variance
         n·σ²/4 at most (each row in or out with even chances), in Gaussian noise of variance σ_f².
         """
         signal = rows * self.error_variance / 4
@@ -106,13 +107,15 @@ class LatticeParameters:
         return self.packed_failure(1, self.modulus_bits, SLOTS[-1]) <= FAILURE_MOST
 
     def packed_bits(self, widest: int) -> tuple[int, int]:
-        """Bits of a coefficient of c1 and of c0 in a batch of packed answers up to that wide."""
+        """Return the bits of a coefficient of c1 and of c0 in a batch of packed answers up to that
+        wide.
+        """
         bits = widest - self.drop_bits + 1, widest - self.drop_bits - 2
         return max(PACKED_BITS_LEAST, bits[0]), max(PACKED_BITS_LEAST, bits[1])
 
     def packing_variance(self, width: int, widest: int, count: int) -> float:
-        """σ² of what packing adds to a number modulo 2^width, in a batch of `count` answers of
-        which one is modulo 2^widest.
+        """Return the variance σ² that packing adds to a number modulo 2^width, in a batch of
+        `count` answers up to modulo 2^widest.
 
         Of u, N numbers are rounded to 39 bits and meet a ternary number each. c0 has an error of
         the key for each of N coefficients of each answer. c1 is rounded, M times, and meets a
@@ -126,7 +129,9 @@ class LatticeParameters:
         return cut + scaled * self.ring * count * self.error_variance + rounding
 
     def packed_sigma(self, rows: int, width: int, widest: int, count: int) -> float:
-        """Standard deviation of the noise in a sum of that many rows from a packed answer."""
+        """Return the standard deviation of the noise in a sum of that many rows from a packed
+        answer.
+        """
         added = self.packing_variance(width, widest, count)
         return math.sqrt(rows * self.error_variance + self._zero_variance + added)
 
@@ -139,7 +144,7 @@ class LatticeParameters:
 
 
 def check_strength(parameters: LatticeParameters) -> None:
-    """A ConfigError unless at least as strong as `lattice`."""
+    """Raise a ConfigError unless the parameters are at least as strong as `lattice`."""
     most = MODULUS_BITS_MOST.get(parameters.ring)
     if most is None or not 0 < parameters.modulus_bits <= min(most, WORD_BITS):
         raise ConfigError(
@@ -174,7 +179,7 @@ def groups_of(outputs: int) -> list[slice]:
 
 
 def named(name: str) -> LatticeParameters:
-    """The parameters of that name; a ConfigError names those there are."""
+    """Return the parameters of that name; a ConfigError that lists the names otherwise."""
     if name not in BY_NAME:
         raise ConfigError(
             f"there are no lattice parameters {name!r}", todo=f"one of {', '.join(BY_NAME)}"

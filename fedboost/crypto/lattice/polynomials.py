@@ -1,4 +1,4 @@
-"""Public polynomials, which both sides derive from what both have agreed on; none is ever received.
+"""Public polynomials, which both sides derive from agreed inputs; none is ever received.
 
 A polynomial of the guest's choice would let it read which rows a cell adds up: with a' = 0 an
 answer's zero encryption hides nothing. So each is the output of SHAKE256 on
@@ -8,8 +8,8 @@ answer's zero encryption hides nothing. So each is the output of SHAKE256 on
 
 with numbers of 8 bytes, little-endian: 8 bytes for each coefficient, little-endian, modulo q.
 
-Trees of an epoch share the guest's secrets s. So each has a nonce of the guest's, bound to what it
-encrypts, that follows the tree's number in what `a` comes from: two encryptions under one a·s
+Trees of an epoch share the guest's secrets s. So each has a nonce of the guest's, bound to its
+messages, that follows the tree's number in the inputs of `a`: two encryptions under one a·s
 would show the difference of their messages. `a'` comes from the epoch's number, once a host.
 """
 
@@ -38,7 +38,7 @@ Polynomial = NDArray[np.uint64]
 
 @dataclass(frozen=True)
 class Origin:
-    """The inputs from which one attempt of a job derives its polynomials.
+    """The inputs that the polynomials of one attempt of a job are derived from.
 
     Nonces are drawn afresh by each party for each attempt, the hosts' in the manifest's order. A
     PeerError for one of another size.
@@ -72,26 +72,26 @@ class TreePolynomials:
     number: int
 
     def of_rows(self, block: int) -> Polynomial:
-        """a of rows N·block to N·(block + 1) − 1, uint64 (N,) below q."""
+        """Return a of rows N·block to N·(block + 1) − 1, uint64 (N,) below q."""
         return self._derived(ROWS, block)
 
     def of_answers(self, host: int) -> Polynomial:
-        """a' of the host at that place of the manifest, uint64 (N,) below q."""
+        """Return a' of the host at that index of the manifest, uint64 (N,) below q."""
         return self._derived(ANSWERS, host)
 
     @property
     def packing_origin(self) -> bytes:
-        """Return what the public polynomials of packing keys come from: the same for all hosts."""
+        """Return the origin of the public polynomials of packing keys: the same for all hosts."""
         return self.encoded(PACKING, 0)
 
     def of_draws(self, host: int) -> bytes:
-        """Return what a host's draws are bound to, besides the keys: all that a' comes from, and
-        the tree.
+        """Return the binding of a host's draws, besides the keys: all
+        inputs of a', and the tree.
         """
         return self.encoded(b"tree key", host)
 
     def in_epoch(self, epoch: int, nonce: bytes) -> EpochTreePolynomials:
-        """The same tree among those of an epoch, with the guest's nonce for it."""
+        """Return the same tree among those of an epoch, with the guest's nonce for it."""
         return EpochTreePolynomials(self.parameters, self.origin, self.number, epoch, nonce)
 
     def encoded(self, label: bytes, number: int) -> bytes:
@@ -99,7 +99,7 @@ class TreePolynomials:
         return self.of_attempt(label) + number_bytes(self.number) + number_bytes(number)
 
     def of_attempt(self, label: bytes) -> bytes:
-        """Return the bytes to hash for this label and what belongs to no single tree."""
+        """Return the bytes to hash for this label and the inputs that all trees share."""
         return _sized(label) + _sized(self.parameters.name.encode()) + self.origin.encoded()
 
     def _derived(self, label: bytes, number: int) -> Polynomial:
@@ -108,7 +108,7 @@ class TreePolynomials:
 
 @dataclass(frozen=True)
 class EpochTreePolynomials(TreePolynomials):
-    """The same of a tree whose guest has the same secrets for all trees of an epoch.
+    """The polynomials of a tree whose guest has the same secrets for all trees of an epoch.
 
     A PeerError for a nonce of another size.
     """
@@ -156,5 +156,5 @@ def _sized(data: bytes) -> bytes:
 
 
 def number_bytes(value: int) -> bytes:
-    """Return a count or a place as it is hashed: 8 bytes, little-endian."""
+    """Return a count or an index as it is hashed: 8 bytes, little-endian."""
     return value.to_bytes(8, "little")

@@ -1,6 +1,6 @@
 """Products of a polynomial modulo q and ternary ones, by a Fourier transform of half the length.
 
-A real polynomial p modulo x^N + 1 is told by p modulo x^M − i, M = N/2: the M complex numbers
+A real polynomial p modulo x^N + 1 is determined by p modulo x^M − i, M = N/2: the M complex numbers
 p_k + i·p_{k+M}, whose values at the roots e^(iπ/N)·e^(−2πij/M) are one transform after a twist by
 e^(iπk/N). Values multiply; the way back gives both halves at once. (Bernstein, "Fast multiplication
 and its applications", 2008, section 5.)
@@ -21,7 +21,7 @@ from fedboost.crypto.lattice.parameters import LatticeParameters
 from fedboost.ground.arrays import Words
 from fedboost.ground.kernels import kernel
 
-BOUND_MOST = 2.0**-6  # proven distance to an integer, of which 1/2 would be wrong
+BOUND_MOST = 2.0**-6  # proven distance to an integer; 1/2 would be wrong
 _ROUNDOFF = 2.0**-53
 _LEVEL_NORM = 1 + 4 * math.sqrt(2) + 1  # of a level: Higham, 2002, theorem 24.2, μ = one roundoff
 _LEVEL_EACH = 1 + math.sqrt(5) + 1  # addition, product (Brent, Percival, Zimmermann, 2007), twiddle
@@ -31,12 +31,12 @@ Spectrum = NDArray[np.complex128]
 
 
 def error_bound(ring: int, limb_bits: int, more: float = 0.0) -> float:
-    """The most that a coefficient of a limb's product is off before it is rounded.
+    """Return the most that a coefficient of a limb's product is off before it is rounded.
 
     |limb| ≤ 2^(limb_bits − 1) and |ternary| ≤ 1 have norms 2^(limb_bits − 1)·√N and √N. A transform
     of M = 2^t numbers is off by at most t·_LEVEL_NORM roundoffs of its norm, the way back by
-    t·_LEVEL_EACH roundoffs of Σ|values| / M for each coefficient, which the norms' product bounds
-    (Cauchy and Schwarz), as it does every other part; `more` roundoffs of who does more.
+    t·_LEVEL_EACH roundoffs of Σ|values| / M for each coefficient. The norms' product bounds this
+    (Cauchy and Schwarz), as it does every other part; `more` are further roundoffs of the caller.
     """
     levels = (ring // 2).bit_length() - 1
     relative = levels * (2 * _LEVEL_NORM + _LEVEL_EACH) + _OUTSIDE + more
@@ -61,11 +61,15 @@ class Multiplier:
         self._untwist = self._twist.conj()
 
     def fixed(self, polynomial: Words) -> Spectrum:
-        """Values of the limbs of a polynomial, complex128 (limbs, M), from uint64 (N,)."""
+        """Return the values of the limbs of a polynomial, complex128
+        (limbs, M), from uint64 (N,).
+        """
         return self.values(self.split(polynomial))
 
     def split(self, polynomial: Words) -> NDArray[np.int64]:
-        """The signed limbs, int64 (limbs, N): Σ limb_i · 2^(limb_bits·i) is equal modulo q."""
+        """Return the signed limbs, int64 (limbs, N): Σ limb_i ·
+        2^(limb_bits·i) is equal modulo q.
+        """
         unused = 64 - self.modulus_bits
         rest = polynomial.view(np.int64) << unused >> unused  # signed modulo q
         parts = np.empty((self.limbs, self.ring), dtype=np.int64)
@@ -76,7 +80,7 @@ class Multiplier:
         return parts
 
     def values(self, polynomials: NDArray[np.integer]) -> Spectrum:
-        """Values of small polynomials, complex128 (n, M), from integers (n, N)."""
+        """Return the values of small polynomials, complex128 (n, M), from integers (n, N)."""
         from scipy import fft
 
         folded = np.empty((len(polynomials), self.half), dtype=np.complex128)
@@ -86,9 +90,9 @@ class Multiplier:
         return fft.fft(folded, axis=1, overwrite_x=True)
 
     def multiply(self, fixed: Spectrum, values: Spectrum) -> Words:
-        """Products modulo 2^64, uint64 (n, N), with values (n, M) of ternary polynomials.
+        """Return products modulo 2^64, uint64 (n, N), with values (n, M) of ternary polynomials.
 
-        Modulo q they are those of the polynomial in `fixed`; above q's bits is what overflowed.
+        Modulo q they are those of the polynomial in `fixed`; bits above q's are overflow.
         """
         products = np.zeros((len(values), self.ring), dtype=np.uint64)
         scratch = np.empty_like(values)
@@ -105,7 +109,7 @@ class Multiplier:
         _add_rounded(back, self._untwist, np.uint64(number * self.limb_bits), products)
 
     def first(self, fixed: Spectrum, values: Spectrum, count: int) -> Words:
-        """The lowest `count` ≤ M coefficients of the same products, uint64 (n, count)."""
+        """Return the lowest `count` ≤ M coefficients of the same products, uint64 (n, count)."""
         from scipy import fft
 
         products = np.zeros((len(values), count), dtype=np.uint64)
@@ -115,8 +119,8 @@ class Multiplier:
         return products
 
     def distance(self, fixed: Spectrum, values: Spectrum) -> float:
-        """Return how far from an integer any coefficient of the limbs' products is
-        before rounding.
+        """Return the greatest distance of the limbs' products' coefficients from integers before
+        rounding.
         """
         from scipy import fft
 
@@ -130,18 +134,18 @@ class Multiplier:
 
 @cache
 def multiplier_of(ring: int, modulus_bits: int) -> Multiplier:
-    """The products of polynomials of so many coefficients modulo 2^modulus_bits."""
+    """Return the multiplier of polynomials of so many coefficients modulo 2^modulus_bits."""
     return Multiplier(ring, modulus_bits)
 
 
 def multiplier(parameters: LatticeParameters) -> Multiplier:
-    """The products of these parameters' ring."""
+    """Return the multiplier of these parameters' ring."""
     return multiplier_of(parameters.ring, parameters.modulus_bits)
 
 
 @kernel
 def _add_rounded(back: Spectrum, untwist: Spectrum, shift: np.uint64, products: Words) -> None:
-    """products += 2^shift · rounded coefficients, modulo 2^64."""
+    """Add 2^shift · rounded coefficients to `products`, modulo 2^64."""
     half = back.shape[1]
     for n in range(back.shape[0]):
         total = products[n]
@@ -153,7 +157,7 @@ def _add_rounded(back: Spectrum, untwist: Spectrum, shift: np.uint64, products: 
 
 @kernel
 def _add_first(back: Spectrum, untwist: Spectrum, shift: np.uint64, products: Words) -> None:
-    """The same for those coefficients alone that products have room for."""
+    """Add only the coefficients that `products` have room for, as `_add_rounded` does."""
     for n in range(back.shape[0]):
         for k in range(products.shape[1]):
             value = back[n, k] * untwist[k]

@@ -1,4 +1,4 @@
-"""What leaves a host: answers whose parts have come from whoever has the cells (`answers`).
+"""Messages of a host: answers, joined from the parts of the holders of the cells (`answers`).
 
 Numbers b are written last, so that the host adds its noise itself.
 """
@@ -59,10 +59,10 @@ class AnswerShape:
 
 
 class Joining(Protocol):
-    """What some answers come to beside b."""
+    """The part of some answers beside b."""
 
     def joined(self, other: Self) -> Self:
-        """The same of both."""
+        """Return the parts of both."""
 
 
 A = TypeVar("A", bound=Joining)
@@ -70,32 +70,32 @@ A = TypeVar("A", bound=Joining)
 
 @dataclass(frozen=True, repr=False, eq=False)
 class Vectors:
-    """Answers as vectors, one after the other, whose numbers are to be written yet."""
+    """Answers as vectors, one after the other, without their numbers b yet."""
 
     data: ByteArray  # (n, `AnswerShape.n_bytes`)
 
     def joined(self, other: Vectors) -> Vectors:
-        """These, then the others."""
+        """Return these, then the others."""
         return Vectors(np.concatenate([self.data, other.data]))
 
 
 @dataclass(frozen=True, repr=False, eq=False)
 class Blinded(Generic[A]):
-    """Answers whose numbers b are to be written yet: noise may be added to them."""
+    """Answers without their numbers b yet, so that noise may be added to them."""
 
     places: Indices  # (n,)
     scalars: Words  # (n, outputs): b modulo 2^64
-    vectors: A  # u of each, or what they add to packed batches
+    vectors: A  # u of each, or their summands in packed batches
 
     def joined(self, other: Blinded[A]) -> Blinded[A]:
-        """The answers of both."""
+        """Return the answers of both."""
         places = np.concatenate([self.places, other.places])
         scalars = np.concatenate([self.scalars, other.scalars])
         return Blinded(places, scalars, self.vectors.joined(other.vectors))
 
     def ordered(self, count: int, noise: Sums | None, scale_bits: int) -> tuple[Indices, Words]:
-        """Return the order that sorts all `count` sums, and their b in it, with noise int64
-        (count, outputs); a ProtocolError where some have not come.
+        """Return the order that sorts all `count` sums, and their b in it, with noise int64 (count,
+        outputs); a ProtocolError if some are missing.
         """
         order = np.argsort(self.places)
         if not np.array_equal(self.places[order], np.arange(count)):
@@ -111,8 +111,8 @@ class Blinded(Generic[A]):
 def release(
     shape: AnswerShape, count: int, blinded: Blinded[Vectors], noise: Sums | None = None
 ) -> BlindedPackages:
-    """All `count` answers as vectors, with noise int64 (count, outputs) where there is any; a
-    ProtocolError where some have not come.
+    """Return all `count` answers as vectors, with noise int64 (count, outputs) if there is any; a
+    ProtocolError if some are missing.
     """
     order, scalars = blinded.ordered(count, noise, shape.parameters.scale_bits)
     data = blinded.vectors.data
@@ -131,10 +131,10 @@ def release_packed(
     noise: Sums | None,
     workers: Workers,
 ) -> BlindedPackages:
-    """All answers packed, of these W, uint64 (n,); as one package of all batches' bytes.
+    """Return all answers packed, of these W, uint64 (n,); as one package of all batches' bytes.
 
-    A batch has `shape.slots` sums, of as many nodes as it takes, and the last what is left:
-    `PackingShape.batches`. A ProtocolError where some have not come.
+    A batch has `shape.slots` sums, of as many nodes as it takes, and the last batch the rest:
+    `PackingShape.batches`. A ProtocolError if some are missing.
     """
     count, held = len(widths), blinded.vectors
     _, scalars = blinded.ordered(count, noise, shape.parameters.scale_bits)

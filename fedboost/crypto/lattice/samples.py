@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from fedboost.ground.errors import FedboostError
 from fedboost.ground.kernels import inlined, kernel
 
-ERROR_BYTES = 6  # 48 bits of each error, of which 2 · error_bits count
+ERROR_BYTES = 6  # 48 bits of each error; 2 · error_bits of them count
 FLOOD_BYTES = 16  # two uniform numbers of 53 bits
 _TRITS = 5  # a byte below 3^5 holds five ternary numbers
 _ACCEPTED = 3**_TRITS
@@ -28,9 +28,9 @@ def ternary_bytes(ring: int) -> int:
 
 
 def ternary(data: ByteArray, ring: int) -> Small:
-    """Uniform −1, 0, 1, int8 (n, ring), from uint8 (n, ternary_bytes(ring)).
+    """Return uniform −1, 0, 1, int8 (n, ring), from uint8 (n, ternary_bytes(ring)).
 
-    Each byte below 243 gives its five digits in base 3, lowest first; others are passed over.
+    Each byte below 243 gives its five digits in base 3, lowest first; others are skipped.
     """
     drawn = np.empty((len(data), ring), dtype=np.int8)
     if not _fill_ternary(data, drawn):
@@ -39,7 +39,7 @@ def ternary(data: ByteArray, ring: int) -> Small:
 
 
 def errors(data: ByteArray, error_bits: int) -> Small:
-    """Centred binomial errors, int8 (n, k), from uint8 (n, 6·k): σ² = error_bits / 2.
+    """Return centred binomial errors, int8 (n, k), from uint8 (n, 6·k): σ² = error_bits / 2.
 
     Of each 48 bits, little-endian, the number of ones among the lowest `error_bits` minus the
     number among as many above them (Alkim, Ducas, Pöppelmann, Schwabe, 2016, section 4.1).
@@ -51,7 +51,7 @@ def errors(data: ByteArray, error_bits: int) -> Small:
 
 
 def flood(data: ByteArray, sigma: float) -> NDArray[np.int64]:
-    """Gaussian numbers rounded to integers, int64 (n, k), from uint8 (n, 16·k).
+    """Return Gaussian numbers rounded to integers, int64 (n, k), from uint8 (n, 16·k).
 
     Box and Muller's cosine of two uniform numbers with 53 bits; 8.6 σ is the most that comes out.
     """

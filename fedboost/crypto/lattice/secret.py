@@ -1,11 +1,11 @@
 """The guest's side of one tree: its secrets, the encryption of its rows, its public keys.
 
-What `Secrets` draws is bound to the tree's origin and to all of its messages: a tree that is begun
-again with anything else, be it a nonce or one message, gets secrets and errors that have nothing to
-do with the first ones; with the same, the same bytes. (Two encryptions under one a·s would tell
-the difference of their messages.)
+Draws of `Secrets` are bound to the tree's origin and to all of its messages. A tree that begins
+again with another nonce or one other message gets secrets and errors that have nothing to
+do with the first ones; with the same, it gets the same bytes. (Two encryptions under one a·s would
+reveal the difference of their messages.)
 
-Where trees share an epoch, s, e' and packing keys are the epoch's. Then a comes from a nonce, which
+If trees share an epoch, s, e' and packing keys are the epoch's. Then a comes from a nonce, which
 is bound to the tree's origin and messages instead, as its rows' errors are.
 """
 
@@ -74,8 +74,8 @@ class TreeSecret:
         self._values = self._multiplier.values(self._ternary)
 
     def encrypt(self) -> Iterator[Encrypted]:
-        """The rows, a block of N at a time, as `EncryptedRows.received` reads them: one ciphertext
-        a row, its outputs' numbers one after the other.
+        """Yield the rows, a block of N at a time, as `EncryptedRows.received` reads them: one
+        ciphertext a row, its outputs' numbers one after the other.
         """
         return self._stream()
 
@@ -84,7 +84,7 @@ class TreeSecret:
             yield seal_encrypted(bytes_of(numbers, self.tree.parameters))
 
     def blocks(self) -> Iterator[Words]:
-        """b of each block's rows, uint64 (at most N, outputs) below q."""
+        """Yield b of each block's rows, uint64 (at most N, outputs) below q."""
         parameters = self.tree.parameters
         scale = np.uint64(parameters.scale_bits)
         for block, first in enumerate(range(0, len(self._messages), parameters.ring)):
@@ -93,15 +93,15 @@ class TreeSecret:
             yield (masked[: len(messages)] + (messages << scale)) & parameters.mask
 
     def public_keys(self, host: int) -> bytes:
-        """b' of every output for the host at that place of the manifest, as
+        """Return b' of every output for the host at that index of the manifest, as
         `TreeKey.received` reads them; the same for all trees of an epoch.
         """
         keys = self._masked(self.tree.of_answers(host), self._lasting, "answers", host)
         return bytes_of(keys.T & self.tree.parameters.mask, self.tree.parameters).tobytes()
 
     def packing(self, slots: int) -> PackingSecret:
-        """The secret of the keys under which hosts pack so many answers; the same for all trees of
-        an epoch.
+        """Return the secret of the packing keys for so many answers a batch; the same for all trees
+        of an epoch.
         """
         shape = PackingShape(self.tree.parameters, self.outputs, slots)
         origin = self.tree.packing_origin
@@ -114,7 +114,7 @@ class TreeSecret:
         return np.ascontiguousarray(self._ternary[:, ::-1])
 
     def _masked(self, polynomial: Polynomial, secrets: Secrets, use: str, number: int) -> Words:
-        """polynomial · s + fresh e for each output, uint64 (N, outputs), modulo 2^64."""
+        """Return polynomial · s + fresh e for each output, uint64 (N, outputs), modulo 2^64."""
         parameters = self.tree.parameters
         each = samples.ERROR_BYTES * parameters.ring
         drawn = secrets.bytes(self.outputs * each, "errors", use, number)

@@ -3,13 +3,13 @@
 The ring is Z_p[X]/(X^M + 1), M = 4096; ψ has ψ^M = −1. A polynomial's *values* are those at the odd
 powers of ψ, in bit-reversed order: number x is the value at ψ^(2·reversed(x) + 1). Values multiply.
 
-Two layouts let every level run through neighbouring numbers, which is what vectorises it:
+In two layouts every level runs through neighbouring numbers, so that it can be vectorised:
 
     interleaved   coefficient or value x of polynomial l is number 16·x + l of a flat array
     turned        value 64·block + x of polynomial c is number [x, c, block]
 
-`forward` works on the first, and `inverse_within` on the second, where each block has factors of
-its own; then `inverse_across` takes one polynomial by itself.
+`forward` works on the first, and `inverse_within` on the second, with separate factors for each
+block; then `inverse_across` takes one polynomial by itself.
 
 Factors are Shoup's pairs, w and ⌊w·2^32/p⌋ (Harvey, "Faster arithmetic for number-theoretic
 transforms", 2014): y·w is reduced below 2p for any y below 2^32, without a division. Residues are
@@ -37,18 +37,20 @@ MODULI: Residues = np.array(PRIMES, np.uint32)
 
 
 def root(prime: int) -> int:
-    """ψ of a prime: the power of the least base that has ψ^M = −1."""
+    """Return ψ of a prime: the power of the least base that has ψ^M = −1."""
     bases = (pow(base, (prime - 1) // (2 * DEGREE), prime) for base in range(2, prime))
     return next(psi for psi in bases if pow(psi, DEGREE, prime) == prime - 1)
 
 
 def reversed_bits(number: int) -> int:
-    """A place among M with its bits from the lowest to the highest."""
+    """Return an index among M with its bits from the lowest to the highest."""
     return int(f"{number:012b}"[::-1], 2)
 
 
 def _factors(is_inverse: bool) -> Residues:
-    """Powers of ψ or of its inverse in bit-reversed order, uint32 (primes, 2, M): Shoup's pairs."""
+    """Return powers of ψ or of its inverse in bit-reversed order, uint32 (primes, 2, M): Shoup's
+    pairs.
+    """
     factors = np.empty((len(PRIMES), 2, DEGREE), np.uint32)
     order = [reversed_bits(place) for place in range(DEGREE)]
     for pair, prime in zip(factors, PRIMES, strict=True):
@@ -66,9 +68,10 @@ INVERSE = _factors(is_inverse=True)
 
 
 def _turned() -> Residues:
-    """Factors of the first six levels back, uint32 (primes, 2, rows, blocks): as blocks use them.
+    """Return factors of the first six levels back, uint32 (primes, 2, rows, blocks): as blocks use
+    them.
 
-    Row q + j has those of part j, where a block is cut into q = 32, 16 … 1 parts.
+    Row q + j has those of part j of a block that is cut into q = 32, 16 … 1 parts.
     """
     factors = np.zeros((len(PRIMES), 2, BLOCK, BLOCK), np.uint32)
     for parts in (32, 16, 8, 4, 2, 1):
@@ -83,20 +86,22 @@ TURNED = _turned()
 
 @inlined
 def times(y: np.uint32, w: np.uint32, shoup: np.uint32, p: np.uint32) -> np.uint32:
-    """y·w modulo p, below 2p."""
+    """Return y·w modulo p, below 2p."""
     quotient = np.uint32((np.uint64(y) * np.uint64(shoup)) >> np.uint64(32))
     return np.uint32(y * w - quotient * p)
 
 
 @inlined
 def fold(word: np.uint32, p: np.uint32) -> np.uint32:
-    """A word of 32 bits modulo p, below 2^28 + 15·(2^28 − p)."""
+    """Return a word of 32 bits modulo p, below 2^28 + 15·(2^28 − p)."""
     return np.uint32(word - (word >> np.uint32(RESIDUE_BITS)) * p)
 
 
 @inlined
 def _two_levels(blocks: Residues, first: int, count: int, n: int) -> None:
-    """Two levels in one pass over some of uint32 (blocks, 4, numbers): halves, then quarters."""
+    """Apply two levels in one pass over some of uint32 (blocks, 4,
+    numbers): halves, then quarters.
+    """
     w, shoup, p = FORWARD[n, 0], FORWARD[n, 1], MODULI[n]
     twice = np.uint32(2 * p)
     for i in range(first, first + count):
@@ -114,7 +119,7 @@ def _two_levels(blocks: Residues, first: int, count: int, n: int) -> None:
             blocks[i, 2, x], blocks[i, 3, x] = np.uint32(high + odd), np.uint32(high - odd + twice)
 
 
-# Shapes are written out, one kernel each: the compiler vectorises none that it does not know.
+# Shapes are written out, one kernel each: the compiler vectorises only known shapes.
 
 
 @kernel
@@ -149,7 +154,7 @@ def _stride_1(a: Residues, first: int, count: int, n: int) -> None:
 
 @kernel
 def forward(a: Residues, n: int) -> None:
-    """Turns interleaved coefficients into values in place, uint32 (16·M,), modulo prime n.
+    """Turn interleaved coefficients into values in place, uint32 (16·M,), modulo prime n.
 
     Both are below 1.01·2^28.
     """
@@ -170,9 +175,10 @@ def forward(a: Residues, n: int) -> None:
 
 @kernel
 def inverse_within(a: Residues, n: int) -> None:
-    """The first six levels back in place, turned, uint32 (64, polynomials, 64), modulo prime n.
+    """Apply the first six levels back in place, turned, uint32 (64, polynomials, 64), modulo prime
+    n.
 
-    Values and what comes of them are below 2p.
+    Values and results are below 2p.
     """
     p = MODULI[n]
     twice = np.uint32(2 * p)
@@ -193,10 +199,10 @@ def inverse_within(a: Residues, n: int) -> None:
 
 @kernel
 def inverse_across(a: Residues, last: int, n: int) -> None:
-    """The next levels back in place, of one polynomial that is not turned, uint32 (M,).
+    """Apply the next levels back in place, of one polynomial that is not turned, uint32 (M,).
 
-    Up to the one that makes runs of `last` coefficients; with `last` = M, these are M times the
-    polynomial's. With fewer, coefficient k of the polynomial is the sum of all runs' number k,
+    The last of these levels makes runs of `last` coefficients; with `last` = M, these are M times
+    the polynomial's. With fewer, coefficient k of the polynomial is the sum of all runs' number k,
     divided by M. Below 2p as before.
     """
     p = MODULI[n]

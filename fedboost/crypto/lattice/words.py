@@ -11,16 +11,16 @@ from fedboost.ground.errors import PeerError
 from fedboost.ground.kernels import kernel
 
 ByteArray = NDArray[np.uint8]
-_CHUNK = 32  # bits put or taken at once: with those left over they fit one machine word
+_CHUNK = 32  # bits written or read at once: with a remainder they fit one machine word
 
 
 def low_bits(bits: int) -> np.uint64:
-    """2^bits − 1, for up to 64 bits."""
+    """Return 2^bits − 1, for up to 64 bits."""
     return np.uint64((1 << bits) - 1)
 
 
 def bytes_of(words: Words, parameters: LatticeParameters) -> ByteArray:
-    """Numbers below q, uint64 (n, k), as uint8 (n, k · word_bytes): little-endian."""
+    """Return numbers below q, uint64 (n, k), as uint8 (n, k · word_bytes): little-endian."""
     count, each = words.shape
     data = np.ascontiguousarray(words, dtype="<u8").view(np.uint8).reshape(count, each, 8)
     return data[:, :, : parameters.word_bytes].reshape(count, -1)
@@ -29,7 +29,7 @@ def bytes_of(words: Words, parameters: LatticeParameters) -> ByteArray:
 def words_of(
     data: bytes, shape: tuple[int, int], parameters: LatticeParameters, what: str
 ) -> Words:
-    """The numbers that `bytes_of` wrote; a PeerError unless all are there and below q."""
+    """Return the numbers that `bytes_of` wrote; a PeerError unless all are there and below q."""
     width = parameters.word_bytes
     if len(data) != shape[0] * shape[1] * width:
         raise PeerError(
@@ -51,7 +51,7 @@ def field_bytes(count: int, bits: int) -> int:
 
 @kernel
 def pack(values: Words, bits: int, data: ByteArray) -> None:
-    """Puts values below 2^bits, uint64 (n, k), one after the other into uint8 (n, ⌈k·bits/8⌉).
+    """Write values below 2^bits, uint64 (n, k), one after the other into uint8 (n, ⌈k·bits/8⌉).
 
     Lowest bit first, in bytes from their lowest bit on.
     """
@@ -82,7 +82,7 @@ def pack(values: Words, bits: int, data: ByteArray) -> None:
 
 @kernel
 def unpack(data: ByteArray, bits: int, values: Words) -> bool:
-    """Reads what `pack` wrote; whether nothing but zeros fills up the last byte."""
+    """Read the fields that `pack` wrote; return whether only zeros fill up the last byte."""
     clean = True
     for n in range(values.shape[0]):
         row = data[n]

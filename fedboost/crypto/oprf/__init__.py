@@ -19,10 +19,10 @@ Modules:
     extension       columns from keys, weights and sums of the check
     guest           asks for the function's values
     hints           several hosts: stores of values plus shares
-    host            computes the function, and checks what it is asked
+    host            computes the function, and checks the guest's parts
     ids             digests of ids, by part
     rows            kernels on rows of 512 bits
-    session         what names one pair's run
+    session         names and keys of one pair's run
     sizes           sizes of all messages
     store           oblivious key-value stores
     tags            one host: tags, marks and proofs

@@ -44,7 +44,7 @@ _WIDE_BYTES = 64  # drawn for a scalar: reduced, it is uniform to 2^−259
 
 
 class TransferSender:
-    """The guest's side: two keys for each transfer, of which the host learns one."""
+    """The guest's side: two keys for each transfer; the host learns one of them."""
 
     __slots__ = ("_scalar", "start")
 
@@ -53,7 +53,9 @@ class TransferSender:
         self.start: bytes = times_base(self._scalar)
 
     def keys(self, session: bytes, choice: bytes) -> list[tuple[bytes, bytes]]:
-        """Return both keys of every transfer; a PeerError for what no honest host sends."""
+        """Return both keys of every transfer; a PeerError for a message
+        that no honest host sends.
+        """
         if len(choice) != CHOICE_BYTES:
             raise PeerError(f"expected {CHOICE_BYTES} bytes of choices, got {len(choice)}")
         return [
@@ -71,7 +73,7 @@ class TransferSender:
                 multiply(self._scalar, add(chosen, _hashed(session, number, bit, other)))
                 for bit, chosen, other in ((0, first, second), (1, second, first))
             ]
-        except RuntimeError:  # what the library says of a product that is zero
+        except RuntimeError:  # the library's error for a product that is zero
             raise PeerError("a choice was made so that a key is none") from None
         told = self.start + first + second
         return (

@@ -47,11 +47,11 @@ def key_state(key: bytes) -> Words:
 def digest_messages(
     offsets: NDArray[np.int64], data: NDArray[np.uint8], start: Words, digests: Words
 ) -> None:
-    """Writes digest i, uint32 (n, 8), of data[offsets[i] : offsets[i + 1]], none of them empty.
+    """Write digest i, uint32 (n, 8), of data[offsets[i] : offsets[i + 1]], none of them empty.
 
     `start` is the state behind the key's block.
     """
-    # For the compiler arrays that may be written to are of another type.
+    # The compiler gives arrays that may be written to another type.
     offsets, data = offsets.view(), data.view()
     offsets.setflags(write=False)
     data.setflags(write=False)
@@ -89,7 +89,7 @@ def _digest(
 
 @kernel
 def digest_rows(rows: NDArray[np.uint64], ends: Words, start: Words, digests: Words) -> None:
-    """Writes digest i, uint32 (n, 8), of rows[i], uint64 (8,), followed by ends[i], uint32 (8,)."""
+    """Write digest i, uint32 (n, 8), of rows[i], uint64 (8,), followed by ends[i], uint32 (8,)."""
     n = len(rows)
     state = np.empty(8 * LANES, np.uint32)
     block = np.empty(16 * LANES, np.uint32)
@@ -115,7 +115,7 @@ def digest_rows(rows: NDArray[np.uint64], ends: Words, start: Words, digests: Wo
 
 @kernel
 def _spread_state(start: Words, state: Words) -> None:
-    """Gives every lane the same state."""
+    """Give every lane the same state."""
     for word in range(8):
         for lane in range(LANES):
             state[word * LANES + lane] = start[word]
@@ -125,7 +125,7 @@ def _spread_state(start: Words, state: Words) -> None:
 def _load(
     offsets: NDArray[np.int64], data: NDArray[np.uint8], first: int, number: int, block: Words
 ) -> None:
-    """Reads block `number` of each lane's message, with zeros behind its end."""
+    """Read block `number` of each lane's message, with zeros behind its end."""
     block[:] = ZERO
     for lane in range(LANES):
         i = min(first + lane, len(offsets) - 2)
@@ -145,7 +145,7 @@ def _load(
 def _count(
     offsets: NDArray[np.int64], first: int, number: int, counts: Words, flags: Words
 ) -> None:
-    """Sets each lane's bytes up to the end of this block, the key's included, and the last flag."""
+    """Set each lane's bytes up to the end of this block, the key's included, and the last flag."""
     for lane in range(LANES):
         i = min(first + lane, len(offsets) - 2)
         size = offsets[i + 1] - offsets[i]
@@ -157,7 +157,7 @@ def _count(
 def _keep_finished(
     offsets: NDArray[np.int64], first: int, number: int, before: Words, state: Words
 ) -> None:
-    """Takes the block back from lanes whose messages had ended before it."""
+    """Undo the block in lanes whose messages had ended before it."""
     for lane in range(LANES):
         i = min(first + lane, len(offsets) - 2)
         if offsets[i + 1] - offsets[i] <= BLOCK_BYTES * number:
@@ -222,7 +222,7 @@ def _round(v: Any, m: Any) -> Any:
 
 @kernel
 def _mix(a: Any, b: Any, c: Any, d: Any, x: Any, y: Any) -> Any:
-    """Return what G, section 3.1, makes of four words."""
+    """Return the output of G, section 3.1, for four words."""
     a = np.uint32(np.uint32(a + b) + x)
     d = np.uint32(d ^ a)
     d = np.uint32(np.uint32(d >> np.uint32(16)) | np.uint32(d << np.uint32(16)))

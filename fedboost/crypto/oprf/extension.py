@@ -1,4 +1,4 @@
-"""What both sides do with the keys of the base transfers: columns, and the weights of the check.
+"""Functions of both sides on the keys of the base transfers: columns, and the weights of the check.
 
 The keys of column j stretch to bits of that column in every row of every part: AES-128 in counter
 mode, with the part's number in the first half of the counter.
@@ -23,7 +23,7 @@ AES_BLOCK_BYTES = 16
 
 
 def stretch(keys: Sequence[bytes], part: int, rows: int) -> Words:
-    """Return the columns of a part, uint64 (512, rows / 64 and a rest that is not of them)."""
+    """Return the columns of a part, uint64 (512, rows / 64 and an unused rest)."""
     # Older releases of the cipher's library want room for one more block than they write.
     columns = np.zeros((512, rows // 8 + AES_BLOCK_BYTES), np.uint8)
     zeros = bytes(rows // 8)
@@ -41,7 +41,7 @@ def rows_of(columns: Words, rows: int) -> Words:
 
 
 def check_seed(session: bytes, part: int, words: bytes) -> bytes:
-    """Return what the check's weights are drawn from, 32 bytes: a hash of run, part and words."""
+    """Return the seed of the check's weights, 32 bytes: a hash of run, part and words."""
     return hashlib.sha256(b"fb-psi check" + session + part.to_bytes(4, "little") + words).digest()
 
 

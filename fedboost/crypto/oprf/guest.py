@@ -30,7 +30,7 @@ from fedboost.ground.slot import Slot
 
 @dataclass(frozen=True, repr=False, eq=False)
 class AskedPart:
-    """A part for the host, and what the guest will know the host's answer by."""
+    """A part for the host, with the guest's values to recognise the host's answer."""
 
     data: bytes
     rows: NDArray[np.uint32]  # (n,): of the guest's table
@@ -38,10 +38,10 @@ class AskedPart:
 
 
 class OprfGuest:
-    """The receiver of Pinkas, Rosulek, Trieu and Yanai, 2020, in parts that stand alone.
+    """The receiver of Pinkas, Rosulek, Trieu and Yanai, 2020, in parts that are independent.
 
     `secrets` are of this attempt and this host alone: two parts of one number under the same
-    secrets tell the difference of their sets.
+    secrets reveal the difference of their sets.
     """
 
     pairs = Slot[list[tuple[bytes, bytes]]]("keys of the base transfers")
@@ -61,12 +61,12 @@ class OprfGuest:
         return self._transfers.start
 
     def open(self, choice: bytes) -> None:
-        """Take the host's choices; a PeerError for what is none."""
+        """Accept the host's choices; a PeerError for an invalid message."""
         self.pairs = self._transfers.keys(self.session.transfers, choice)
         self.name = self.session.name(self.start, choice)
 
     def ask(self, b: int) -> AskedPart:
-        """Make part `b`, the same every time; a PeerError where the ids fit no store."""
+        """Make part `b`, the same every time; a PeerError if the ids fit no store."""
         if not 0 <= b < self.sizes.bins:
             raise ProtocolError(f"there is no part {b} of {self.sizes.bins}")
         part = self.ids.part(b, self.sizes.guest_cap)

@@ -1,8 +1,8 @@
-"""Several hosts: each sends a hint, and what all hold is where the hints add up to nothing.
+"""Several hosts: each sends a hint, and the hints of an id that all hold add up to zero.
 
 A host's hint is a store that reads, at each of its ids, the function's value plus a share; shares
 of an id are drawn by every two hosts together and add up to zero over all hosts. A guest that
-knows the function's value of each host takes it off and adds: the rest is zero for ids that all
+knows the function's value of each host subtracts it and adds: the rest is zero for ids that all
 hold, and random for all others, so it learns no intersection with fewer hosts.
 """
 
@@ -31,7 +31,7 @@ class HintGuest:
     """Asks every host part by part, and finds the ids that all hold."""
 
     def __init__(self, oprfs: Sequence[OprfGuest]) -> None:
-        """`oprfs` have the same ids: one for each host, in the table's order."""
+        """Begin with `oprfs` of the same ids: one for each host, in the table's order."""
         self.oprfs = tuple(oprfs)
         self._outputs: list[dict[int, Words]]  # values of parts that wait for their hint
         self._outputs = [{} for _ in oprfs]
@@ -46,7 +46,7 @@ class HintGuest:
         """Return the guest's rows with ids of part `b` that all hosts hold, int64 (n,); and for
         each host the message that names them: their proofs, sorted.
 
-        `hints` are those of all hosts. A PeerError where one has not its size.
+        `hints` are those of all hosts. A PeerError for one of another size.
         """
         ids = self.oprfs[0].ids.part(b, self.oprfs[0].sizes.guest_cap)
         is_common = (self._sums(b, ids, hints) == 0).all(axis=1)
@@ -74,7 +74,7 @@ class HintHost:
     """Answers parts with hints, and learns which of its ids all hold."""
 
     def __init__(self, oprf: OprfHost, keys: Sequence[bytes]) -> None:
-        """`keys` are stream keys that it shares with each other host, in this attempt alone."""
+        """Begin with stream `keys` shared with each other host, in this attempt alone."""
         self.oprf = oprf
         self._states = [key_state(key) for key in keys]
         self._sent: dict[int, tuple[NDArray[np.uint32], Words]] = {}  # rows and proofs

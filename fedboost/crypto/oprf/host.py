@@ -1,7 +1,7 @@
 """The host of one pair: can compute the function at any id, and answers parts that pass the check.
 
-What a part reveals of the host's secret selection s it reveals by what is computed from it. Until
-the check has passed, nothing that depends on s leaves and no error does.
+A part could reveal the host's secret selection s through values or errors that depend on s. None
+of them leaves before the check has passed.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class OprfHost:
     """The sender of Pinkas, Rosulek, Trieu and Yanai, 2020, with the check of Orrù, Orsini and
     Scholl, 2017.
 
-    `secrets` are of this attempt and this guest alone. A PeerError where `start` is no point.
+    `secrets` are of this attempt and this guest alone. A PeerError if `start` is no point.
     """
 
     def __init__(
@@ -55,15 +55,15 @@ class OprfHost:
         self.name = session.name(start, self.choice)
         self._selected_words = code_tables() & self._selection
         self._output_state = key_state(session.output_key)
-        self._answered: dict[int, bytes] = {}  # the check's seed, a hash of each part that came
+        self._answered: dict[int, bytes] = {}  # the check's seed, a hash of each received part
         self._refused = False
         self._lock = threading.Lock()
 
     def open(self, b: int, data: bytes) -> Words:
-        """Return the rows of part `b`, uint64 (rows, 8), from which the host's values are read.
+        """Return the rows of part `b`, uint64 (rows, 8), which hold the host's values.
 
-        A PeerError for a part that no honest guest sends, or another than the one of this number
-        that came before; and for all parts once one has not passed the check.
+        A PeerError for a part that no honest guest sends, or another than the earlier one of this
+        number; and for all parts once one has not passed the check.
         """
         if not 0 <= b < self.sizes.bins:
             raise PeerError(f"there is no part {b} of {self.sizes.bins}")
@@ -97,7 +97,9 @@ class OprfHost:
         return self.ids.part(b, self.sizes.host_cap)
 
     def _admit(self, b: int, seed: bytes) -> None:
-        """Refuse another part for a number that was answered, and all once one was refused."""
+        """Refuse another part for a number that was answered, and all
+        parts once one was refused.
+        """
         with self._lock:
             if self._refused:
                 raise PeerError("a part did not pass the check: this attempt answers no others")
@@ -117,6 +119,6 @@ class OprfHost:
 
 
 def _blocks(count: int) -> Iterator[slice]:
-    """Cut a part of a host with many more ids than the guest."""
+    """Yield slices of a part of a host with many more ids than the guest."""
     for start in range(0, count, PART_IDS):
         yield slice(start, min(start + PART_IDS, count))

@@ -1,4 +1,4 @@
-"""A party's ids as keyed digests, in parts: what every step of the function works on.
+"""A party's ids as keyed digests, in parts: the input of every step of the function.
 
 Words w0 … w7 of a digest: w0 chooses the part, w1 to w3 the places in a store (their upper 24
 bits), w4 and w5 the dense rows, w6, w7 and the rest of w1 and w2 the value.
@@ -31,7 +31,7 @@ class PartIds:
     digests: NDArray[np.uint32]  # (n, 8)
 
     def keys(self, segment: int) -> StoreKeys:
-        """Return their places in a store with segments of so many rows."""
+        """Return their rows in a store with segments of so many rows."""
         places = np.empty((len(self.rows), 3), np.int32)
         masks = np.empty(len(self.rows), np.uint64)
         _place(self.digests, segment, places, masks)
@@ -51,7 +51,7 @@ class PartIds:
 class IdDigests:
     """Keyed digests of all ids of a party, which differ and are not empty.
 
-    In memory is their order by part; a part's digests are made again whenever it is asked for.
+    In memory is their order by part; a part's digests are made again on each request.
     """
 
     def __init__(self, ids: EncodedIds, key: bytes, bins: int, workers: Workers) -> None:
@@ -69,7 +69,7 @@ class IdDigests:
         return len(self._order)
 
     def part(self, b: int, cap: int) -> PartIds:
-        """Return the ids of part `b`; a PeerError where they are more than `cap`.
+        """Return the ids of part `b`; a PeerError if they are more than `cap`.
 
         In the order of w1's top, so that keys next to each other read near each other in a store's
         first segment.
@@ -113,7 +113,7 @@ class IdDigests:
 
 @kernel
 def _sort(parts: NDArray[np.uint16], starts: NDArray[np.int64], order: NDArray[np.uint32]) -> None:
-    """Writes where each part begins, (bins + 1,), and the rows by part, ascending in each."""
+    """Write the start of each part, (bins + 1,), and the rows by part, ascending in each."""
     starts[:] = 0
     for i in range(len(parts)):
         starts[parts[i] + 1] += 1
@@ -128,7 +128,7 @@ def _sort(parts: NDArray[np.uint16], starts: NDArray[np.int64], order: NDArray[n
 def _place(
     digests: NDArray[np.uint32], segment: int, places: NDArray[np.int32], masks: Words
 ) -> None:
-    """Writes places in three segments and masks of dense rows."""
+    """Write places in three segments and masks of dense rows."""
     for i in range(len(digests)):
         for j in range(3):
             drawn = np.uint64(digests[i, 1 + j] >> np.uint32(8)) * np.uint64(segment)
@@ -138,7 +138,7 @@ def _place(
 
 @kernel
 def _evaluate(digests: NDArray[np.uint32], values: Words) -> None:
-    """Writes the values."""
+    """Write the values."""
     for i in range(len(digests)):
         values[i, 0] = np.uint64(digests[i, 6]) | (np.uint64(digests[i, 7]) << np.uint64(32))
         rest = np.uint64(digests[i, 2] & np.uint32(0xF)) << np.uint64(8)

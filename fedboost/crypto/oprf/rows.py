@@ -1,4 +1,4 @@
-"""Kernels on rows of 512 bits: eight words each, of which the code's columns fill 472 bits."""
+"""Kernels on rows of 512 bits: eight words each, with 472 bits of the code's columns."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ByteArray = NDArray[np.uint8]
 
 @kernel
 def add_words(values: Words, tables: Words, rows: Words) -> None:
-    """Adds to each row the word of its value, uint64 (n, 2), from tables, uint64 (10, 256, 8)."""
+    """Add to each row the word of its value, uint64 (n, 2), from tables, uint64 (10, 256, 8)."""
     for i in range(len(values)):
         for b in range(10):
             byte = (values[i, b >> 3] >> np.uint64(8 * (b & 7))) & np.uint64(255)
@@ -26,7 +26,7 @@ def add_words(values: Words, tables: Words, rows: Words) -> None:
 
 @kernel
 def sum_weighted(weights: ByteArray, rows: Words, sums: Words) -> None:
-    """Writes the sum of the rows, uint64 (128, w), for each bit of their weights, uint8 (n, 16).
+    """Write the sum of the rows, uint64 (128, w), for each bit of their weights, uint8 (n, 16).
 
     The first n of the rows, uint64 (m, w), count.
     """
@@ -48,7 +48,7 @@ def sum_weighted(weights: ByteArray, rows: Words, sums: Words) -> None:
 
 @kernel
 def add_selected(packed: ByteArray, selection: Words, rows: Words) -> None:
-    """Adds to each row the selected columns of a packed one, uint8 (n, 59)."""
+    """Add to each row the selected columns of a packed one, uint8 (n, 59)."""
     for i in range(len(packed)):
         for w in range(8):
             word = np.uint64(0)
@@ -59,7 +59,7 @@ def add_selected(packed: ByteArray, selection: Words, rows: Words) -> None:
 
 @kernel
 def transpose(columns: Words, rows: Words) -> None:
-    """Turns columns, uint64 (512, m) with bit i of a column at i, into rows, uint64 (64·m, 8).
+    """Turn columns, uint64 (512, m) with bit i of a column at i, into rows, uint64 (64·m, 8).
 
     Squares of 64 bits, by exchanging halves, quarters and so on (Hacker's Delight, section 7-3).
     """

@@ -1,4 +1,4 @@
-"""What names one pair's run for ever: nothing of it means anything in another."""
+"""Names and keys of one pair's run, for ever: no message has a meaning in another run."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ LABEL = b"fedboost oprf 1"
 def ids_key(origin: bytes, nonces: Sequence[bytes]) -> bytes:
     """Return the key of all digests of ids, 32 bytes, fresh if any party's nonce is.
 
-    `nonces` are the guest's and then the hosts', in an order that all know. `origin` is of job and
-    stage: an attempt that goes on behind parts that are done goes on with their key.
+    `nonces` are the guest's and then the hosts', in an order that all know. `origin` names job and
+    stage: an attempt that continues behind finished parts keeps their key.
     """
     drawn = HKDF(algorithm=SHA256(), length=32, salt=origin, info=LABEL + b" ids")
     return drawn.derive(_framed(*nonces))
@@ -26,13 +26,13 @@ def ids_key(origin: bytes, nonces: Sequence[bytes]) -> bytes:
 
 @dataclass(frozen=True)
 class OprfSession:
-    """One guest and one host in one attempt at a job, with what both have drawn for it."""
+    """One guest and one host in one attempt at a job, with the draws of both for it."""
 
     attempt_digest: bytes  # of job, stage and attempt
     guest: str
     host: str
     sizes: OprfSizes
-    key: bytes  # of the digests of ids, by the nonces of all parties whose sets are compared
+    key: bytes  # of the digests of ids, from the nonces of all parties in the comparison
 
     @property
     def output_key(self) -> bytes:

@@ -1,4 +1,4 @@
-"""Sizes of everything that two parties send, from the padded sizes of their sets alone."""
+"""Sizes of all messages of two parties, from the padded sizes of their sets alone."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from fedboost.ground.errors import ConfigError
 COLUMNS = 472  # of the code's words: one base transfer each
 VALUE_BITS = 76  # of an id's value, which the code encodes
 WORD_BYTES = COLUMNS // 8
-DENSE_ROWS = 64  # any subset of which an id's sum may hold
-CHECK_ROWS = 128  # of random values: they hide what the check tells
+DENSE_ROWS = 64  # rows of a store outside its segments; an id's sum has any subset of them
+CHECK_ROWS = 128  # rows of random values, which hide the check's sums
 CHECK_BYTES = 80 * CHECK_ROWS  # 64 of a row and 16 of a value each
 TAG_BYTES = 12
 PROOF_BYTES = 16
@@ -21,13 +21,13 @@ CHOICE_BYTES = 64 * COLUMNS
 PART_IDS = 1 << 16  # of the guest in a part, about: 6 MB, and 40 MB while it is worked on
 HOST_PART_IDS = 1 << 19  # of a host in a part, at most: 6 MB of tags, and 60 MB while they are made
 FEW_IDS = 256  # of the guest in a part: fewer would be padded by more than they are
-HOST_CAP_MAX = 1 << 25  # of a part's ids where the guest has few: hints of 0.7 GB
-STORAGE = 1.3  # rows for each key: 1.23 is where three places a key begin to suffice
+HOST_CAP_MAX = 1 << 25  # of a part's ids if the guest has few: hints of 0.7 GB
+STORAGE = 1.3  # rows for each key: with three places a key, 1.23 begin to suffice
 FAILURE_BITS = 40  # a set of random digests does not fit its parts with chance 2^−40
 
 
 def most_of(mean: float, failure_bits: float) -> int:
-    """Return what a count with this mean exceeds with chance 2^−failure_bits at most.
+    """Return the bound that a count with this mean exceeds with chance 2^−failure_bits at most.
 
     Bernstein's inequality, for a sum of independent choices.
     """
@@ -36,7 +36,7 @@ def most_of(mean: float, failure_bits: float) -> int:
 
 
 def sample_cap(ids: int, share: float) -> int:
-    """Return the size that a sample, a `share` of a set of `ids`, is padded to."""
+    """Return the padded size of a sample, a `share` of a set of `ids`."""
     return ids if share >= 1 else min(ids, most_of(ids * share, FAILURE_BITS))
 
 
@@ -46,10 +46,11 @@ def segment_rows(keys: int) -> int:
 
 
 def told_size(guest_ids: int, host_ids: int) -> int:
-    """Return what a guest tells all hosts of the largest of their sets, which has `host_ids`.
+    """Return the size that a guest announces to all hosts for the largest of their sets,
+    `host_ids`.
 
-    The next power of two; 0 where parts by the guest's size are small enough, so that nothing
-    about another host is told.
+    The next power of two; 0 if parts by the guest's size are small enough, so that nothing about
+    another host is revealed.
     """
     told = 1 << (host_ids - 1).bit_length()
     return told if told > max(guest_ids, HOST_PART_IDS) else 0
@@ -61,7 +62,7 @@ class OprfSizes:
 
     guest_ids: int  # of the padded set
     host_ids: int
-    largest: int = 0  # of all hosts' sets, as the guest has told it; 0 where it need not be known
+    largest: int = 0  # of all hosts' sets, as the guest has announced; 0: unknown, and not needed
 
     def __post_init__(self) -> None:
         if not (0 <= self.guest_ids <= SET_IDS_MAX and 0 <= self.host_ids <= SET_IDS_MAX):
@@ -69,7 +70,7 @@ class OprfSizes:
 
     @property
     def bins(self) -> int:
-        """Return the number of parts, into which digests fall by their first word."""
+        """Number of parts; the first word of a digest chooses its part."""
         of_hosts = min(self.largest // HOST_PART_IDS, self.guest_ids // FEW_IDS)
         return max(1, round(self.guest_ids / PART_IDS), of_hosts)
 
@@ -107,7 +108,7 @@ class OprfSizes:
 
     @property
     def first_check_row(self) -> int:
-        """Return the row of a part where the check's begin; before it the rows are whole words."""
+        """Row of a part that begins the check; the rows before it are whole words."""
         return -(-(3 * self.segment + DENSE_ROWS) // 64) * 64
 
     @property
@@ -137,7 +138,9 @@ class OprfSizes:
 
     @property
     def named_bytes(self) -> int:
-        """Return the most bytes that name the common ids of a part: these, or a proof of each."""
+        """Return the most bytes that name the common ids of a part: marks and a digest, or a proof
+        of each.
+        """
         return max(self.named_tags_bytes, PROOF_BYTES * min(self.guest_cap, self.host_cap))
 
     @property
@@ -152,7 +155,7 @@ class OprfSizes:
 
 
 def check_part_size(sizes: OprfSizes) -> None:
-    """Nothing; a ConfigError where a host's share of a part would not fit its messages."""
+    """Raise a ConfigError if a host's share of a part would not fit its messages."""
     if sizes.host_cap > HOST_CAP_MAX:
         raise ConfigError(
             "a host's set is too large beside the guest's",

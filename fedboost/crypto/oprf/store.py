@@ -1,12 +1,12 @@
-"""An oblivious key-value store: rows from which each key reads its value, and others noise.
+"""An oblivious key-value store: each key reads its value from rows, and other keys read noise.
 
 ```
 segment 0 | segment 1 | segment 2 | 64 dense rows
-    a     ^     b     ^     c     ^ those that the key's mask names  =  the key's value
+    a     ^     b     ^     c     ^ the rows of the key's mask  =  the key's value
 ```
-A key has one place in each segment. Keys alone at a place are taken away, last first in the end
-(peeling); what cannot be peeled is solved with the dense rows by elimination. All other rows are
-random, so with random values the whole store is, whatever its keys are.
+A key has one place in each segment. Keys alone at a place are removed, and set last first in the
+end (peeling); elimination with the dense rows solves the remaining keys. All other rows are
+random, so with random values the whole store is random for any keys.
 (Garimella, Pinkas, Rosulek, Trieu, Yanai, 2021; the three segments as in binary fuse filters.)
 """
 
@@ -22,15 +22,15 @@ from fedboost.ground.arrays import Words
 from fedboost.ground.errors import PeerError
 from fedboost.ground.kernels import kernel
 
-CORE_MAX = 4000  # keys to eliminate: more stay only where keys were not drawn at random
+CORE_MAX = 4000  # keys to eliminate: more remain only if keys were not drawn at random
 
 
 @dataclass(frozen=True, repr=False, eq=False)
 class StoreKeys:
-    """Keys of a store as their digests make them."""
+    """Keys of a store, made from their digests."""
 
     places: NDArray[np.int32]  # (n, 3): one row in each segment
-    masks: Words  # (n,): which dense rows
+    masks: Words  # (n,): a bit for each dense row
     sparse_rows: int  # rows of the three segments
 
     def __len__(self) -> int:
@@ -38,9 +38,9 @@ class StoreKeys:
 
 
 def encode(keys: StoreKeys, values: Words, rows: Words) -> None:
-    """Writes rows, uint64 (m, 2) and random before, so that each key reads its value, (n, 2).
+    """Write rows, uint64 (m, 2) and random before, so that each key reads its value, (n, 2).
 
-    A PeerError where no rows do that: with random keys a chance below 2^−40.
+    A PeerError if no rows do that: with random keys a chance below 2^−40.
     """
     peeled = np.empty((len(keys), 2), np.int32)
     peeled = peeled[: _peel(keys.places, keys.sparse_rows, peeled)]
@@ -53,7 +53,7 @@ def encode(keys: StoreKeys, values: Words, rows: Words) -> None:
 
 
 def decode(keys: StoreKeys, rows: Words) -> Words:
-    """Return what each key reads, uint64 (n, w), in rows, uint64 (m, w)."""
+    """Return the values that keys read, uint64 (n, w), in rows, uint64 (m, w)."""
     values = np.empty((len(keys), rows.shape[1]), np.uint64)
     dense = np.empty((8, 256, rows.shape[1]), np.uint64)
     _tabulate(rows[keys.sparse_rows : keys.sparse_rows + DENSE_ROWS], dense)
@@ -62,7 +62,7 @@ def decode(keys: StoreKeys, rows: Words) -> Words:
 
 
 def _solve(keys: StoreKeys, core: NDArray[np.int64], values: Words, rows: Words) -> None:
-    """Sets rows so that the keys of the core read their values: elimination over one bit."""
+    """Set rows so that the keys of the core read their values: elimination over one bit."""
     if len(core) > CORE_MAX:
         raise _no_store()
     sparse = np.unique(keys.places[core])
@@ -107,7 +107,7 @@ def _no_store() -> PeerError:
 
 @kernel
 def _peel(places: NDArray[np.int32], rows: int, peeled: NDArray[np.int32]) -> int:
-    """Return how many keys peel; writes each, first to last, with the row that it has alone."""
+    """Return how many keys peel; write each, first to last, with the row that it has alone."""
     degrees = np.zeros(rows, np.uint8)
     sums = np.zeros(rows, np.uint32)  # of the keys left at a row
     for i in range(len(places)):
@@ -140,7 +140,7 @@ def _peel(places: NDArray[np.int32], rows: int, peeled: NDArray[np.int32]) -> in
 
 @kernel
 def _tabulate(rows: Words, dense: Words) -> None:
-    """Writes sums of the 64 dense rows by byte of a mask, uint64 (8, 256, w)."""
+    """Write sums of the 64 dense rows by byte of a mask, uint64 (8, 256, w)."""
     width = rows.shape[1]
     for b in range(8):
         for w in range(width):
@@ -162,7 +162,7 @@ def _substitute(
     dense: Words,
     rows: Words,
 ) -> None:
-    """Sets the row that each peeled key has alone, the last peeled first."""
+    """Set the row that each peeled key has alone, the last peeled first."""
     for k in range(len(peeled) - 1, -1, -1):
         i, pivot = peeled[k, 0], peeled[k, 1]
         first, second = values[i, 0], values[i, 1]
@@ -183,7 +183,7 @@ def _substitute(
 def _read(
     places: NDArray[np.int32], masks: Words, rows: Words, dense: Words, values: Words
 ) -> None:
-    """Writes what each key reads."""
+    """Write the value that each key reads."""
     width = rows.shape[1]
     for k in range(len(places)):
         a, b, c = places[k, 0], places[k, 1], places[k, 2]

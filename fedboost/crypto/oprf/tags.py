@@ -1,7 +1,7 @@
-"""One host: it sends tags of its ids, and the guest marks those that it knows.
+"""One host: it sends tags of its ids, and the guest marks the tags of its own ids.
 
 Tags of a part are sorted and filled up with random ones to the part's cap. Marks come with a digest
-over the marked ids' proofs, other bytes of the function's values: who does not hold an id cannot
+over the marked ids' proofs, other bytes of the function's values: a party without an id cannot
 name it.
 """
 
@@ -21,7 +21,7 @@ from fedboost.ground.arrays import Words
 from fedboost.ground.errors import PeerError, ProtocolError
 from fedboost.ground.kernels import kernel
 
-FILLER = np.uint32(0xFFFFFFFF)  # the row of a tag that is of no id
+FILLER = np.uint32(0xFFFFFFFF)  # the row of a tag without an id
 TAG_WORDS, PROOF_WORDS = TAG_BYTES // 4, PROOF_BYTES // 4
 
 
@@ -35,9 +35,9 @@ class _KnownTags:
 
 @dataclass(frozen=True, repr=False, eq=False)
 class _SentTags:
-    """Whose tags the host sent, in their order."""
+    """Rows and proofs of the tags that the host sent, in their order."""
 
-    rows: NDArray[np.uint32]  # FILLER where a tag is of no id
+    rows: NDArray[np.uint32]  # FILLER for a tag without an id
     proofs: NDArray[np.uint32]  # (cap, 4)
 
 
@@ -55,10 +55,10 @@ class TagGuest:
         return asked.data
 
     def read_tags(self, b: int, data: bytes) -> tuple[NDArray[np.int64], bytes]:
-        """Return the guest's common rows of part `b`, int64 (n,), in their tags' order; and
-        the message that names them to the host: marks on all tags, a digest of the proofs.
+        """Return the guest's common rows of part `b`, int64 (n,), in their tags' order; and the
+        message that names them to the host: marks on all tags, a digest of the proofs.
 
-        A PeerError for anything but as many tags as a part has, ascending and all different.
+        A PeerError unless there are as many tags as a part has, ascending and all different.
         """
         if b not in self._asked:
             raise ProtocolError(f"tags of part {b} came before the host was asked for them")
@@ -106,7 +106,7 @@ class TagHost:
     def read_named(self, b: int, data: bytes) -> NDArray[np.int64]:
         """Return the host's rows with common ids of part `b`, int64 (n,), in the guest's order.
 
-        A PeerError where the guest names what it does not hold, or in other bytes than it should.
+        A PeerError if the guest names ids that it does not hold, or sends malformed bytes.
         """
         sizes = self.oprf.sizes
         if b not in self._sent:
@@ -153,7 +153,7 @@ def _match(
     tags_high: NDArray[np.uint32],
     row_of: NDArray[np.int64],
 ) -> None:
-    """Writes the place among the own tags of each of the host's, −1 where it is none of them."""
+    """Write the index among the own tags of each of the host's, −1 if it is none of them."""
     bits = 4
     while (1 << bits) < 2 * len(wanted):
         bits += 1

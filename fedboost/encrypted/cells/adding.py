@@ -1,11 +1,11 @@
-"""Where the cells of nodes are added up: whoever holds parts of the encrypted rows and of the bins.
+"""Workers that add up the cells of nodes; each holds a part of the encrypted rows and of the bins.
 
     by rows     each worker has some rows and all columns; cells are added two by two, and come back
     by columns  each worker has all rows and some columns, and keeps the cells (`lattice.parts`)
 
 Workers get bins once, rows once for the trees that grow on them, and bits as these divide. Sums are
-the same whichever way, and by however many workers: a product of numbers modulo another and a sum
-modulo 2^64 do not depend on the order.
+the same either way, by any number of workers: a product of numbers modulo another and a sum modulo
+2^64 do not depend on the order.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ from fedboost.ground.part_workers import Embedded, PartWorkers, PlacedParts
 
 @dataclass(frozen=True)
 class PartSlices:
-    """What a worker has of a table and of a tree: slices with both ends."""
+    """A worker's part of a table and of a tree: slices with both ends."""
 
     rows: slice  # of the table
     columns: slice
     gradients: slice  # the encrypted rows that are theirs
-    used: slice  # its columns, among those that the tree uses
+    used: slice  # its columns, among the tree's
 
     def of(self, rows: Rows) -> Indices:
-        """Return where the worker's begin and end among some rows, int32 ascending."""
+        """Return the start and the end of the worker's rows among some rows, int32 ascending."""
         return np.searchsorted(rows, [self.rows.start, self.rows.stop])
 
 
@@ -48,27 +48,28 @@ class PlacedRows(Generic[H]):
     """The encrypted rows that trees grow on at once, given to workers."""
 
     part_workers: PartWorkers
-    rows: Callable[[slice], RowSums[H]]  # some of them
+    rows: Callable[[slice], RowSums[H]]  # returns a slice of the rows
     by_rows: bool
     _placed: PlacedParts = field(default_factory=PlacedParts)
 
     @cached_property
     def parts(self) -> int:
-        """Return how many workers have them."""
+        """Number of workers that have them."""
         return self.part_workers.count
 
     def take(
         self, cells: Cells, partition: Partition, begins: Bits, place: Indices
     ) -> PlacedTree[H]:
-        """A tree on these rows, which stand as in `partition`, now and as it grows.
+        """Return a tree on these rows, which stand as in `partition`, now and as it grows.
 
-        `begins`: see `NodeCells`; int64 `place`, rising, the same of all trees: where each row of
-        the table has its gradients.
+        `begins`: see `NodeCells`. `place`, int64 rising and the same for all trees: the index of
+        each table row's gradients.
         """
         table, numbers, parts = cells.table, cells.numbers, self.parts
         shares = [*self._shares(cells, place)]
 
         def part(i: int) -> TreePart[H]:
+            """Return the part of the i-th worker."""
             if parts == 1:
                 return TreePart(partition, place, cells.columns, begins, numbers)
             share = shares[i]
@@ -110,8 +111,8 @@ class PlacedTree(Generic[H]):
     starts: Indices  # of each column's cells in a node, and their end
     shares: Sequence[PartSlices]
     partition: Partition
-    cells: NodeCells[H]  # of nodes whose cells come back
-    divided: list[Divided] = field(init=False)  # what each worker has not been told yet
+    cells: NodeCells[H]  # cells that workers return
+    divided: list[Divided] = field(init=False)  # divisions not yet sent to each worker
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "divided", [{} for _ in self.shares])
@@ -128,15 +129,15 @@ class PlacedTree(Generic[H]):
         return cls(Embedded(), ([rows], [None], [part]), starts, [whole], partition, part.cells)
 
     def parts(self, request: CellRequest) -> list[CellRequest]:
-        """Return what is asked of each worker, which has some of the columns."""
+        """Return the request to each worker, which has some of the columns."""
         return [request.part(self.starts, share.used) for share in self.shares]
 
     def sums(self, request: CellRequest, rows: RowSums[H]) -> list[Pairs[H]]:
-        """Return the sums asked for, of cells that come back; by rows."""
+        """Return the requested sums, of cells that come back; by rows."""
         return self.cells.sums(request, rows, self.added_up)
 
     def divide(self, divisions: Sequence[Division]) -> None:
-        """Notes which rows of a layer's nodes go right; `partition` has moved them by now."""
+        """Note which rows of a layer's nodes go right; `partition` has already moved them."""
         of = self.partition.rows
         for node, goes_right in divisions:
             for share, divided in zip(self.shares, self.divided, strict=True):
@@ -145,12 +146,12 @@ class PlacedTree(Generic[H]):
                 divided[node] = np.packbits(goes_right[first:stop])
 
     def note_told(self) -> None:
-        """Workers have heard of all divisions."""
+        """Note that workers have received all divisions."""
         for divided in self.divided:
             divided.clear()
 
     def added_up(self, nodes: Sequence[int]) -> H:
-        """The cells of nodes, node after node; by rows."""
+        """Return the cells of nodes, node after node; by rows."""
         tasks = [(divided, nodes) for divided in self.divided]
         sums: list[H] = self.part_workers.run(add_up, self.kept, tasks, add_to)
         self.note_told()
@@ -158,6 +159,6 @@ class PlacedTree(Generic[H]):
 
 
 def _own(rows: Rows, share: PartSlices) -> Rows:
-    """Return those of a node's rows that a worker has, by its own numbers."""
+    """Return the worker's rows of a node, by the worker's numbers."""
     first, stop = share.of(rows)
     return rows[first:stop] - np.int32(share.rows.start)

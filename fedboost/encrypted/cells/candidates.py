@@ -1,14 +1,14 @@
-"""The candidate splits of one node at its host: which there are, and the secret order they go in.
+"""The candidate splits of one node at its host, in canonical order and in their secret order.
 
     canonical   [ candidate … | group … missing | group … | … ]
                   at thresholds   a categorical column each, by number, with a sum of missing rows
-                                  where there are any
+                                  if there are any
     as sent     the candidates shuffled, then the columns shuffled, each with its groups shuffled
                 and its missing rows last
 
-A guest sees sums in the order in which they go, and their `Shape`. A choice is a set of these sums
-whose total is what goes left: one candidate, or some categories of one column with or without its
-missing rows.
+A guest sees sums in the secret order, and their `Shape`. A choice is a set of these sums, and their
+total is the sum of the rows that go left: one candidate, or some categories of one column with or
+without its missing rows.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ Named = tuple[int, int, bool, bytes]  # column, its place there, missing left, l
 
 @dataclass(frozen=True)
 class Shape:
-    """How the sums of one node are arranged: all that a guest is told of them."""
+    """Arrangement of one node's sums; a guest learns nothing else of it."""
 
     candidates: int  # at thresholds
     categories: tuple[int, ...] = ()  # of each categorical column
@@ -43,11 +43,13 @@ class Shape:
 
     @property
     def n_sums(self) -> int:
-        """Sums in all."""
+        """Number of all sums."""
         return self.candidates + sum(self.categories) + sum(self.missing)
 
     def columns(self) -> list[tuple[int, int, bool]]:
-        """Yield each categorical column's first index, its categories, and whether rows miss it."""
+        """Return each categorical column's first index, its categories, and whether
+        rows miss it.
+        """
         runs, first = [], self.candidates
         for count, missing in zip(self.categories, self.missing, strict=True):
             runs.append((first, count, missing))
@@ -65,7 +67,7 @@ class CategoricalColumn:
 
     @property
     def n_sums(self) -> int:
-        """Sums of the column."""
+        """Number of sums of the column."""
         return len(self.groups) + self.missing
 
     def named(self, chosen: Indices, missing_left: bool) -> Named:
@@ -77,7 +79,7 @@ class CategoricalColumn:
 
 @dataclass(frozen=True, eq=False)
 class NodeCandidates:
-    """A node's candidates in canonical order, and the secret order in which their sums go."""
+    """A node's candidates in canonical order, and the secret order of their sums."""
 
     listed: Candidates  # at thresholds
     categorical: tuple[CategoricalColumn, ...]  # columns rising
@@ -102,7 +104,7 @@ class NodeCandidates:
 
     @cached_property
     def shape(self) -> Shape:
-        """Return what the guest is told."""
+        """The shape that the guest hears."""
         if not self.categorical:
             return Shape(len(self.listed))
         indices = self._column_of(self.order[len(self.listed) :])
@@ -114,16 +116,15 @@ class NodeCandidates:
         )
 
     def tells(self, columns: int) -> NDArray[np.bool_]:
-        """bool (columns,): of which columns of the table there are sums."""
+        """Return which columns of the table have sums, bool (columns,)."""
         told = np.zeros(columns, np.bool_)
         told[self.listed.column] = True
         told[[entry.column for entry in self.categorical]] = True
         return told
 
     def named(self, node: int, choice: Indices) -> Named:
-        """The split that a choice means; a PeerError where nothing was offered that it could mean.
-
-        The lowest of several is the one that comes first in canonical order.
+        """Return the split of a choice, the lowest of several in canonical order; a PeerError if
+        the choice does not match the offered candidates.
         """
         wrong = PeerError(f"the guest chose a candidate of node {node} that was not offered")
         if not 0 <= choice.min() <= choice.max() < len(self.order):
@@ -147,17 +148,17 @@ class NodeCandidates:
 
     @cached_property
     def _starts(self) -> Indices:
-        """Return where each categorical column's sums begin in canonical order."""
+        """First index of each categorical column's sums in canonical order."""
         counts = [len(self.listed), *(entry.n_sums for entry in self.categorical)]
         return np.cumsum(counts, dtype=np.int64)[:-1]
 
     def _column_of(self, sums: Indices) -> Indices:
-        """Return whose each of some sums of categorical columns is."""
+        """Return the index of the categorical column that each sum belongs to."""
         return np.searchsorted(self._starts, sums, side="right") - 1
 
 
 def read_choices(got: pb.WonSplits, offered: Mapping[int, NodeCandidates]) -> dict[int, Named]:
-    """For each won node the split to take: of tied choices the first in canonical order."""
+    """Return the split of each won node: of tied choices the first in canonical order."""
     nodes = wire.unpack(got.nodes, "i4", (None,), "the won nodes").tolist()
     tied = wire.unpack(got.tied, "i4", (len(nodes),), "the ties of the won nodes").astype(np.int64)
     if set(nodes) - set(offered) or len(set(nodes)) != len(nodes) or (tied < 1).any():
@@ -180,7 +181,9 @@ def read_choices(got: pb.WonSplits, offered: Mapping[int, NodeCandidates]) -> di
 
 
 def choices_bytes_max(offered: Mapping[int, NodeCandidates]) -> int:
-    """Return how large `WonSplits` can be: every candidate and every cut of every column tied."""
+    """Return the largest size of `WonSplits`: every candidate and every cut of
+    every column tied.
+    """
     most = 0
     for candidates in offered.values():
         shape = candidates.shape

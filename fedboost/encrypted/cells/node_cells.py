@@ -1,7 +1,7 @@
-"""Cells of a tree's open nodes with running sums, as whoever holds them makes and keeps them.
+"""Cells of a tree's open nodes with running sums, which their holder makes and keeps.
 
 A node's cells come from its rows, or are its parent's minus the other child's (SecureBoost+,
-section 4.3). Either way they are the same, so whoever has lost them makes them again from rows.
+section 4.3). Both give the same cells, so a holder that has lost them makes them again from rows.
 """
 
 from __future__ import annotations
@@ -18,32 +18,34 @@ from fedboost.crypto.api import Adder, H, Pairs, joined
 from fedboost.encrypted.cells.request import CandidateTerms, CellRequest
 from fedboost.ground.arrays import Bits, Indices
 
-Add = Callable[[Sequence[int]], H]  # the cells of nodes from their rows, node after node
+Add = Callable[[Sequence[int]], H]  # returns the cells of nodes from their rows, node after node
 
 
 class RowSums(ABC, Generic[H]):
-    """Encrypted rows, or a part of them, as they are added up, and what is done with their sums."""
+    """Encrypted rows, or a part of them, and the operations that add them up and use their sums."""
 
     @property
     @abstractmethod
     def adds(self) -> Adder[H]:
-        """Return what adds up cells."""
+        """The adder of cells."""
 
     @abstractmethod
     def sums(self, rows: NDArray[np.integer], cells: NDArray[np.int32], n_cells: int) -> H:
-        """Adds row `rows[i]` into each cell of `cells[i]`; see `api.Adder.segment_sum`."""
+        """Add row `rows[i]` into each cell of `cells[i]`; see `api.Adder.segment_sum`."""
 
     def plus(self, cells: H, others: H) -> H:
-        """Return the sums of both, cell by cell. `cells` may become them."""
+        """Return the sums of both, cell by cell. The result may reuse `cells`."""
         return self.adds.add(cells, others)
 
     def running(self, cells: H, offsets: NDArray[np.integer]) -> H:
-        """Running sums within segments; see `api.Adder.prefix_sums`. `cells` may become them."""
+        """Return running sums within segments; see `api.Adder.prefix_sums`. The result may reuse
+        `cells`.
+        """
         return self.adds.prefix_sums(cells, offsets)
 
     def siblings(self, parents: Sequence[H], others: Sequence[H]) -> list[H]:
-        """Return the cells of each parent minus those of the other child; `parents` may become
-        them.
+        """Return the cells of each parent minus those of the other child; the result may reuse
+        `parents`.
         """
         minus = self.adds.subtract(joined(parents), joined(others))
         ends = np.cumsum([len(parent) for parent in parents]).tolist()
@@ -54,15 +56,17 @@ class NodeCells(Generic[H]):
     """The cells of some columns of a tree's nodes."""
 
     def __init__(self, begins: Bits, held: Mapping[int, H] | None = None) -> None:
-        """`begins` says of each cell of a node whether its sum begins anew there; `held` are
-        cells that are there.
+        """Begin with the cells of `held`; `begins` says of each cell of a node whether a new
+        running sum starts there.
         """
         self._begins = begins
         self._starts = np.flatnonzero(begins)
         self._held: dict[int, H] = dict(held or {})
 
     def sums(self, request: CellRequest, rows: RowSums[H], add: Add[H]) -> list[Pairs[H]]:
-        """Return the sums asked for, node after node; lets go of cells that are not to stay."""
+        """Return the requested sums, node after node; drop the cells that the request does not
+        keep.
+        """
         self._make(request, rows, add)
         sums = self._pairs(rows.adds, request.sums)
         if request.kept is not None:
@@ -70,7 +74,7 @@ class NodeCells(Generic[H]):
         return sums
 
     def _make(self, request: CellRequest, rows: RowSums[H], add: Add[H]) -> None:
-        """Make the cells that are not there yet, or no more."""
+        """Make the cells that are missing, or were dropped."""
         held, size = self._held, len(self._begins)
         if not size:
             return
@@ -91,7 +95,7 @@ class NodeCells(Generic[H]):
             held |= zip(rest, made, strict=True)
 
     def _pairs(self, adds: Adder[H], asked: Sequence[CandidateTerms]) -> list[Pairs[H]]:
-        """The sums of nodes whose cells are there."""
+        """Return the sums of nodes whose cells are present."""
         pairs, grouped, first_group = [], self._group_sums(adds, asked), 0
         for terms in asked:
             cells = sums = self._held[terms.node]
@@ -103,7 +107,7 @@ class NodeCells(Generic[H]):
         return pairs
 
     def _group_sums(self, adds: Adder[H], asked: Sequence[CandidateTerms]) -> H | None:
-        """The sums of the groups of columns, node after node; None without any."""
+        """Return the sums of the groups of columns, node after node; None without any."""
         parts, lengths = list[H](), list[Indices]()
         for terms in asked:
             for start, counts in terms.groups:

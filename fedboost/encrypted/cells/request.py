@@ -2,8 +2,8 @@
 the cells that are added up and to the answers.
 
     host       chooses candidates and gives each node noise and a secret order
-    scheme     draws the randomness of answers where it needs some
-    workers    get the part of their columns, make cells, and add up what is asked
+    scheme     draws the randomness of answers if it needs some
+    workers    get the part of their columns, make cells, and add up the requested sums
 
 The same object passes all of them: it is cut by candidates (`terms[cut]`) and by columns (`part`).
 """
@@ -24,7 +24,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, repr=False, eq=False)
 class CandidateTerms:
-    """Sums of one node's candidates: the cells that each adds up, and what goes with its answer."""
+    """Sums of one node's candidates: the cells of each, and the noise and randomness of its
+    answer.
+    """
 
     tree: int  # its number in the model
     node: int  # its heap id
@@ -34,7 +36,7 @@ class CandidateTerms:
     groups: Sequence[tuple[int, Indices]]  # of a column: its first cell, the cells of each group
     numbers: Indices  # (n,) in canonical order
     places: Indices  # (n,) rising: among all sums that leave together
-    noise: Sums | None = None  # (n, 2·outputs) what the host adds first, if anything
+    noise: Sums | None = None  # (n, 2·outputs) the host's noise, if any
     randomness: AnswerRandomness | None = None  # of a lattice's answers
 
     @classmethod
@@ -62,7 +64,9 @@ class CandidateTerms:
         )
 
     def columns(self, starts: Indices) -> Indices:
-        """Return the column of each sum; `starts` of the columns' cells, and their end."""
+        """Return the column of each sum; `starts` are the first cells of the columns, and their
+        end.
+        """
         column = np.searchsorted(starts, self.first, "right") - 1
         if self.groups:
             is_group = self.first >= starts[-1]
@@ -71,8 +75,8 @@ class CandidateTerms:
         return column
 
     def part(self, starts: Indices, columns: slice) -> CandidateTerms:
-        """Return the sums of some columns by the numbers of these columns' cells alone, without
-        the host's noise.
+        """Return the sums of some columns only, counted by these columns' cells, without the host's
+        noise.
         """
         column = self.columns(starts)
         chosen = np.flatnonzero((column >= columns.start) & (column < columns.stop))
@@ -94,7 +98,9 @@ class CandidateTerms:
         )
 
     def _first_groups(self, starts: Indices) -> Indices:
-        """Return where the groups of each grouped column begin, behind all cells, and end."""
+        """Return the first index of the groups of each grouped column, behind all cells, and their
+        end.
+        """
         lengths = [len(counts) for _, counts in self.groups]
         return np.asarray(starts[-1] + np.cumsum([0, *lengths]), np.int64)
 
@@ -105,14 +111,14 @@ class CandidateTerms:
 
 @dataclass(frozen=True, repr=False, eq=False)
 class CellRequest:
-    """The sums of candidates that are asked of one tree's cells, and how these cells are made."""
+    """The requested sums of one tree's candidates, and the way to make the cells for them."""
 
-    nodes: Sequence[int]  # whose cells are to be there: from rows, unless
-    siblings: Mapping[int, int]  # they are their parents' minus these, the other children
+    nodes: Sequence[int]  # nodes that need cells: made from rows, unless
+    siblings: Mapping[int, int]  # made as their parents' minus these, the other children
     kept: Collection[int] | None  # nodes whose cells stay; None: all
     sums: Sequence[CandidateTerms]  # node after node, as they leave
 
     def part(self, starts: Indices, columns: slice) -> CellRequest:
-        """Return what is asked of some columns; see `CandidateTerms.part`."""
+        """Return the request for some columns; see `CandidateTerms.part`."""
         parts = [terms.part(starts, columns) for terms in self.sums]
         return replace(self, sums=[terms for terms in parts if len(terms)])

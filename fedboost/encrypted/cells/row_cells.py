@@ -1,7 +1,7 @@
-"""Which rows add to which cells of a host's histograms.
+"""Cells of a host's histograms, and the rows that add to them.
 
-A column's cells are one for each bin, then the one of missing rows; a node's are its columns'
-cells one after the other.
+A column has a cell for each bin, then one of missing rows; a node has its columns' cells one after
+the other.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from fedboost.core.sampling import TreeColumns
 from fedboost.ground.arrays import Bits, Indices, Rows
 from fedboost.ground.part_workers import PlacedParts
 
-# A column's most frequent bin is left out where it holds at least this share of the rows, and only
-# where the columns together save more than they cost: the nodes' totals take an addition a row,
+# A column's most frequent bin is left out if it holds at least this share of the rows, and only
+# if the columns together save more than they cost: the nodes' totals take an addition a row,
 # and rows that share cells are added once anyway, so that an addition left out saves half of one.
 SKIPPED_SHARE_MIN = 0.6
 SKIPPED_SHARES_MIN = 3.0
@@ -31,7 +31,7 @@ ADDITIONS_AT_ONCE = 1 << 24  # 64 MB of numbers of cells
 
 @dataclass(frozen=True)
 class Additions:
-    """What `segment_sum` is asked for: rows[i] adds to every cell of cells[i] that is not −1."""
+    """Arguments of `segment_sum`: rows[i] adds to every cell of cells[i] that is not −1."""
 
     rows: Rows  # (m,) of the table
     cells: Rows  # (m, k), of all nodes, counted node after node
@@ -44,27 +44,29 @@ class CellNumbers(ABC):
     """
 
     def __init__(self, n_bins: Indices) -> None:
-        """Columns of so many bins each, int64 (columns,), without the cell of missing rows."""
+        """Begin with columns of so many bins each, int64 (columns,), without the cell of missing
+        rows.
+        """
         self.n_bins = n_bins
         self.starts = np.concatenate(([0], np.cumsum(n_bins + 1)))
 
     @property
     def n_cells(self) -> int:
-        """Cells of a node."""
+        """Number of cells of a node."""
         return int(self.starts[-1])
 
     @property
     def rows_at_once(self) -> int:
-        """Return of how many rows, at most, `additions` should be asked for."""
+        """Most rows that `additions` should get at once."""
         return ROWS_MOST
 
     @abstractmethod
     def additions(self, node_rows: Sequence[Rows]) -> Additions:
-        """Return what to add for nodes with these rows, int32 each."""
+        """Return the additions for nodes with these rows, int32 each."""
 
     @abstractmethod
     def missing(self, rows: Rows) -> Bits:
-        """bool (columns,): where some of a node's rows lack a value."""
+        """Return the columns that some of a node's rows lack a value in, bool (columns,)."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,7 +78,7 @@ class BinnedPart:
     leave_out: bool  # whether frequent bins may be left out; a sparse table's zeros are
 
     def part(self, rows: slice, columns: slice) -> BinnedPart:
-        """Return some rows and columns, whose numbers begin at zero."""
+        """Return some rows and columns, numbered from zero."""
         if (rows, columns) == (slice(0, self.bins.shape[0]), slice(0, self.bins.shape[1])):
             return self
         if isinstance(self.bins, SparseBins):
@@ -101,7 +103,7 @@ class BinnedPart:
 
 @dataclass(frozen=True, eq=False)
 class BinnedTable:
-    """A host's table: all of it, and what workers have of it."""
+    """A host's table: all of it, and the parts that workers have."""
 
     binning: Binning
     whole: BinnedPart
@@ -109,7 +111,7 @@ class BinnedTable:
 
     @classmethod
     def of(cls, binning: Binning, bins: Bins, *, leave_out: bool) -> BinnedTable:
-        """The bins of all rows; see `BinnedPart`."""
+        """Return the table with the bins of all rows; see `BinnedPart`."""
         return cls(binning, BinnedPart(bins, binning.n_bins.astype(np.int64), leave_out))
 
 
@@ -122,14 +124,16 @@ class Cells:
         self.numbers = table.whole.numbers(self.columns)
 
     def minimum(self, least: int) -> Minimum | None:
-        """The groups of so many rows at least between which candidates of these columns lie."""
+        """Return the groups of at least so many rows that candidates of these columns lie
+        between.
+        """
         binning = self.table.binning
         each = np.full(binning.n_columns, least, np.int32)
         return Minimum.of(binning, self.table.whole.bins, self.columns, each)
 
     def groups(self, node: int, minimum: Minimum | None) -> Numbers | None:
         """Return the groups of a node's cells, uint8 (columns, n_cells): at least those of the
-        minimum, and a single one of a column that it has not drawn; None for a group of each cell.
+        minimum, and a single group of a column that it has not drawn; None if each cell is a group.
         """
         held = None if minimum is None else minimum.stacked([node])
         stacked = usable(self.table.binning, self.drawn, [node], held)
@@ -137,10 +141,10 @@ class Cells:
 
 
 class DenseCells(CellNumbers):
-    """A number for every row and column."""
+    """Cells of a dense table, with a number for every row and column."""
 
     def __init__(self, table: BinnedPart, columns: Rows) -> None:
-        """In these columns of a dense table."""
+        """Begin with these columns of a dense table."""
         super().__init__(table.n_bins[columns])
         assert not isinstance(table.bins, SparseBins)
         self._bins, self._columns, self._leave_out = table.bins, columns, table.leave_out
@@ -148,20 +152,20 @@ class DenseCells(CellNumbers):
 
     @property
     def rows_at_once(self) -> int:
-        """So many that their numbers of cells take little memory."""
+        """Most rows whose cell numbers take little memory."""
         return max(1, ADDITIONS_AT_ONCE // max(1, len(self.n_bins)))
 
     def additions(self, node_rows: Sequence[Rows]) -> Additions:
-        """A row adds to a cell of each column."""
+        """Return additions of each row to a cell of each column."""
         joined = np.concatenate([np.empty(0, np.int32), *node_rows])
-        # Of all rows there is no copy.
+        # All rows are used without a copy.
         whole = len(node_rows) == 1 and len(joined) == len(self._bins)
         bins = self._bins if whole else self._bins[joined]
         if len(self._columns) < bins.shape[1]:
             bins = bins[:, self._columns]
         if (self._most > self.n_bins).any():  # rows without a value are beyond
             bins = np.minimum(bins, self.n_bins.astype(bins.dtype))
-        # No whole array is wider than the cells, which a root has of every row and column.
+        # No array may be wider than the cells: a root has one for every row and column.
         cells = np.add(bins, self.starts[:-1].astype(np.int32), dtype=np.int32)
         ends = np.cumsum([len(rows) for rows in node_rows])
         for number, (some, end) in enumerate(zip(node_rows, ends, strict=True)):
@@ -172,14 +176,16 @@ class DenseCells(CellNumbers):
         return Additions(joined, cells, skipped)
 
     def missing(self, rows: Rows) -> Bits:
-        """Looks at the columns that lack a value somewhere."""
+        """See `CellNumbers`; only columns that lack a value somewhere are checked."""
         lacks = self._most >= self.n_bins
         for c in np.flatnonzero(lacks):
             lacks[c] = (self._bins[rows, self._columns[c]] >= self.n_bins[c]).any()
         return lacks
 
     def _skipped(self, bins: Dense) -> Indices:
-        """The most frequent bin of each column where leaving it out pays."""
+        """Return the most frequent bin of each column that saves work when left out, −1 for the
+        others.
+        """
         skipped = np.full(bins.shape[1], -1, np.int64)
         if not self._leave_out or not len(bins):
             return skipped
@@ -192,7 +198,7 @@ class DenseCells(CellNumbers):
 
 
 class SparseCells(CellNumbers):
-    """The entries of a sparse table, and nothing for its zeros."""
+    """Cells of a sparse table, with numbers for its entries and none for its zeros."""
 
     def __init__(self, bins: SparseBins, n_bins: Indices) -> None:
         super().__init__(n_bins)
@@ -203,14 +209,14 @@ class SparseCells(CellNumbers):
         (self._lacking,) = np.nonzero(self._in_column == most)
 
     def additions(self, node_rows: Sequence[Rows]) -> Additions:
-        """An entry adds to one cell; the zeros' are left out."""
+        """Return additions of each entry to one cell; the zeros' are left out."""
         indices, node = entries(self._bins, node_rows)
         cells = self._in_column[indices] + self.starts[self._columns[indices]] + self.n_cells * node
         skipped = self._bins.zero.astype(np.int64)
         return Additions(self._bins.rows[indices], cells.astype(np.int32)[:, None], skipped)
 
     def missing(self, rows: Rows) -> Bits:
-        """Looks at the entries without a value alone."""
+        """See `CellNumbers`; only entries without a value are checked."""
         lacks = np.zeros(len(self.n_bins), np.bool_)
         there = np.isin(self._bins.rows[self._lacking], rows)
         lacks[self._columns[self._lacking[there]]] = True

@@ -14,8 +14,8 @@ from fedboost.messages.protocol import encrypted_pb2 as pb
 
 
 def shapes_of(message: pb.CandidateSums, most_nodes: int, most: int, host: str) -> list[Shape]:
-    """The shapes of a host's offers for the next open nodes, of which there are at most so many; a
-    PeerError where they cannot be. `most` bounds the sums of one node.
+    """Return the shapes of a host's offers for the next open nodes, at most `most_nodes` of them; a
+    PeerError if they are impossible. `most` bounds the sums of one node.
     """
     what = f"the number of {host}'s candidates"
     counts = wire.unpack(message.candidates, "i4", (None,), what).tolist()
@@ -47,7 +47,7 @@ def shapes_of(message: pb.CandidateSums, most_nodes: int, most: int, host: str) 
 
 
 def write_shapes(shapes: Sequence[Shape]) -> pb.CandidateSums:
-    """The message without its sums."""
+    """Return the message without its sums."""
     counts = np.array([shape.candidates for shape in shapes], np.int32)
     message = pb.CandidateSums(candidates=wire.pack(counts))
     if any(shape.categories for shape in shapes):

@@ -1,6 +1,6 @@
-"""A tree at a worker, which has some of its rows or columns: where rows stand, and cells of nodes.
+"""A tree at a worker, which has some of its rows or columns: nodes of the rows, and cells of nodes.
 
-A worker that has lost it gets it as it stands by then, without cells: these are made again.
+A worker that has lost its part gets the current one, without cells: it makes these again.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Divided = dict[int, NDArray[np.uint8]]  # of nodes, in turn: a bit for each row 
 
 
 class TreePart(Generic[H]):
-    """What a worker knows of a tree beside its encrypted rows and bins."""
+    """A worker's knowledge of a tree, besides its encrypted rows and bins."""
 
     def __init__(
         self,
@@ -35,9 +35,9 @@ class TreePart(Generic[H]):
         begins: Bits,
         numbers: CellNumbers | None = None,
     ) -> None:
-        """Rows of the worker, as they stand now; place (n,) says where the gradients of each are;
-        the columns that the tree uses, and `begins` of their cells as in `NodeCells`; `numbers` are
-        those of its bins, where they have been made.
+        """Begin with the worker's rows in their current nodes. `place` (n,) has the index of each
+        row's gradients; `columns` are the tree's, and `begins` belongs to their cells as in
+        `NodeCells`; `numbers` are the numbers of its bins, if they have been made.
         """
         self._partition, self._place, self._numbers = partition, place, numbers
         self._columns, self._begins = columns, begins
@@ -57,7 +57,7 @@ class TreePart(Generic[H]):
         TreePart.__init__(self, Partition(by_leaf=by_leaf), place, columns, begins)
 
     def divide(self, divided: Divided) -> None:
-        """Divides those of the nodes that have not been."""
+        """Divide the nodes that are not divided yet."""
         for node, bits in divided.items():
             rows = self._partition.by_leaf.get(node)
             if rows is not None:
@@ -65,7 +65,9 @@ class TreePart(Generic[H]):
                 self._partition.divide(node, goes_right)
 
     def added_up(self, rows: RowSums[H], bins: BinnedPart, nodes: Sequence[int]) -> H:
-        """The cells of these nodes, node after node, from their rows: some of these at a time."""
+        """Return the cells of these nodes, node after node, from their rows, some
+        rows at a time.
+        """
         if self._numbers is None:
             self._numbers = bins.numbers(self._columns)
         numbers = self._numbers
@@ -77,7 +79,7 @@ class TreePart(Generic[H]):
         return sums
 
     def sums(self, request: CellRequest, rows: RowSums[H], bins: BinnedPart) -> list[Pairs[H]]:
-        """The sums asked of cells that stay here."""
+        """Return the requested sums of cells that stay here."""
         return self.cells.sums(request, rows, partial(self.added_up, rows, bins))
 
     def _add_some(self, rows: RowSums[H], numbers: CellNumbers, node_rows: Sequence[Rows]) -> H:
@@ -101,19 +103,19 @@ class TreePart(Generic[H]):
 def add_up(
     rows: RowSums[H], bins: BinnedPart, tree: TreePart[H], divided: Divided, nodes: Sequence[int]
 ) -> H:
-    """The cells of some nodes, once these are `divided`."""
+    """Return the cells of some nodes, once these are `divided`."""
     with tree.lock:
         tree.divide(divided)
         return tree.added_up(rows, bins, nodes)
 
 
 def add_to(rows: RowSums[H], _: BinnedPart, __: TreePart[H], a: H, b: H) -> H:
-    """The cells of two workers as one's."""
+    """Return the sums of two workers' cells."""
     return rows.adds.add(a, b)
 
 
 def _some_at_once(node_rows: Sequence[Rows], most: int) -> Iterator[list[Rows]]:
-    """Yield rows of nodes so that no more than so many come at once, node after node."""
+    """Yield the rows of nodes in groups of at most `most` rows, node after node."""
     ends = np.cumsum([0, *map(len, node_rows)])
     for first in range(0, max(1, int(ends[-1])), most):
         bounds = np.clip([first, first + most] - ends[:-1, None], 0, None).tolist()
@@ -121,7 +123,7 @@ def _some_at_once(node_rows: Sequence[Rows], most: int) -> Iterator[list[Rows]]:
 
 
 def _packed(rows: Rows, n_rows: int) -> Rows | NDArray[np.uint8]:
-    """Return the rows or a bit for each row of the table, whichever is less."""
+    """Return the rows, or a bit for each row of the table if that is smaller."""
     if rows.nbytes <= n_rows // 8:
         return rows
     inside = np.zeros(n_rows, np.bool_)

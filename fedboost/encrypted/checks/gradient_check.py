@@ -1,17 +1,17 @@
 """Checks that gradients keep to their declared bits: sums with random signs, which the guest opens.
 
     host ── SignedSums ──────► guest   each row with a random sign, added up, an offset on top
-    host ◄─ SumsCommitment ─── guest   what it has read, as a commitment
+    host ◄─ SumsCommitment ─── guest   a commitment to the sums that it read
     host ── SignSeed ────────► guest   signs and offsets
-    host ◄─ OpenedSums ─────── guest   once it has added up its own gradients with these signs
+    host ◄─ OpenedSums ─────── guest   after it added up its own gradients with these signs
 
 Gradients of b bits with random signs add up to about 2^b·√n, a number far above that to itself or
 its opposite. A guest that lies has to know the signs before it sees them. A host that asks for
-another sum than it tells learns nothing, and the job ends. What is opened has noise of the guest's.
+another sum than it announces learns nothing, and the job ends. Opened sums carry the guest's noise.
 
 Sets of fewer rows have smaller sums, but a number that is too large is less often among them: three
-nested sets are added up, each an eighth of the one before. Offsets leave sums in the range in which
-answers lie, so they do not hide the sign of a number that takes up half of that. Numbers within
+nested sets are added up, each an eighth of the one before. With offsets, sums stay in the range of
+answers, so they do not hide the sign of a number that takes up half of that. Numbers within
 2·NORMAL·2^b·√n pass.
 """
 
@@ -39,12 +39,12 @@ from fedboost.ground.errors import PeerError
 from fedboost.ground.slot import Slot
 from fedboost.messages.protocol import encrypted_pb2 as pb
 
-SETS = 3  # of rows, each a part of the one before
+SETS = 3  # sets of rows, each a part of the one before
 WITHIN = (128, 16, 2)  # of 128 values of a random byte without its sign: those in each set
-ROWS_LEAST = 32  # about as many rows a set has: the sum of fewer would tell of each
+ROWS_LEAST = 32  # the least expected rows of a set: a sum of fewer would reveal single rows
 NORMAL = 6.0  # signed sums of declared bits are within so many times 2^b·√n but once in 30 million
 ROOM = 4  # the range of answers is at least so many times as wide as signed sums are either way
-WORD_BYTES = 16  # from which an offset is drawn, so that none is likelier than others
+WORD_BYTES = 16  # random bytes of an offset, enough to make all offsets equally likely
 COMMITMENT_BYTES = 32
 
 Signs = NDArray[np.int8]
@@ -61,8 +61,8 @@ class SignedRows:
 
     @cached_property
     def sets(self) -> dict[int, int]:
-        """Return which of the nested sets are added up, and what honest sums over each are within:
-        those with enough rows, whose sums leave room for offsets. None of few rows.
+        """Return the bound of honest sums over each nested set that is added up, by the set's
+        number: sets with enough rows, whose sums leave room for offsets. Empty for few rows.
         """
         expected = [self.rows * within // WITHIN[0] for within in WITHIN]
         bounds = [math.ceil(NORMAL * math.sqrt(rows) * (1 << self.value_bits)) for rows in expected]
@@ -74,12 +74,12 @@ class SignedRows:
 
     @property
     def most(self) -> int:
-        """Return what no sum of all rows exceeds."""
+        """Return the upper bound of a sum over all rows."""
         return self.rows * ((1 << self.value_bits) - 1)
 
     @cached_property
     def offsets(self) -> Sums:
-        """Return what is added to each sum, int64 (sets, numbers), from the middle half of the
+        """Return the offset of each sum, int64 (sets, numbers), from the middle half of the
         range.
         """
         quarter = self.most // ROOM
@@ -87,20 +87,22 @@ class SignedRows:
         return (drawn + quarter).reshape(-1, self.numbers)
 
     def noise(self, secrets: Secrets) -> Sums:
-        """Draw what a guest adds to sums, int64 (sets, numbers): as wide as honest ones are."""
+        """Draw the guest's noise of the sums, int64 (sets, numbers): as wide as honest ones are."""
         wide = np.array([*self.sets.values()], np.int64).repeat(self.numbers)
         drawn = _drawn(secrets, "noise", (2 * wide + 1).tolist())
         return (drawn - wide).reshape(-1, self.numbers)
 
     @property
     def cells(self) -> NDArray[np.int32]:
-        """Return which of the cells each row adds to, int32 (n,): of each sign those that are in
-        all sets, then those in one set fewer, and so on.
+        """Return the cell that each row adds to, int32 (n,): for each sign, rows in all sets come
+        first, then rows in one set fewer, and so on.
         """
         return ((self._signs < 0) * SETS + (SETS - 1 - self._smallest)).astype(np.int32)
 
     def sums(self, gradients: Sums) -> Sums:
-        """The signed sums of the rows' numbers, int64 (n, numbers), as this process knows them."""
+        """Return the signed sums of the rows' numbers, int64 (n, numbers), as this process knows
+        them.
+        """
         smallest, signs = self._smallest, self._signs
         sums = [
             np.where(smallest >= number, signs, np.int8(0)).astype(np.int64) @ gradients
@@ -122,7 +124,7 @@ class SignedRows:
 
     @property
     def _smallest(self) -> Signs:
-        """The smallest set that each row is in."""
+        """Return the smallest set that each row is in."""
         return np.sum([(self._bytes >> 1) < within for within in WITHIN[1:]], axis=0, dtype=np.int8)
 
     def __repr__(self) -> str:
@@ -131,7 +133,7 @@ class SignedRows:
 
 @dataclass(frozen=True)
 class Unchecked:
-    """Encrypted rows of which no sum may leave yet, and what is asked about them."""
+    """Encrypted rows whose sums may not leave yet, and the host's question about them."""
 
     rows: HostRows[Any]
     count: int
@@ -140,7 +142,7 @@ class Unchecked:
 
 
 class CheckingHost:
-    """A host's encrypted rows, as they come in and once they may be added up."""
+    """A host's encrypted rows, before and after their check."""
 
     context: EncryptedContext
     tree_batch: HostTreeBatch
@@ -149,7 +151,7 @@ class CheckingHost:
     unchecked = Slot[Unchecked]("gradients to check")
 
     def take_gradients(self, rows: HostRows[Any], count: int) -> None:
-        """Take so many rows in, for the trees that grow now."""
+        """Accept this many rows for the trees that grow now."""
         if self.context.params.gradient_check:
             del self.gradients
             self.unchecked = Unchecked(rows, count)
@@ -158,7 +160,7 @@ class CheckingHost:
 
 
 def sign_rows(host: CheckingHost) -> Out:
-    """Send signed sums of the rows, blinded; none where there are too few rows."""
+    """Send signed sums of the rows, blinded; none if there are too few rows."""
     held, tree = host.unchecked, host.tree_batch.first
     rows, numbers = held.rows, len(held.rows.number_bits(held.count))
     seed = host.context.secrets.attempt.derive("gradient check", tree)
@@ -177,7 +179,7 @@ def sign_rows(host: CheckingHost) -> Out:
 
 
 def show_signs(host: CheckingHost, got: pb.SumsCommitment) -> Out:
-    """Tell the signs, now that the guest has committed to sums."""
+    """Send the signs, now that the guest has committed to sums."""
     held = host.unchecked
     if held.question is None or held.commitment or len(got.digest) != COMMITMENT_BYTES:
         raise PeerError("the guest sent no commitment to sums")
@@ -186,7 +188,7 @@ def show_signs(host: CheckingHost, got: pb.SumsCommitment) -> Out:
 
 
 def check_sums(host: CheckingHost, got: pb.OpenedSums) -> Out:
-    """Let the rows be added up if what the guest opens is small, and what it had committed to."""
+    """Release the rows for adding up if the guest opens small sums that match its commitment."""
     held, question = host.unchecked, host.unchecked.question
     if question is None or not held.commitment:
         raise PeerError("the guest opened sums that it was not asked for")
@@ -207,7 +209,7 @@ def check_sums(host: CheckingHost, got: pb.OpenedSums) -> Out:
 
 @dataclass(frozen=True, repr=False)
 class Committed:
-    """What the guest has read of a host's question, and what it will open."""
+    """The sums that the guest has read from a host's question, and the sums that it will open."""
 
     read: Sums  # (sets, numbers)
     noise: Sums
@@ -215,13 +217,14 @@ class Committed:
 
     @property
     def opened(self) -> Sums:
-        """Return what the host is told."""
+        """Return the sums that the host hears."""
         return self.read + self.noise
 
     def open(self, got: pb.SignSeed, gradients: Sums, value_bits: int, host: str) -> pb.OpenedSums:
-        """Open what was committed to; a PeerError where these are not sums with the signs of `got`.
+        """Return the message that opens the commitment; a PeerError if these are not sums with the
+        signs of `got`.
 
-        `gradients` int64 (n, numbers) are those of the rows that the host has.
+        `gradients` int64 (n, numbers) belong to the rows that the host has.
         """
         if len(got.seed) != SEED_BYTES:
             raise PeerError(f"{host} sent signs of {len(got.seed)} bytes")
@@ -229,8 +232,8 @@ class Committed:
         question = SignedRows(got.seed, rows, numbers, value_bits)
         if not np.array_equal(question.sums(gradients) + question.offsets, self.read):
             raise PeerError(
-                f"{host} asked for other sums than those with the signs that it tells: nothing "
-                "of them was opened",
+                f"{host} asked for other sums than the signs that it sent define: nothing of them "
+                "was opened",
                 todo="ask the host's owner",
             )
         return pb.OpenedSums(sums=wire.pack(self.opened), salt=self.salt)
@@ -248,8 +251,8 @@ class CheckedGuest:
     committed = Slot[dict[str, Committed]]("sums that hosts have asked for")  # by host
 
     def sent(self) -> Mapping[str, tuple[GuestRows, Sums]]:
-        """Return what each host has: its rows as they were encrypted, and their gradients int64
-        (n, 2·outputs).
+        """Return each host's rows as they were encrypted, and their gradients int64 (n,
+        2·outputs).
         """
         raise NotImplementedError
 
@@ -266,7 +269,7 @@ def commit_sums(guest: CheckedGuest, got: Mapping[str, pb.SignedSums]) -> Out:
 
 
 def open_sums(guest: CheckedGuest, got: Mapping[str, pb.SignSeed]) -> Out:
-    """Open them to hosts that had asked for what they tell."""
+    """Open the sums to each host whose question matches the signs that it shows."""
     sent, bits, opened = guest.sent(), guest.rules.fixed.bits, {}
     for host, message in got.items():
         _, gradients = sent[host]
@@ -278,7 +281,9 @@ def open_sums(guest: CheckedGuest, got: Mapping[str, pb.SignSeed]) -> Out:
 def _committed(
     got: pb.SignedSums, rows: GuestRows, gradients: Sums, value_bits: int, secrets: Secrets
 ) -> Committed:
-    """Read a host's question about these gradients; a PeerError for what does not decrypt."""
+    """Read a host's question about these gradients; a PeerError if its ciphertexts do not
+    decrypt.
+    """
     n_rows, numbers = gradients.shape
     plain = SignedRows(bytes(SEED_BYTES), n_rows, numbers, value_bits)  # as large as any
     expected = rows.count([len(plain.sets)]) if plain.sets else 0
@@ -292,18 +297,18 @@ def _committed(
 
 
 def read_sums(array: Any, question: SignedRows) -> Sums:
-    """Signed sums as they were opened, int64 (sets, numbers)."""
+    """Return the signed sums that were opened, int64 (sets, numbers)."""
     shape = (len(question.sets), question.numbers)
     return wire.unpack(array, "i8", shape, "the opened sums").astype(np.int64)
 
 
 def commitment_of(sums: Sums, salt: bytes) -> bytes:
-    """Return what binds to sums and hides them, of a salt of 32 random bytes."""
+    """Return a commitment that binds to sums and hides them, with a salt of 32 random bytes."""
     return hashlib.sha256(salt + np.ascontiguousarray(sums, "<i8").tobytes()).digest()
 
 
 def _drawn(secrets: Secrets, purpose: str, counts: Sequence[int]) -> NDArray[np.int64]:
-    """Numbers from 0 to below each count."""
+    """Return random numbers from 0 to below each count."""
     data = secrets.bytes(WORD_BYTES * len(counts), purpose)
     words = [data[i : i + WORD_BYTES] for i in range(0, len(data), WORD_BYTES)]
     drawn = [int.from_bytes(word, "little") % n for word, n in zip(words, counts, strict=True)]

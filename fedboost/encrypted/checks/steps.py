@@ -1,4 +1,4 @@
-"""The steps by which hosts check gradients, of every protocol that has them (`gradient_check`)."""
+"""The steps of a gradient check, shared by every protocol that has one (`gradient_check`)."""
 
 from fedboost.flow import GUEST, HOST, Step
 from fedboost.messages.protocol.encrypted_pb2 import (

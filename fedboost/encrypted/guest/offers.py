@@ -1,6 +1,6 @@
-"""What hosts offer for open nodes, as the guest reads it, scores it and chooses of it.
+"""The offers of hosts for open nodes, which the guest reads, scores and chooses from.
 
-`candidates` says how the sums of a node are arranged, and what a choice is.
+`candidates` defines the arrangement of a node's sums, and a choice among them.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from fedboost.ground.arrays import Floats, Indices, Sums
 from fedboost.ground.errors import PeerError
 from fedboost.messages.protocol import encrypted_pb2 as pb
 
-# How often what is announced stands in memory at once: sums as they are read and scored, bytes as
-# they are gathered and decrypted.
+# Copies of announced sums in memory at once, as they are read and scored; and of their bytes, as
+# these are gathered and decrypted.
 SUM_COPIES, CIPHERTEXT_COPIES = 3, 2
 HOST_COLUMNS_MAX = 1 << 20  # columns of one host, as wide as a table may be: bounds its answer
 
 
 class Offers:
-    """A host's sums for a layer's open nodes, as they come in."""
+    """A host's sums for a layer's open nodes, as their parts arrive."""
 
     def __init__(
         self, rows: GuestRows, nodes: Sequence[Expected], most: int, host: str, bytes_max: int
@@ -38,16 +38,18 @@ class Offers:
         """
         self._rows, self._nodes, self._most, self._host = rows, nodes, most, host
         self._bytes_max = bytes_max
-        self._shapes: list[Shape] = []  # of the nodes whose sums come now
+        self._shapes: list[Shape] = []  # of the nodes whose sums are arriving
         self._held = bytearray()
         self._due = 0  # ciphertexts that these sums still lack
         self._room = 0  # bytes that these take
         self._read: list[tuple[Sums, Shape]] = []
 
     def add(self, part: pb.CandidateSums) -> None:
-        """Takes in the next part; decrypts when the sums that it began are all there."""
+        """Append the next part; decrypt the sums that it announced once all of them
+        have arrived.
+        """
         if part.HasField("candidates") == (self._due > 0):
-            raise PeerError(f"{self._host} sent sums of other nodes than it said")
+            raise PeerError(f"{self._host} sent sums of other nodes than it announced")
         if not self._due:
             left = len(self._nodes) - len(self._read)
             self._shapes = shapes_of(part, left, self._most, self._host)
@@ -78,7 +80,7 @@ class Offers:
             )
 
     def whole(self) -> list[tuple[Sums, Shape]]:
-        """One array (sums, 2·outputs) for each open node, and how it is arranged."""
+        """Return an array (sums, 2·outputs) of each open node, and its arrangement."""
         if self._due or len(self._read) != len(self._nodes):
             raise PeerError(
                 f"{self._host} sent sums of {len(self._read)} nodes, {len(self._nodes)} are open"
@@ -98,7 +100,7 @@ class Offers:
 def read_offers(
     got: Iterator[Mapping[str, pb.CandidateSums]], coming: Mapping[str, Offers]
 ) -> dict[str, list[tuple[Sums, Shape]]]:
-    """The sums of each host's `coming` offers, which have the hosts' names."""
+    """Return the sums of each host's offers; `coming` has the offers by host."""
     for parts in got:
         strangers = sorted(set(parts) - set(coming))
         if strangers:
@@ -113,8 +115,8 @@ class Best:
     """The greatest gain in an offer, and every choice that has it."""
 
     gain: float
-    choices: list[Indices]  # the places of its sums, each
-    left: Sums  # (choices, 2·outputs) what each sends left
+    choices: list[Indices]  # each has the indices of its sums
+    left: Sums  # (choices, 2·outputs) the sums that each sends left
 
     @property
     def parts(self) -> Indices:
@@ -125,10 +127,10 @@ class Best:
 def best_of(
     rules: Rules, total: Sums, sums: Sums, shape: Shape, bounds: Floats | None = None
 ) -> Best | None:
-    """The best of an offer int64 (sums, 2·outputs) for a node with `total` int64 (2·outputs,), and
-    `bounds` (2,) of its weights (core.monotone).
+    """Return the best choice of an offer int64 (sums, 2·outputs) for a node with `total` int64
+    (2·outputs,) and `bounds` (2,) of its weights (core.monotone); None without one.
 
-    A sum of hessians that noise has moved beyond 0 or the node's own counts as that.
+    Noise may move a sum of hessians beyond 0 or the node's own; it then counts as that bound.
     """
     grouped = [
         categories.divisions(
@@ -151,7 +153,9 @@ def best_of(
 
 
 def _choice(place: int, grouped: Sequence[Divisions], shape: Shape) -> Indices:
-    """The places of the sums of one candidate, counted thresholds first, then column by column."""
+    """Return the indices of one candidate's sums; `place` counts thresholds first, then column by
+    column.
+    """
     if place < shape.candidates:
         return np.array([place])
     starts = np.cumsum([shape.candidates, *(len(divisions) for divisions in grouped)])
@@ -163,7 +167,7 @@ def _choice(place: int, grouped: Sequence[Divisions], shape: Shape) -> Indices:
 
 
 def write_choices(chosen: Mapping[int, Sequence[Indices]]) -> pb.WonSplits:
-    """The tied choices of each won node."""
+    """Return the message of the tied choices of each won node."""
     flat = [choice.astype(np.int32) for choices in chosen.values() for choice in choices]
     message = pb.WonSplits(
         nodes=wire.pack(np.array(list(chosen), np.int32)),

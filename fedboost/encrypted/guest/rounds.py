@@ -1,4 +1,4 @@
-"""What a guest knows of its rounds: margins, metrics, and when they are enough."""
+"""The guest's rounds: margins, metrics, and the decision to stop."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Labels:
 
     @classmethod
     def of(cls, context: EncryptedContext, params: TreeParams) -> Self:
-        """Return a table's labels; refuses early stopping without rows held out."""
+        """Return a table's labels; refuse early stopping without rows held out."""
         labels.check_held_out(params, bool(context.validation.any()))
         weight = context.data.weight
         return cls(context.label, np.ones(context.data.n_rows) if weight is None else weight)
@@ -43,7 +43,7 @@ class Labels:
 
 @dataclass(frozen=True)
 class OpenRound:
-    """The round under way: the rows that it draws, and what its trees learn from."""
+    """The current round: the rows that it draws, and the gradients that its trees learn from."""
 
     sample: Sample
     gh: Sums  # (rows, 2·all outputs)
@@ -51,13 +51,13 @@ class OpenRound:
 
 @state
 class RoundsState:
-    """Finished rounds, and where one under way began."""
+    """Finished rounds, and the start of the current one."""
 
     margin: Floats  # (rows, outputs), training and validation rows
     stopping: EarlyStopping
     history: Growing[dict[str, dict[str, float]]]
     forest: Growing[int]  # trees of each round, for each class
-    start: Floats | None  # (rows, outputs) the margins that the gradients under way are taken at
+    start: Floats | None  # (rows, outputs) margins of the current round's gradients
 
 
 @dataclass(kw_only=True)
@@ -71,21 +71,21 @@ class Rounds(RoundsState):
     weight: Floats
     base_margin: Floats  # (outputs,)
     stopping: EarlyStopping = field(init=False)
-    first_round: int = 0  # of this job; the rounds before are those of the model it continues
+    first_round: int = 0  # first of this job; earlier ones are those of the model it continues
     history: History = field(default_factory=list)
     forest: list[int] = field(default_factory=list)
     start: Floats | None = None
     round = Slot[OpenRound]("a round under way")
 
     def __post_init__(self) -> None:
-        """Refuses rows that a metric cannot rank, before a tree has grown."""
+        """Refuse rows that a metric cannot rank, before a tree has grown."""
         decisive = metrics.METRICS[self.params.metrics[-1]]
         self.stopping = EarlyStopping(self.params.early_stopping_rounds, decisive.bigger_is_better)
         self._measure()
 
     @cached_property
     def purity(self) -> PurityLimit | None:
-        """Return how pure the nodes that hosts see may be; None where the job has no limit."""
+        """The purity limit of nodes that hosts see; None if the job has no limit."""
         protection = self.params.label_protection
         if protection is None or protection.purity_max is None:
             return None
@@ -94,24 +94,26 @@ class Rounds(RoundsState):
 
     @property
     def best_round(self) -> int:
-        """Best round of all; early stopping chooses among those of this job."""
+        """The best round of all; early stopping chooses among those of this job."""
         last = len(self.history) - 1
         return last if self.stopping.best is None else self.first_round + self.stopping.best_round
 
     @property
     def n_kept(self) -> int:
-        """The trees that the model keeps."""
+        """Number of trees that the model keeps."""
         return sum(self.forest[: self.best_round + 1]) * self.params.trees_per_round
 
     @property
     def outputs_of_tree(self) -> int:
-        """Values of a leaf."""
+        """Number of values of a leaf."""
         return self.params.n_outputs // self.params.trees_per_round
 
     def start_round(self, fixed: FixedPoint) -> Gradients:
-        """Begins a round, or takes up one under way: its gradients at the margins before it, of the
-        rows that it draws, as exact integers in units of `fixed`. Returns those of all training
-        rows, float64 (n, outputs) each.
+        """Begin a round, or resume the current one, and return the gradients of all training rows,
+        float64 (n, outputs) each.
+
+        The round has the gradients of the rows that it draws, at the margins before it, as exact
+        integers in units of `fixed`.
         """
         number, train = len(self.history), self.context.parts["train"]
         if self.start is None:
@@ -127,8 +129,8 @@ class Rounds(RoundsState):
         return gradients
 
     def leaf_gradients(self, tree: int, coarse: FixedPoint) -> LeafGradients | None:
-        """Return what the leaves of tree number `tree` are made of, whose divisions are in units of
-        `coarse`; None where that is exact enough. Made when asked for: rows are many.
+        """Return the gradients of the leaves of tree number `tree`, whose divisions are in units of
+        `coarse`; None if these are exact enough. They are made on request: rows are many.
         """
         if not coarse.is_coarse:
             return None
@@ -139,27 +141,28 @@ class Rounds(RoundsState):
         return LeafGradients.of(coarse, g[:, some], h[:, some], at, len(self.y))
 
     def _gradients(self, margin: Floats) -> Gradients:
-        """Those of the training rows."""
+        """Return the gradients of the training rows."""
         train = self.context.parts["train"]
-        # Of all rows there is no copy.
+        # All rows are used without a copy.
         chosen = slice(None) if len(train) == len(self.y) else train
         return self.objective.gradients(margin[chosen], self.y[chosen], self.weight[chosen])
 
     def gh_of(self, tree: int) -> Sums:
-        """Return what tree number `tree` learns from, int64 (rows, 2·values of a leaf),
-        contiguous.
+        """Return the gradients that tree number `tree` learns from, int64 (rows, 2·values of a
+        leaf), contiguous.
         """
         return np.ascontiguousarray(self.round.gh[:, self.pairs_of(tree)])
 
     def pairs_of(self, tree: int) -> slice:
-        """The columns of a round's gradients that tree number `tree` learns from."""
+        """Return the columns of a round's gradients that tree number `tree` learns from."""
         outputs = self.outputs_of(tree)
         return slice(2 * (outputs.start or 0), None if outputs.stop is None else 2 * outputs.stop)
 
     def outputs_of(self, tree: int) -> slice:
-        """The margins that tree number `tree` of the round under way adds to: its class's, or all.
+        """Return the margins that tree number `tree` of the current round adds to: its class's, or
+        all.
 
-        Counted over all rounds.
+        The number counts trees of all rounds.
         """
         per_round = self.params.trees_per_round
         if per_round == 1:
@@ -168,7 +171,9 @@ class Rounds(RoundsState):
         return slice(output, output + 1)
 
     def close_round(self, loop: str) -> StatusReport:
-        """Metrics; says when early stopping ends the rounds, which `loop` counts."""
+        """Return the metrics of the round, and whether early stopping ends the rounds, which `loop`
+        counts.
+        """
         margins.check(self.params, self.margin, len(self.history) + 1)
         measured = self._measure()
         self.history.append(measured)
@@ -179,11 +184,13 @@ class Rounds(RoundsState):
         return StatusReport(ends=self.ended(loop), metrics=words.as_metrics(measured))
 
     def ended(self, loop: str) -> str:
-        """The loop that is over: that of the rounds where early stopping says so, or none."""
+        """Return the name of the finished loop: that of the rounds after early
+        stopping, or none.
+        """
         return loop if self.stopping.stop else ""
 
     def told(self) -> StatusReport:
-        """Report the rounds: metrics of the one that the model keeps, counts, curves."""
+        """Report the rounds: metrics of the best one, counts, curves."""
         best = self.best_round
         told = StatusReport(best=words.as_metrics(self.history[best]))
         told.counts.add(name="rounds", count=best + 1)
@@ -198,7 +205,7 @@ class Rounds(RoundsState):
         return told
 
     def model_facts(self) -> dict[str, Any]:
-        """Return what the guest's shard says of the whole model."""
+        """Return the facts about the whole model for the guest's shard."""
         return {
             "objective": self.params.objective,
             "params": self.params.model_dump(mode="json"),

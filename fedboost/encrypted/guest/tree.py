@@ -34,7 +34,7 @@ from fedboost.model.vertical import GuestNode, OwnSplit
 
 @dataclass(frozen=True)
 class GuestRules(Rules):
-    """What decides how a tree grows whose hosts may add noise to their sums."""
+    """The rules for growing a tree whose hosts may add noise to their sums."""
 
     noise: NoiseScale = field(kw_only=True)
 
@@ -46,15 +46,15 @@ class Won:
     owner: int  # 0 the guest, k the k-th host
     gain: float
     left: Sums  # (ties, 2·outputs) the sums on its left, of all candidates that share the gain
-    parts: Sums = field(default_factory=lambda: np.zeros(1, np.int64))  # (ties,) how many sums of
-    # a host's make up each; none of the guest's own, which has no noise
+    # (ties,) the number of a host's sums in each; 0 for the guest's own splits, without noise
+    parts: Sums = field(default_factory=lambda: np.zeros(1, np.int64))
     split: OwnSplit | None = None  # the guest's own
     bin: int = 0  # of the guest's own
 
 
 @state
 class GuestTreeState:
-    """What the layers so far have settled: which splits won, and where the rows stand."""
+    """Results of the layers so far: the splits that won, and the nodes of the rows."""
 
     growth: Growth
     opened: list[int]
@@ -75,8 +75,8 @@ class GuestTree(GuestTreeState):
         growth: Growth,
         columns: TreeColumns,
     ) -> None:
-        """bins (n, own columns), gh int64 (n, 2·outputs), `growth` where rows begin and which of
-        them the tree learns from; `columns`: the own ones it may use.
+        """Begin with bins (n, own columns), gh int64 (n, 2·outputs), `growth` with the first nodes
+        of the rows and the rows to learn from, and the own `columns` that the tree may use.
         """
         self.growth = growth
         self.gh = gh
@@ -104,18 +104,18 @@ class GuestTree(GuestTreeState):
 
     @property
     def layers(self) -> int:
-        """Return how many have grown so far."""
+        """Number of layers that have grown so far."""
         return self.growth.layers
 
     @property
     def draws_within(self) -> bool:
-        """Return whether each layer, or node, has columns of its own."""
+        """Whether each layer, or node, draws its own columns."""
         return self._rules.params.draws_within_trees
 
     def open_layer(self) -> list[int]:
-        """The nodes that may divide: two children of min_child_weight must fit into one.
+        """Return the nodes that may divide: two children of min_child_weight must fit into one.
 
-        A tree that begins at its root opens it whatever it weighs.
+        A tree that begins at its root opens it at any weight.
         """
         gains = {node: won.gain for node, won in self.won.items()}
         above = made_above(gains, self._rules.params.max_leaves)
@@ -135,8 +135,8 @@ class GuestTree(GuestTreeState):
         return self.opened
 
     def next_open(self) -> list[int]:
-        """Children of this layer's winners that may divide, as far as one can say before the rows
-        have divided: of tied candidates one may leave enough in a child.
+        """Return children of this layer's winners that may divide, as far as is known before the
+        rows have divided: of tied candidates one may leave enough in a child.
         """
         least, children = 2 * self._rules.params.min_child_weight, []
         for node in self.chosen:
@@ -148,7 +148,9 @@ class GuestTree(GuestTreeState):
         return children
 
     def own_best(self, number: int) -> dict[int, Won]:
-        """The best split among the guest's own columns of each open node of tree `number`."""
+        """Return the best split among the guest's own columns for each open node of tree
+        `number`.
+        """
         best: dict[int, Won] = {}
         cells = self._histograms()
         if not self.opened:
@@ -168,7 +170,9 @@ class GuestTree(GuestTreeState):
         return best
 
     def best_of(self, node: int, sums: Sums, shape: Shape) -> Best | None:
-        """The best of a host's offer for an open node; none of one that noise has left empty."""
+        """Return the best of a host's offer for an open node; None if noise has left the node
+        empty.
+        """
         if not len(self.growth.training.rows(node)):
             return None
         bounds = self._rules.bounds([node], self.bounds)
@@ -176,8 +180,8 @@ class GuestTree(GuestTreeState):
         return best_of(self._rules, self.totals[node], sums, shape, interval)
 
     def choose(self, won: Mapping[int, Won]) -> None:
-        """Takes the winners of this layer; the other open nodes stay leaves, and so do those that
-        a tree of max_leaves will not divide, whatever comes below.
+        """Take the winners of this layer; the other open nodes stay leaves, and so do nodes that a
+        tree of max_leaves will never divide.
         """
         divides = self._made({**self.won, **won})
         self.chosen = [node for node in won if node in divides]
@@ -185,14 +189,14 @@ class GuestTree(GuestTreeState):
         self._cells = {node: self._cells[node] for node in self.chosen if node in self._cells}
 
     def expected(self) -> list[Expected]:
-        """Return what is known of the open nodes' sums."""
+        """Return the bounds of the open nodes' sums."""
         rows = [self.growth.training.rows(node) for node in self.opened]
         noise = self._rules.noise.most
         most = histogram.total_sizes
         return [Expected(len(inside), most(self.gh, inside) + noise) for inside in rows]
 
     def own_divisions(self) -> dict[int, NDArray[np.bool_]]:
-        """Return how the rows of the nodes divide that a split of the guest's own won."""
+        """Return the row divisions of the nodes that one of the guest's own splits won."""
         divisions = {}
         for node in self.chosen:
             won = self.won[node]
@@ -205,8 +209,8 @@ class GuestTree(GuestTreeState):
         return divisions
 
     def divide(self, divisions: Mapping[int, NDArray[np.bool_]], hosts: Sequence[str] = ()) -> None:
-        """Moves the rows, whose true sums count from here on; a PeerError where they do not add up,
-        but for noise, to what one of `hosts` offered.
+        """Move the rows, whose true sums count from here on; a PeerError if these differ, by more
+        than noise, from the offer of one of `hosts`.
         """
         self.growth.divide([(node, divisions[node]) for node in self.chosen])
         for node in self.chosen:
@@ -236,8 +240,8 @@ class GuestTree(GuestTreeState):
         return nodes
 
     def leaves(self, exact: LeafGradients | None) -> dict[int, NDArray[np.float64]]:
-        """The leaves' values, −G/(H + λ) times learning_rate, from `exact` gradients where those
-        of the divisions are coarse; (outputs,) each.
+        """Return the leaves' values, −G/(H + λ) times learning_rate, (outputs,) each. They come
+        from `exact` gradients if those of the divisions are coarse.
         """
         rules, nodes = self._rules, self._leaf_nodes()
         made_of = exact or LeafGradients(self.gh, rules.fixed)
@@ -251,7 +255,7 @@ class GuestTree(GuestTreeState):
     def medians(
         self, residual: NDArray[np.float64], weight: NDArray[np.float64]
     ) -> dict[int, NDArray[np.float64]]:
-        """The leaves' values where the objective takes medians: these times learning_rate.
+        """Return the leaves' values for an objective of medians: these times learning_rate.
 
         residual and weight float64 (n,), of all rows.
         """
@@ -263,13 +267,13 @@ class GuestTree(GuestTreeState):
         }
 
     def _made(self, won: Mapping[int, Won]) -> set[int]:
-        """The nodes among these that the tree divides, as far as it has grown."""
+        """Return the nodes among these that the tree divides, as far as it has grown."""
         return made(
             {node: winner.gain for node, winner in won.items()}, self._rules.params.max_leaves
         )
 
     def _nodes(self) -> dict[int, Won | None]:
-        """The nodes of the finished tree, ascending, each with its split; None for leaves.
+        """Return the nodes of the finished tree, ascending, each with its split; None for leaves.
 
         Rows of a leaf may stand below it, divided by a split that a later, greater one displaced.
         """
@@ -282,14 +286,16 @@ class GuestTree(GuestTreeState):
         }
 
     def _sums(self, nodes: Iterable[int]) -> Sums:
-        """int64 (nodes, 2·outputs): what nodes add up to."""
+        """Return the sums of nodes, int64 (nodes, 2·outputs)."""
         return np.array([self.totals[node] for node in nodes])
 
     def _leaf_nodes(self) -> list[int]:
         return [node for node, won in self._nodes().items() if won is None]
 
     def _histograms(self) -> dict[int, Sums]:
-        """The guest's own histogram of every open node, by subtraction where the parent has one."""
+        """Return the guest's own histogram of every open node, by subtraction if the parent has
+        one.
+        """
         known = {parent(node) for node in self.opened} if self.layers else set()
         if known and known <= set(self._cells):
             parents = {node: self._cells[node] for node in known}
@@ -309,7 +315,7 @@ class GuestTreeBatch(TreeBatch[GuestTree]):
     def planted(
         cls, rules: GuestRules, bins: Bins, gh: Sums, rows: Sequence[NDArray[np.int32]], first: int
     ) -> Self:
-        """Trees at their roots, one for each of `rows`: those that it learns from.
+        """Return trees at their roots, one for each of `rows`, which it learns from.
 
         bins (n, own columns), gh int64 (n, 2·outputs); `first` is the number of the first tree.
         """
@@ -323,15 +329,15 @@ class GuestTreeBatch(TreeBatch[GuestTree]):
 
     @property
     def chosen(self) -> list[int]:
-        """The nodes of this layer that divide."""
+        """Numbers of the nodes of this layer that divide."""
         return self.numbers(tree.chosen for tree in self.trees)
 
     def open_layer(self) -> list[int]:
-        """The nodes that may divide; none where every tree has grown to its end."""
+        """Return the nodes that may divide; none if every tree has grown to its end."""
         return self.numbers(tree.open_layer() for tree in self.trees)
 
     def own_best(self, first: int) -> dict[int, Won]:
-        """The guest's own best splits; `first` is the number of the first tree."""
+        """Return the guest's own best splits; `first` is the number of the first tree."""
         bests = [tree.own_best(first + place) for place, tree in enumerate(self.trees)]
         return dict(
             zip(
@@ -342,16 +348,16 @@ class GuestTreeBatch(TreeBatch[GuestTree]):
         )
 
     def expected(self) -> list[Expected]:
-        """Return what is known of the open nodes' sums."""
+        """Return the bounds of the open nodes' sums."""
         return [node for tree in self.trees for node in tree.expected()]
 
     def best_of(self, number: int, sums: Sums, shape: Shape) -> Best | None:
-        """The best of a host's offer for an open node."""
+        """Return the best of a host's offer for an open node."""
         tree, node = self.at(number)
         return tree.best_of(node, sums, shape)
 
     def choose(self, won: Mapping[int, Won]) -> None:
-        """Takes the winners of this layer."""
+        """Take the winners of this layer."""
         of_trees: list[dict[int, Won]] = [{} for _ in self.trees]
         for number, winner in won.items():
             place, node = divmod(number, STRIDE)
@@ -360,19 +366,19 @@ class GuestTreeBatch(TreeBatch[GuestTree]):
             tree.choose(mine)
 
     def owned(self, owner: int) -> list[int]:
-        """The nodes of this layer that a split of this owner divides."""
+        """Return the nodes of this layer that a split of this owner divides."""
         return self.numbers(
             [node for node in tree.chosen if tree.won[node].owner == owner] for tree in self.trees
         )
 
     def own_divisions(self) -> dict[int, NDArray[np.bool_]]:
-        """Return how the rows divide at the guest's own splits."""
+        """Return the row divisions of the guest's own splits."""
         of_trees = [tree.own_divisions() for tree in self.trees]
         bits = [rows for divided in of_trees for rows in divided.values()]
         return dict(zip(self.numbers(of_trees), bits, strict=True))
 
     def divide(self, divisions: Mapping[int, NDArray[np.bool_]], hosts: Sequence[str] = ()) -> None:
-        """Moves the rows of every tree, and refuses as `GuestTree.divide` does."""
+        """Move the rows of every tree, and refuse as `GuestTree.divide` does."""
         for tree, divided in zip(self.trees, self.by_tree(divisions), strict=True):
             tree.divide(divided, hosts)
 

@@ -2,7 +2,7 @@
 
 Modules:
     answers  a host's answers of one layer: sums and row divisions
-    meter    counts the equations that released sums are, and the rows they could place
+    meter    counts the equations that released sums give, and the bits that place rows
     release  the one way out for a host's sums
     tree     a growing tree at a host
 """

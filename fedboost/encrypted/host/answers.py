@@ -1,4 +1,4 @@
-"""What a host does beside sums, layer after layer: takes gradients in, and divides rows."""
+"""A host's work besides sums, layer after layer: accepting gradients and dividing rows."""
 
 from __future__ import annotations
 
@@ -27,20 +27,20 @@ Group = list[tuple[int, list[int]]]  # places of trees, and nodes of each
 
 
 class Gradients:
-    """The encrypted gradients of the rows that take part, as they come in."""
+    """The encrypted gradients of the rows that take part, as their parts arrive."""
 
     def __init__(
         self, side: HostCipher, first: pb.EncryptedGradients, n_rows: int, bins: Bins
     ) -> None:
-        """Begin with so many rows, for the trees from the `first` part's on; `add` that
-        part, too. They lie in a file where `bins` do.
+        """Begin with so many rows, for the trees from the `first` part's on; `add` that part, too.
+        They lie in a file if `bins` do.
         """
         self._side, self._tree, self._key = side, first.tree, first.tree_key
         self._expected, self._held, self._bins = n_rows, 0, bins
         self._rows: NDArray[Any] | None = None
 
     def add(self, part: pb.EncryptedGradients) -> None:
-        """Takes in the next part; a PeerError unless it goes on where the last one ended.
+        """Append the next part; a PeerError unless it continues at the end of the last one.
 
         Parts behind the last row are empty: streams to several hosts have as many parts each.
         """
@@ -61,7 +61,7 @@ class Gradients:
         self._held += rows
 
     def whole(self) -> HostRows[Any]:
-        """Return all of them; a PeerError where some have not come."""
+        """Return the rows of all parts; a PeerError if some have not arrived."""
         if self._held != self._expected:
             raise PeerError(
                 f"the guest sent gradients of {self._held} rows, expected {self._expected}"
@@ -91,7 +91,7 @@ def goes_right(named: Named, rows: Rows, binning: Binning, bins: Bins) -> Bits:
 
 
 def named_splits(won: Mapping[int, Named], binning: Binning, first: int) -> Iterator[OwnSplit]:
-    """The won splits for the shard; `first` is the number of the batch's first tree."""
+    """Yield the won splits for the shard; `first` is the number of the batch's first tree."""
     for number, (column, place, missing_left, left_bins) in won.items():
         threshold = NO_THRESHOLD if left_bins else binning.threshold(column, place)
         tree, node = divmod(number, STRIDE)
@@ -99,7 +99,7 @@ def named_splits(won: Mapping[int, Named], binning: Binning, first: int) -> Iter
 
 
 def write_divisions(divided: Mapping[int, Bits]) -> pb.RowDivisions:
-    """The divisions as a message, node after node."""
+    """Return the message of divisions, node after node."""
     bits = np.concatenate([np.empty(0, np.bool_), *divided.values()])
     return pb.RowDivisions(
         nodes=wire.pack(np.array(list(divided), np.int32)), goes_right=wire.pack_bits(bits)

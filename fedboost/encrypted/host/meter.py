@@ -1,22 +1,22 @@
-"""The disclosure meter: how many equations the sums that a host releases are, about any one bin,
-and how many rows could be placed by them, whatever the guest does.
+"""The disclosure meter: it counts a host's released sums as equations about any one bin, and the
+bits that could place rows, for any behaviour of the guest.
 
-The guest knows every g and h, so a sum over the rows of a bin is a linear equation on who is in it,
-whatever the cipher. With enough of them about one bin a linear program finds its rows. What counts
-is how many are independent: of two siblings whose parent has told the same column, one is the
+The guest knows every g and h, so a sum over the rows of a bin is a linear equation about its
+members, under any cipher. With enough of them about one bin a linear program finds its rows. Only
+independent equations count: of two siblings whose parent has revealed the same column, one is the
 parent minus the other.
 
     tree        root            every pair of siblings below it
-    equations   2·outputs       2·outputs more, where both are told
+    equations   2·outputs       2·outputs more, if both are revealed
 
-How the rows of a won split divide is one equation more, about the bins on either side. So a tree
-whose candidates a host offers in `layers` layers tells 2·outputs·2^(layers − 1) + 2^layers − 1 at
-most. Coarser sums, over groups of bins, are equations too and count as much; a host's noise, which
-makes equations inexact, lowers nothing.
+The division of a won split's rows is one equation more, about the bins on either side. So a tree
+whose candidates a host offers in `layers` layers reveals 2·outputs·2^(layers − 1) + 2^layers − 1
+equations at most. Coarser sums, over groups of bins, are equations too and count as much; a host's
+noise, which makes equations inexact, lowers nothing.
 
-A guest that does not follow the protocol reads more from a sum than an equation. So beside them
-stand the bits that could be told: of sums what their fields hold (`capacity`), of divisions what
-they add to earlier ones (`core.placement`).
+A guest that does not follow the protocol reads more from a sum than an equation. So the meter also
+counts the bits that sums can carry: the content of their fields (`capacity`), and for divisions
+their addition to earlier ones (`core.placement`).
 """
 
 from __future__ import annotations
@@ -43,18 +43,20 @@ from fedboost.ground.arrays import Bits, Floats, Rows
 
 Counts = NDArray[np.int64]
 
-DRAWN_MAX = 2000  # trees or nodes whose columns are drawn to be counted; of more all columns count
+DRAWN_MAX = 2000  # trees or nodes whose columns are drawn for the count; beyond, all columns count
 
 
 class Meter:
-    """What a host tells in one attempt: of each column the sums about any bin of it, and bits."""
+    """A host's disclosures in one attempt: of each column the sums about any bin of
+    it, and bits.
+    """
 
     def __init__(self, columns: Sequence[str], values: int, placement: NarrowedRows) -> None:
-        """At zero; a sum has so many `values`."""
+        """Begin at zero; a sum has so many `values`."""
         self.equations = np.zeros(len(columns), np.int64)
         self._names, self._values, self._placement = columns, values, placement
         self._n_bins = placement.binning.n_bins
-        # bool (columns,): which of them each node of the last layer told
+        # bool (columns,): the columns that each node of the last layer revealed
         self._above: dict[int, Bits] = {}
         self._layer: dict[int, TellingNode] = {}
 
@@ -66,27 +68,27 @@ class Meter:
 
     @property
     def most(self) -> int:
-        """Number of sums about the most told column."""
+        """Number of sums about the most revealed column."""
         return int(self.equations.max(initial=0))
 
     def begin_trees(self) -> None:
-        """The nodes that come next have no parents.
+        """Begin trees: the next nodes have no parents.
 
-        Nor do those with which an attempt goes on: their parents were told under gradients that
-        may have been others.
+        The nodes of a resumed attempt have none either: their parents were revealed under gradients
+        that may have been others.
         """
         self._above, self._layer = {}, {}
 
     def begin_layer(self) -> None:
-        """The nodes that come next are children of the last ones."""
+        """Begin a layer: the next nodes are children of the last ones."""
         self._above = {number: node.columns for number, node in self._layer.items()}
         self._layer = {}
 
     def charge(
         self, offered: Mapping[int, NodeCandidates], fields: Mapping[int, NodeField]
     ) -> tuple[Charge, ...]:
-        """Counts the sums of some nodes of a layer, by their numbers, and the bits that these can
-        tell; a column without any tells none.
+        """Count the sums of some nodes of a layer, by the nodes' numbers, and the bits that these
+        can reveal; a column without sums reveals none.
         """
         before, bits = self.equations.copy(), np.zeros(len(self.equations))
         for number, candidates in offered.items():
@@ -100,8 +102,8 @@ class Meter:
     def divided(
         self, won: Mapping[int, Named], rows: Mapping[int, Rows], rights: Mapping[int, Bits]
     ) -> tuple[Charge, ...]:
-        """Counts how the rows of won nodes divide: the sum of what goes left, for any gradients,
-        and what it adds to where each row may be.
+        """Count the divisions of won nodes' rows: the sum of the rows that go left, for any
+        gradients, and the bits that narrow each row's possible bins.
         """
         columns = np.array([column for column, *_ in won.values()], np.int64)
         bits = self.narrowed(won, rows, rights)
@@ -111,10 +113,10 @@ class Meter:
     def cut(
         self, won: Mapping[int, Named], rows: Mapping[int, Rows], rights: Mapping[int, Bits]
     ) -> tuple[Charge, ...]:
-        """Counts what random cuts of nodes tell of rows, which share leaves or do not.
+        """Count the disclosure of random cuts of nodes: which rows share leaves.
 
-        A cut of b − 1 that a column of b bins has puts a row on a side of it: with all of them
-        every row's bin is known, which is one equation by row about each bin.
+        A cut of b − 1 that a column of b bins has puts a row on a side of it: all of them together
+        reveal every row's bin, which is one equation by row about each bin.
         """
         cuts = np.zeros(len(self.equations))
         for node, (column, *_) in won.items():
@@ -125,7 +127,7 @@ class Meter:
     def narrowed(
         self, won: Mapping[int, Named], rows: Mapping[int, Rows], rights: Mapping[int, Bits]
     ) -> Floats:
-        """Return the bits that divisions add to where the rows of each column may be."""
+        """Return for each column how many bits its divisions reveal about the bins of rows."""
         bits = np.zeros(len(self.equations))
         for number, (column, place, missing_left, _) in won.items():
             division = rows[number], rights[number]
@@ -133,7 +135,9 @@ class Meter:
         return bits
 
     def _follows(self, number: int, columns: Bits) -> Bits:
-        """bool (columns,): of which a node's sums are its parent's minus its sibling's."""
+        """Return the columns whose sums at a node are its parent's minus its sibling's, bool
+        (columns,).
+        """
         place, node = divmod(number, STRIDE)
         none = np.zeros_like(columns)
         if node == ROOT:
@@ -143,8 +147,8 @@ class Meter:
         return none if beside is None or above is None else columns & beside.columns & above
 
     def _bits(self, number: int, node: TellingNode, follows: Bits) -> Floats:
-        """Return what a node's sums can tell of each column, and no more than its rows hold; of
-        columns that follow from its sibling what it tells more than that.
+        """Return the bits that a node's sums can reveal of each column, at most the entropy of its
+        rows; for columns that follow from its sibling, the bits beyond these.
         """
         field, n_bins = node.field, self._n_bins
         told = field.told(node.candidates, n_bins)
@@ -167,24 +171,23 @@ class Meter:
 
 @dataclass(frozen=True)
 class Trees:
-    """The trees of a job for which a host offers candidates, all of one shape."""
+    """The trees of a job with a host's offers, all of one shape."""
 
     rounds: Sequence[range]  # their numbers, round by round
-    layers: int  # in which it offers any
+    layers: int  # with offers
     roots: int = 1  # nodes of the first of these
 
 
 def expected(
     params: EncryptedTreeParams, trees: Trees, group: int, columns: int | None
 ) -> Releases:
-    """Return what the sums of these trees tell of any of a host's `columns`, by a forecast.
+    """Return a forecast of the disclosure of these trees' sums about any of a host's `columns`.
 
-    Every node of every layer tells every column that its tree may use, and no round is left out by
-    early stopping: an honest job tells a little less. Of the nodes the most used of `columns`
-    divides as many as it does where it is used twice as often as the others and one of the guest's;
-    None, for columns that are not known: all of them, the most that there can be. Which columns a
-    tree and its nodes may use is public (`TreeColumns`, of party number `group`), so that sampling
-    is counted as it is drawn.
+    Every node of every layer reveals every column that its tree may use, and early stopping leaves
+    out no round: an honest job reveals a little less. The forecast assumes that the most used of
+    `columns` divides nodes twice as often as each other column and one of the guest's; None, for
+    unknown columns: it divides all nodes, the maximum. The columns that a tree and its nodes may
+    use are public (`TreeColumns`, of party number `group`), so sampling counts as it is drawn.
     """
     nodes = trees.roots * ((1 << trees.layers) - 1)
     sums = trees.roots * (1 << (trees.layers - 1))
@@ -200,7 +203,7 @@ def expected(
             times[of_tree.all] += 1
             of_bins[of_tree.all] += _told(of_tree, trees) if within else sums
         told, used = int(of_bins.max()), int(times.max())
-    elif within:  # at most: where every other layer tells a column, all of its sums count
+    elif within:  # at most: if every other layer reveals a column, all of its sums count
         told = math.ceil(4 / 3 * told)
     every = nodes * len(numbers)
     bits = capacity.forecast(params, every, min(every, told), columns)
@@ -220,5 +223,5 @@ def _told(columns: TreeColumns, trees: Trees) -> Counts:
 
 
 def _values(params: EncryptedTreeParams) -> int:
-    """Return how many values a sum has: g and h of each output of a leaf."""
+    """Return the number of values in a sum: g and h of each output of a leaf."""
     return 2 * params.n_outputs // params.trees_per_round

@@ -1,12 +1,12 @@
 """The one way out of a host for the sums of its candidates.
 
     group    over groups of enough rows, in a secret order           HostTree.candidates
-    noise    what the job adds to every sum                          HostNoise.of_node
-    charge   the equations that the sums are, and their bits         Meter.charge
-    record   what leaves, for choices to come and for an audit       HostTreeBatch.note_offered
+    noise    the job's noise on every sum                            HostNoise.of_node
+    charge   the equations that the sums give, and their bits        Meter.charge
+    record   the offer, for choices to come and for an audit         HostTreeBatch.note_offered
     blind    packed and re-randomised                                HostRows.blind
 
-Who changes what a host releases changes it here or in one of these.
+A change to a host's releases is made here or in one of these.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ def release(
     *,
     is_last: bool,
 ) -> Iterator[Out]:
-    """Let go of the sums of all candidates of the open nodes, in parts.
+    """Yield the sums of all candidates of the open nodes, in parts.
 
     `secrets` are the attempt's own; `is_last` says that no layer with sums follows. Nodes whose
-    cells fit into memory together leave together: the first part of theirs says how all their sums
-    are arranged, and who is behind them.
+    cells fit into memory together leave together: the first of their parts describes the
+    arrangement of all their sums, and the rows behind them.
     """
     tree_batch.begin_layer(is_last=is_last)
     meter.begin_layer()

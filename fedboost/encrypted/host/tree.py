@@ -23,18 +23,18 @@ from fedboost.encrypted.tree.growth import Division, Growth
 from fedboost.ground.arrays import Bits, Indices, Rows
 from fedboost.ground.state import state
 
-KEPT_BYTES_MAX = 1 << 29  # of a layer's cells of all trees, for the next layer to subtract from
-CELLS_BYTES_MAX = 1 << 26  # of the nodes whose sums are made at once
+KEPT_BYTES_MAX = 1 << 29  # memory of a layer's cells of all trees, kept to subtract from
+CELLS_BYTES_MAX = 1 << 26  # memory of the nodes whose sums are made at once
 
 
 @state
 class HostTreeState:
-    """What the layers so far have settled: where the rows stand, and which sums have left."""
+    """Results of the layers so far: the nodes of the rows, and the released sums."""
 
     growth: Growth
     opened: list[int]
-    # Of each node whose sums have left, the group of every cell, (columns, n_cells), of which
-    # there is a sum; None: one of each cell.
+    # For each node whose sums have left, the group of every cell, (columns, n_cells); None: each
+    # cell is a group.
     released: dict[int, NDArray[np.uint16] | None]
     minimum: MinimumState | None
 
@@ -54,11 +54,11 @@ class HostTree(HostTreeState):
         least: int,
         trees: int = 1,
     ) -> None:
-        """Cells of the columns that the tree may use; `growth`: where rows begin, and which of
-        them it learns from; place int64 (n,), rising: where each row's gradients are among the
-        encrypted ones; `subtraction`: whether a node's sums may be its parent's minus its sibling's
-        (SecureBoost+, section 4.3); `least`: rows of a group whose sum may leave (core.groups);
-        `trees`: how many grow at once.
+        """Begin with the cells of the columns that the tree may use. `growth`: the first nodes of
+        the rows, and the rows to learn from; place int64 (n,), rising: the index of each row's
+        gradients among the encrypted ones; `subtraction`: whether a node's sums may be its parent's
+        minus its sibling's (SecureBoost+, section 4.3); `least`: the fewest rows of a group whose
+        sum may leave (core.groups); `trees`: the number of trees that grow at once.
         """
         self.growth = growth
         self.opened, self.released = [], {}
@@ -73,11 +73,11 @@ class HostTree(HostTreeState):
         )
         # Candidates at thresholds of ungrouped nodes, by the columns they miss.
         self._listed: dict[tuple[int, ...], tuple[Candidates, Indices, Indices]] = {}
-        # The rows, and where cells of them lie.
+        # The rows, and the tree of their cells at workers.
         self._at: tuple[HostRows[Any], PlacedTree[Any]] | None = None
         self._is_last = False  # layer
-        self._parents = set[int]()  # nodes of the layer above whose cells are there
-        self._cells = set[int]()  # and open nodes
+        self._parents = set[int]()  # nodes of the layer above that have cells
+        self._cells = set[int]()  # open nodes that have cells
 
     @property
     def columns(self) -> Rows:
@@ -85,37 +85,39 @@ class HostTree(HostTreeState):
         return self._columns
 
     def divide(self, divisions: Sequence[Division]) -> None:
-        """Moves the rows of a layer's divided nodes into their children, wherever they lie."""
+        """Move the rows of a layer's divided nodes into their children, at the workers too."""
         of_training = self.growth.divide(divisions)
         if self._at is not None:
             self._at[1].divide(of_training)
 
     def begin_layer(self, *, is_last: bool) -> None:
-        """The cells of the layer before become those that may be subtracted from; `is_last` says
-        that none will be from this one's.
+        """Begin a layer: cells of the layer before may now be subtracted from; `is_last` says that
+        no layer will subtract from this one's.
         """
         self._parents, self._cells, self._is_last = self._cells, set(), is_last
         if self.minimum is not None:
             self.minimum.open(self.opened, self.growth.training)
 
     def smallest_group(self, node: int) -> int | None:
-        """Rows of the smallest group whose sum an open node lets go; None for no minimum."""
+        """Return the rows of the smallest group whose sum an open node releases; None for no
+        minimum.
+        """
         return None if self.minimum is None else self.minimum.smallest(node)
 
     def note_split(self, node: int, won: Named) -> None:
-        """Remembers how a split of our own divides a node, for the groups below it."""
+        """Note how one of our splits divides a node, for the groups below it."""
         if self.minimum is not None:
             self.minimum.divide(node, *won)
 
     def n_bytes(self, rows: HostRows[Any]) -> int:
-        """Return what a node's cells take in memory."""
+        """Return the memory that a node's cells take."""
         return self._numbers.n_cells * rows.sizes.cell_bytes
 
     def candidates(
         self, rows: HostRows[Any], nodes: Sequence[int], number: int, secrets: Secrets
     ) -> tuple[list[NodeCandidates], CellRequest]:
-        """The candidates of some open nodes of tree `number`, none of fewer rows than the minimum
-        on a side, and the request for their sums in canonical order, of `placed` cells.
+        """Return the candidates of some open nodes of tree `number`, none of fewer rows than the
+        minimum on a side, and the request for their sums in canonical order, of `placed` cells.
         """
         self.placed(rows)
         added, siblings = self._plan(nodes, rows)
@@ -128,12 +130,12 @@ class HostTree(HostTreeState):
         )
 
     def note_released(self, node: int) -> None:
-        """Remembers over which groups of cells the sums of an open node have left."""
+        """Note the groups of cells whose sums of an open node have left."""
         self.released[node] = self._cells_of.groups(node, self.minimum)
 
     def placed(self, rows: HostRows[Any]) -> PlacedTree[Any]:
-        """Return where cells lie: with the sum up to each bin in its place, where thresholds divide
-        a column. A category, and the rows without a value, keep sums of their own.
+        """Return the tree as workers have it. A cell at a threshold holds the sum up to its bin; a
+        category, and the rows without a value, keep separate sums.
         """
         if self._at is None or self._at[0] is not rows:
             begins = np.ones(self._numbers.n_cells, np.bool_)
@@ -147,8 +149,8 @@ class HostTree(HostTreeState):
     def _offered(
         self, node: tuple[int, int], secrets: Secrets
     ) -> tuple[NodeCandidates, CandidateTerms]:
-        """A node's candidates: between cells or, where these are grouped, between groups; and of
-        which cells their sums are. `node`: its tree and its heap id.
+        """Return a node's candidates, between cells or between their groups, and the cells of their
+        sums. `node`: its tree and its heap id.
         """
         rows = self.growth.training.rows(node[1])
         missing, grouped = self._numbers.missing(rows), self._cells_of.groups(node[1], self.minimum)
@@ -181,8 +183,8 @@ class HostTree(HostTreeState):
     def _at_thresholds(
         self, missing: Bits, grouped: NDArray[np.uint16] | None
     ) -> tuple[Candidates, Indices, Indices]:
-        """A node's candidates at thresholds, and the cells whose sums they are; nodes that miss the
-        same columns share them.
+        """Return a node's candidates at thresholds, and the cells of their sums; nodes that miss
+        the same columns share them.
         """
         lacking = tuple(np.flatnonzero(missing).tolist())
         known = self._listed.get(lacking) if grouped is None else None
@@ -204,21 +206,21 @@ class HostTree(HostTreeState):
     def _plan(
         self, nodes: Sequence[int], rows: HostRows[Any]
     ) -> tuple[Collection[int], dict[int, int]]:
-        """Return the nodes whose cells are added up now, and those that are their parents' minus
-        the other child's, with this one.
+        """Return the nodes to add up now, and for each other node the sibling to subtract from
+        their parent.
         """
         left = [node for node in nodes if node not in self._cells]
         added = self._to_add(left)
         rest = [node for node in left if node not in added]
-        # A sibling whose turn comes later can be made no more: its parent becomes this one.
+        # A later sibling cannot be subtracted any more: its parent's cells become this node's.
         self._parents -= {parent(node) for node in rest}
         self._cells |= {node for node in added if node not in nodes and node in self.opened}
         self._keep(nodes, rows)
         return added, {node: sibling(node) for node in rest}
 
     def _to_add(self, nodes: Sequence[int]) -> list[int]:
-        """Return the one of two siblings with fewer rows, whether or not it is open itself; none
-        where one of them has been made before.
+        """Return for each pair of siblings the one with fewer rows, open or not; none if one of
+        them has been made before.
         """
         training, added = self.growth.training, set()
         for node in nodes:
@@ -232,8 +234,8 @@ class HostTree(HostTreeState):
         return sorted(added)
 
     def _keep(self, nodes: Sequence[int], rows: HostRows[Any]) -> None:
-        """Keeps cells for the next layer, while there is room; of the last one those alone that
-        siblings will be made of.
+        """Keep cells for the next layer, while there is room; of the last layer only cells that
+        siblings need.
         """
         room = KEPT_BYTES_MAX // max(1, self._trees * self.n_bytes(rows))
         for node in nodes if self._subtraction else ():
@@ -247,7 +249,9 @@ class HostTreeBatch(TreeBatch[HostTree]):
     """Trees that grow at once at a host; the nodes have numbers (TreeBatch)."""
 
     def __init__(self, trees: Sequence[HostTree] = (), first: int = -1) -> None:
-        """`first` is the number of the first tree in the model; none, −1: before the first ones."""
+        """Begin with these trees; `first` is the number of the first one in the model, −1 for none
+        before the first batch.
+        """
         super().__init__(trees)
         self.first = first
         self.offered: dict[int, NodeCandidates] = {}  # this layer, by node
@@ -257,14 +261,14 @@ class HostTreeBatch(TreeBatch[HostTree]):
         return bool(self.trees) and self.first == number
 
     def begin_layer(self, *, is_last: bool) -> None:
-        """No node of this layer, the trees' last or not, has been offered yet."""
+        """Begin a layer, the trees' last or not, without offers."""
         self.offered = {}
         for tree in self.trees:
             tree.begin_layer(is_last=is_last)
 
     def batches(self, rows: HostRows[Any]) -> Iterator[list[tuple[int, list[int]]]]:
-        """The open nodes in batches whose cells fit into memory together: places of trees, and
-        nodes of each. One batch at least, which may be empty.
+        """Yield the open nodes in batches whose cells fit into memory together: indices of trees,
+        and nodes of each. At least one batch, which may be empty.
         """
         batch: list[tuple[int, list[int]]] = []
         room = CELLS_BYTES_MAX
@@ -281,12 +285,14 @@ class HostTreeBatch(TreeBatch[HostTree]):
         yield batch
 
     def smallest_group(self, numbers: Iterable[int]) -> int | None:
-        """Rows of the smallest group whose sum some open nodes let go; None for no minimum."""
+        """Return the rows of the smallest group whose sum some open nodes release; None for no
+        minimum.
+        """
         sizes = [tree.smallest_group(node) for tree, node in map(self.at, numbers)]
         return min((rows for rows in sizes if rows is not None), default=None)
 
     def note_offered(self, offered: Mapping[int, NodeCandidates]) -> None:
-        """Remembers what leaves: candidates to choose from, and for an audit their groups."""
+        """Note the released offers: candidates to choose from, and their groups for an audit."""
         self.offered |= offered
         for tree, node in map(self.at, offered):
             tree.note_released(node)

@@ -1,11 +1,11 @@
-"""How sums leave a host under a lattice scheme: one vector each, or many in one packed ciphertext.
+"""Answers of a host under a lattice scheme: one vector a sum, or many sums in a packed ciphertext.
 
     vectors   an answer a sum: ready at once, kilobytes each
     packed    a batch of K sums in one ciphertext, tens of bytes each, under a key that the guest
-              sends first and whose size grows with K
+              sends first; its size grows with K
 
-The guest chooses K for every tree by what the trees before it have asked for (`best_slots`); the
-host reads it off the key's size.
+The guest chooses K for every tree by the requests of the trees before it (`best_slots`); the host
+reads it off the key's size.
 """
 
 from __future__ import annotations
@@ -21,24 +21,24 @@ from fedboost.encrypted.scheme.ciphers import AnswerPart, AnswersSeen, CipherSiz
 from fedboost.encrypted.scheme.params import EncryptedTreeParams
 
 VECTORS = 0  # the number of slots that stands for answers as vectors
-BLOCKS_EACH = 16  # of N rows in one part of the stream of gradients
-ANSWERS_EACH = 1024  # in one part of a host's answers, but for at least a batch
-PART_BYTES_MAX = 1 << 24  # of either, where outputs are many, but for one at least; of a key
+BLOCKS_EACH = 16  # blocks of N rows in one part of the stream of gradients
+ANSWERS_EACH = 1024  # answers in one part of a host's, but at least a batch
+PART_BYTES_MAX = 1 << 24  # of either part if outputs are many, but at least one; of a key
 # A host before any of its answers has been seen; candidates leave by groups of rows (policies).
 COLUMNS_GUESSED, ROWS_EACH_GUESSED = 10, 20
 
-# What chooses among numbers of slots, beside bytes: processor seconds on both sides.
+# Costs that choose the number of slots, beside bytes: processor seconds on both sides.
 LINK_BYTES_S = 2.5e6  # of a connection between companies, 20 Mbit/s
 VECTOR_S = 25e-6  # to round, write, hash and read a vector
-BATCH_S = 0.2e-3  # to pack a batch and open it, whatever its slots
+BATCH_S = 0.2e-3  # to pack a batch and open it, with any number of slots
 SLOT_S = 12e-6  # and by slot, full or not
 KEY_SLOT_S = 0.3e-3  # to make a key and take it in, by slot
 
-Cut = tuple[int, slice]  # of the node at this place, these sums
+Cut = tuple[int, slice]  # index of a node, and a slice of its sums
 
 
 def slots_possible(params: EncryptedTreeParams, lattice: LatticeParameters) -> list[int]:
-    """Return the numbers of slots that a job allows, `VECTORS` among them where it allows those."""
+    """Return the numbers of slots that a job allows, `VECTORS` among them if it allows vectors."""
     said, fit = params.encryption.answers, _slots_that_fit(params, lattice)
     if said == "vectors" or not fit:
         return [VECTORS]
@@ -54,21 +54,21 @@ def _slots_that_fit(params: EncryptedTreeParams, lattice: LatticeParameters) -> 
 
 @dataclass(frozen=True)
 class AnswersCost:
-    """What the answers to a tree take, with the keys for them."""
+    """The cost of the answers to a tree, including the keys for them."""
 
     n_bytes: float
     cpu_seconds: float
 
     @property
     def seconds(self) -> float:
-        """Over a connection between companies."""
+        """The time over a connection between companies."""
         return self.n_bytes / LINK_BYTES_S + self.cpu_seconds
 
 
 def cost_of(
     params: EncryptedTreeParams, budget: Budget, seen: AnswersSeen, slots: int
 ) -> AnswersCost:
-    """Return what the answers to a tree like the last one take, with so many slots; before any
+    """Return the cost of the answers to a tree like the last one, with so many slots; before any
     tree, to one with a small host. A key serves `key_trees` trees.
     """
     bins = min(params.max_bin, budget.rows // ROWS_EACH_GUESSED)
@@ -99,7 +99,7 @@ def _best(
 
 
 def in_words(params: EncryptedTreeParams, budget: Budget, seen: AnswersSeen) -> str:
-    """Say how the answers to the last tree came, and what they would have taken otherwise."""
+    """Describe the form of the answers to the last tree, and their size in the other form."""
     slots, packed = best_slots(params, budget, seen), _slots_that_fit(params, budget.parameters)
     other = _best(packed, params, budget, seen) if packed and slots == VECTORS else VECTORS
     chosen, beside = (cost_of(params, budget, seen, kind).n_bytes / 1e6 for kind in (slots, other))
@@ -109,21 +109,21 @@ def in_words(params: EncryptedTreeParams, budget: Budget, seen: AnswersSeen) -> 
 
 
 def epoch_of(params: EncryptedTreeParams, tree: int) -> int | None:
-    """Return which trees share their secrets with this one; None where none does.
+    """Return the number of the epoch whose trees share secrets with this one; None if no tree does.
 
-    The first tree has its own: how many sums hosts have to answer with is not known before it.
+    The first tree has its own: the number of requested sums is unknown before it.
     """
     each = params.encryption.key_trees
     return -(-tree // each) if each > 1 else None
 
 
 def columns_of(params: EncryptedTreeParams) -> int:
-    """Return how many numbers a row has."""
+    """Return the number of values of a row."""
     return 2 * params.n_outputs // params.trees_per_round
 
 
 def tree_key_bytes(lattice: LatticeParameters, columns: int, slots: int) -> int:
-    """Return the size of what a host gets for a tree: b' of each number, and the packing key."""
+    """Return the size of a host's key for a tree: b' of each number, and the packing key."""
     public = lattice.ring * columns * lattice.word_bytes
     return public if slots == VECTORS else public + PackingShape(lattice, columns, slots).key_bytes
 
@@ -189,25 +189,23 @@ def runs(counts: Sequence[int], size: int) -> Iterator[list[Cut]]:
 
 
 def batches_each(shape: PackingShape, budget: Budget) -> int:
-    """Return how many batches go into a part of an answer."""
+    """Return the number of batches in a part of an answer."""
     widest = shape.batch_bytes(shape.slots, budget.width(budget.rows))
     return max(1, min(ANSWERS_EACH // shape.slots, PART_BYTES_MAX // widest))
 
 
 def blocks_each(lattice: LatticeParameters, columns: int) -> int:
-    """Return how many blocks of N rows go into a part."""
+    """Return the number of blocks of N rows in a part."""
     return max(1, min(BLOCKS_EACH, PART_BYTES_MAX // (lattice.ring * columns * lattice.word_bytes)))
 
 
 def answer_parts(sums: int, n_bytes: int) -> Iterator[slice]:
-    """Yield which of a node's sums go into each part of an answer, where one sum takes so many
-    bytes.
-    """
+    """Yield the slice of a node's sums in each part of an answer; a sum takes `n_bytes` bytes."""
     each = max(1, min(ANSWERS_EACH, PART_BYTES_MAX // n_bytes))
     for start in range(0, sums, each):
         yield slice(start, min(start + each, sums))
 
 
 def slots_of(packing: PackingSecret | PackingKey | None) -> int:
-    """Return how many sums share a ciphertext under a key; `VECTORS` without one."""
+    """Return the number of sums that share a ciphertext under a key; `VECTORS` without one."""
     return VECTORS if packing is None else packing.shape.slots

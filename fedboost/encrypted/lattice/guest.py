@@ -51,17 +51,17 @@ from fedboost.messages.protocol import encrypted_pb2 as pb
 
 @dataclass(frozen=True)
 class LatticeGuestRows(GuestRows):
-    """Rows under secrets of their own."""
+    """Rows under the secrets of their trees."""
 
     secret: TreeSecret
     hosts: tuple[str, ...]  # in the table's order
     workers: Workers
     seen: AnswersSeen
-    least: Sums  # (2·outputs,) no sum is below
+    least: Sums  # (2·outputs,) lower bounds of sums
     packing: PackingSecret | None  # of packed answers
 
     def parts(self) -> Iterator[pb.EncryptedGradients]:
-        """Some blocks of rows at a time."""
+        """Yield the rows, some blocks at a time."""
         first, held, data = 0, 0, bytearray()
         tree = self.secret.tree.number
         each = blocks_each(self.secret.tree.parameters, self.secret.outputs)
@@ -80,8 +80,9 @@ class LatticeGuestRows(GuestRows):
         return sizes_of(self.secret.budget, self.secret.outputs, slots_of(self.packing))
 
     def key_for(self, host: str) -> bytes:
-        """b' of every output, with the host's own a'; where answers are packed, the key for that
-        behind them, the same for all; where trees share secrets, this one's nonce before them.
+        """Return b' of every output, with the host's own a'. The packing key stands behind them,
+        the same for all, if answers are packed; the tree's nonce stands before them if trees share
+        secrets.
         """
         packing = self._packing_key if self.seen.takes_key(host) else b""
         public = self.secret.public_keys(self.hosts.index(host))
@@ -92,7 +93,7 @@ class LatticeGuestRows(GuestRows):
         return b"" if self.packing is None else self.packing.key()
 
     def read(self, answers: bytes, sums: Sequence[int], nodes: Sequence[Expected]) -> Sums:
-        """Each node's answers, as wide as its rows make them."""
+        """Return the sums of each node's answers, as wide as its rows make them."""
         self.seen.sums.append(sum(sums))
         if self.packing is not None:
             asked = [
@@ -113,7 +114,7 @@ class LatticeGuestRows(GuestRows):
 
 @dataclass(frozen=True)
 class LatticeGuest(GuestCipher):
-    """What all of an attempt's trees come from."""
+    """The source of all trees of an attempt."""
 
     context: EncryptedContext
     scheme: LatticeScheme
@@ -122,7 +123,7 @@ class LatticeGuest(GuestCipher):
     seen: AnswersSeen = field(default_factory=AnswersSeen)
 
     def told(self, first_tree: int) -> pb.EncryptionKey:
-        """The nonces."""
+        """Return the message of the nonces."""
         return pb.EncryptionKey(
             scheme=self.scheme.parameters.name,
             value_bits=self.value_bits,
@@ -131,7 +132,7 @@ class LatticeGuest(GuestCipher):
         )
 
     def rows(self, tree: int, gh: Sums, n_rows: int) -> LatticeGuestRows:
-        """Secrets for these rows: fresh, or those of the trees that share them."""
+        """Return these rows under secrets: fresh, or those of the trees that share them."""
         params = self.context.params
         budget = self.scheme.budget(params, n_rows, self.value_bits)
         origin = Origin(self.context.attempt.digest, self.nonces[0], self.nonces[1:])
@@ -144,7 +145,7 @@ class LatticeGuest(GuestCipher):
         packing = None if slots == VECTORS else secret.packing(slots)
         least = np.full(secret.outputs, np.iinfo(np.int64).min)
         if not params.host_noise and (gh[:, 1::2] >= 0).all():
-            least[1::2] = 0  # of hessians
+            least[1::2] = 0  # the hessians
         hosts, threads = self.context.table.hosts, self.context.services.workers.threads
         return LatticeGuestRows(secret, hosts, threads, self.seen, least, packing)
 
@@ -160,25 +161,29 @@ def _part(tree: int, first: int, held: int, data: bytearray) -> pb.EncryptedGrad
 
 @dataclass(frozen=True)
 class LatticeScheme(TreeScheme):
-    """A lattice."""
+    """A lattice scheme with its parameters."""
 
     parameters: LatticeParameters
     bits_least: ClassVar[int] = MESSAGE_BITS_LEAST - 1
     takes_nonces: ClassVar[bool] = True
 
     def bits_most(self, params: EncryptedTreeParams, n_rows: int) -> int:
-        """Return the bits of a message, which is signed."""
+        """Return the bits of a message without its sign."""
         return self.budget(params, n_rows).message_bits - 1
 
     def encoding(self, params: P, n_rows: int, of: Callable[[P], FixedPoint]) -> FixedPoint:
-        """For the objective's own bounds. The greatest gradient is the greatest message."""
+        """Return the encoding for the objective's own bounds. The greatest gradient is the greatest
+        message.
+        """
         usual = of(params.model_copy(update={"precision_bits": None}))
         return fixed_point.encoding(self.bits_of(params, n_rows), usual.g_bound, usual.h_bound)
 
     def budget(
         self, params: EncryptedTreeParams, n_rows: int, value_bits: int | None = None
     ) -> Budget:
-        """Return what it can add up; `value_bits` where the job says how many there are."""
+        """Return the scheme's room for sums; `value_bits` are the bits of a gradient if the job
+        sets them.
+        """
         bits = MESSAGE_BITS_MOST if value_bits is None else value_bits + 1
         return Budget(self.parameters, n_rows, bits, spare_rows(params))
 
@@ -187,11 +192,11 @@ class LatticeScheme(TreeScheme):
         return self.budget(params, n_rows, self.bits_of(params, n_rows))
 
     def sizes(self, params: EncryptedTreeParams, n_rows: int, slots: int = VECTORS) -> CipherSizes:
-        """Return those of the job's messages."""
+        """Return the sizes of the job's messages."""
         return sizes_of(self._budget_of_job(params, n_rows), columns_of(params), slots)
 
     def field_of(self, params: EncryptedTreeParams, n_rows: int) -> tuple[Floats, Indices]:
-        """See `TreeScheme`: every number is apart."""
+        """See `TreeScheme`: no sums share a plaintext."""
         columns = columns_of(params)
         bits = self._budget_of_job(params, n_rows).readable_bits(n_rows)
         return np.full(columns, bits), np.ones(columns, np.int64)
@@ -216,7 +221,7 @@ class LatticeScheme(TreeScheme):
         rows: Iterable[int],
         nonces: tuple[bytes, ...],
     ) -> LatticeGuest:
-        """Return what the nonces come to."""
+        """Return the guest's side from the nonces."""
         del rows
         return LatticeGuest(context, self, value_bits, nonces)
 
@@ -228,7 +233,7 @@ class LatticeScheme(TreeScheme):
         offered: int,
         noise: HostNoise | None,
     ) -> LatticeHost:
-        """Return what the nonces come to."""
+        """Return the host's side from the nonces."""
         del offered
         origin = accept_nonces(context, got)
         budget = self.budget(context.params, n_rows, got.value_bits)

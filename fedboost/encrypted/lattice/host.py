@@ -45,7 +45,7 @@ from fedboost.messages.protocol import encrypted_pb2 as pb
 
 @dataclass(frozen=True)
 class PackingAt:
-    """A packing key, and where workers have it."""
+    """A packing key, and its copies at workers."""
 
     key: PackingKey
     placed: PlacedParts = field(default_factory=PlacedParts)
@@ -59,7 +59,7 @@ class LatticeHostRows(HostRows[LatticeSums]):
     budget: Budget
     secrets: Secrets
     part_workers: PartWorkers
-    packing: PackingAt | None  # where answers are packed
+    packing: PackingAt | None  # None: answers are vectors
     noise: HostNoise | None = None
 
     @property
@@ -89,7 +89,9 @@ class LatticeHostRows(HostRows[LatticeSums]):
     def blind(
         self, requests: Mapping[PlacedTree[LatticeSums], CellRequest]
     ) -> Iterator[pb.Ciphertexts]:
-        """Re-randomised, flooded, rounded and cut as wide as each node's rows make them."""
+        """Yield the sums re-randomised, flooded, rounded and cut as wide as each node's rows make
+        them.
+        """
         drawn = self._randomized(requests)
         asked = [terms for request in drawn.values() for terms in request.sums]
         parts = list(self.sizes.parts([(len(terms), terms.rows) for terms in asked]))
@@ -104,7 +106,9 @@ class LatticeHostRows(HostRows[LatticeSums]):
     def _vectors(
         self, requests: Mapping[PlacedTree[LatticeSums], CellRequest], parts: Sequence[AnswerPart]
     ) -> Iterator[pb.Ciphertexts]:
-        """Answer some sums of one node at a time; cells that are not to stay go with the last."""
+        """Yield some sums of one node at a time; the last request drops the cells that do not
+        stay.
+        """
         asked = [(tree, terms) for tree, request in requests.items() for terms in request.sums]
         for part in parts:
             [(place, cut)] = part.sums
@@ -127,7 +131,7 @@ class LatticeHostRows(HostRows[LatticeSums]):
         parts: Sequence[AnswerPart],
         shape: PackingShape,
     ) -> Iterator[pb.Ciphertexts]:
-        """Answer all sums at once, and cut the bytes into parts."""
+        """Yield the bytes of all sums, packed at once and cut into parts."""
         asked = [terms for request in requests.values() for terms in request.sums]
         each = np.array([self._width(terms) for terms in asked], np.uint64)
         widths = np.repeat(each, [len(terms) for terms in asked])
@@ -150,7 +154,7 @@ class LatticeHostRows(HostRows[LatticeSums]):
     def _randomized(
         self, requests: Mapping[PlacedTree[LatticeSums], CellRequest]
     ) -> dict[PlacedTree[LatticeSums], CellRequest]:
-        """Return the requests with the randomness and the place of every answer."""
+        """Return the requests with the randomness and the index of every answer."""
         drawn, first = {}, 0
         for tree, request in requests.items():
             sums = []
@@ -179,7 +183,7 @@ class LatticeHostRows(HostRows[LatticeSums]):
         return {}
 
     def _blinded(self, requests: Mapping[PlacedTree[LatticeSums], CellRequest]) -> Blinded[Any]:
-        """Answers to all that is asked, from the workers that have the cells of the trees."""
+        """Return the answers to all requests, from the workers that have the cells of the trees."""
         trees = [*requests]
         part_workers, (rows, bins, _) = trees[0].part_workers, trees[0].kept
         kept = rows, bins, self._packing_at(trees[0]), *(tree.kept[2] for tree in trees)
@@ -192,7 +196,7 @@ class LatticeHostRows(HostRows[LatticeSums]):
         return reduce(Blinded.joined, [blinded for blinded in made if blinded is not None])
 
     def _packing_at(self, tree: PlacedTree[LatticeSums]) -> object:
-        """Return where a tree's workers have the packing key, or that there is none."""
+        """Return the packing key at a tree's workers, or a note that there is none."""
         placed = self._placed_key if tree.part_workers is self.part_workers else PlacedParts()
         return placed.at(tree.part_workers, len(tree.shares), lambda _: self._packing_key)
 
@@ -209,18 +213,20 @@ class LastingKey:
     packing: PackingAt | None = None
 
     def of(self, epoch: int | None) -> PackingAt | None:
-        """Return that of these trees; None where it has not come, or each tree has its own."""
+        """Return the key of this epoch; None if it has not arrived, or each tree has a separate
+        key.
+        """
         return self.packing if epoch == self.epoch else None
 
     def keep(self, epoch: int | None, packing: PackingAt | None) -> None:
-        """Note what goes with these trees."""
+        """Note the key of these trees."""
         if epoch is not None:
             self.epoch, self.packing = epoch, packing
 
 
 @dataclass(frozen=True)
 class LatticeHost(HostCipher):
-    """What all of an attempt's trees come from, at a host."""
+    """The source of all trees of an attempt, at a host."""
 
     context: EncryptedContext
     budget: Budget
@@ -243,11 +249,11 @@ class LatticeHost(HostCipher):
         return {tree_key_bytes(lattice, self.columns, slots): slots for slots in possible}
 
     def received(self, data: bytes, rows: int) -> Words:
-        """Numbers below q."""
+        """Return the numbers, each below q."""
         return words_of(data, (rows, self.columns), self.budget.parameters, "rows")
 
     def rows(self, held: Words, tree: int, key: bytes) -> LatticeHostRows:
-        """The rows with the windows of our own derivation."""
+        """Return the rows with the windows of our own derivation."""
         context, place = self.context, self.context.table.hosts.index(self.context.party)
         of = TreePolynomials(self.budget.parameters, self.origin, tree)
         epoch = epoch_of(context.params, tree)
@@ -270,7 +276,9 @@ class LatticeHost(HostCipher):
     def _packing(
         self, of: TreePolynomials, epoch: int | None, key: bytes, public: int
     ) -> PackingAt | None:
-        """The packing key behind the public ones, or that of the tree's epoch; None of vectors."""
+        """Return the packing key behind the public ones, or that of the tree's epoch; None for
+        vectors.
+        """
         kept = self.lasting.of(epoch)
         if kept is not None and len(key) == public:
             return kept
@@ -286,7 +294,7 @@ class LatticeHost(HostCipher):
 
 
 def accept_nonces(context: EncryptedContext, got: pb.EncryptionKey) -> Origin:
-    """Return what public polynomials come from; refuses, by a PeerError, nonces without our own."""
+    """Return the origin of public polynomials; a PeerError for nonces that lack ours."""
     hosts = context.table.hosts
     if got.key or len(got.nonces) != 1 + len(hosts):
         raise PeerError(f"the guest sent {len(got.nonces)} nonces for {1 + len(hosts)} parties")

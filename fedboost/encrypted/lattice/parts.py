@@ -1,8 +1,8 @@
-"""Cells of lattice trees with the workers that have their columns: there they stay.
+"""Cells of lattice trees, which stay with the workers that have their columns.
 
-A worker makes the cells of its columns, blinds their answers and packs these into slots that
-the host says; what comes back is what answers are made of. It gets a secret of each of its columns,
-for one tree. Cells that a worker has lost it makes again from rows.
+A worker makes the cells of its columns, blinds their answers and packs these into slots that the
+host says; it returns the parts of answers. It gets a secret of each of its columns, for one tree. A
+worker that has lost cells makes them again from rows.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from fedboost.encrypted.cells.request import CandidateTerms
 from fedboost.encrypted.cells.row_cells import BinnedPart
 from fedboost.ground.workers import Serial, Workers
 
-Answers = Blinded[Any] | None  # of a worker that is asked for none: None
+Answers = Blinded[Any] | None  # None: the worker had no request
 
 
 @dataclass(frozen=True)
 class LatticeRows(RowSums[LatticeSums]):
-    """Rows and the keys of their trees; elsewhere without these threads."""
+    """Rows and the keys of their trees; a pickled copy has no threads."""
 
     encrypted: EncryptedRows
     key: TreeKey
@@ -40,13 +40,13 @@ class LatticeRows(RowSums[LatticeSums]):
 
     @property
     def adds(self) -> CellAdds:
-        """Additions that wrap."""
+        """The adder, whose additions wrap."""
         return CellAdds()
 
     def sums(
         self, rows: NDArray[np.integer], cells: NDArray[np.int32], n_cells: int
     ) -> LatticeSums:
-        """Sums of windows."""
+        """Return sums of windows."""
         return self.encrypted.segment_sum(rows, cells, n_cells, self.workers)
 
     def plus(self, cells: LatticeSums, others: LatticeSums) -> LatticeSums:
@@ -74,8 +74,8 @@ class LatticeRows(RowSums[LatticeSums]):
 def answered(
     rows: LatticeRows, bins: BinnedPart, packing: PackingKey | None, *rest: Any
 ) -> Answers:
-    """Make answers of a worker's own cells: of each tree at hand its part there, then how its nodes
-    have divided, then what is asked of it; of one node, where nothing is packed.
+    """Return answers from a worker's own cells; `rest` has the worker's part of each tree, then the
+    divisions of its nodes, then its request. Without packing, the request is of one node.
     """
     *trees, divided, requests = rest
     with ExitStack() as locked:
@@ -95,7 +95,7 @@ def blinded_of(
     asked: Sequence[CandidateTerms],
     sums: Sequence[Pairs[LatticeSums]],
 ) -> Blinded[Any]:
-    """Answers to sums of which the cells are at hand."""
+    """Return answers to sums whose cells are at hand."""
     randomness = [terms.randomness for terms in asked if terms.randomness is not None]
     places = np.concatenate([terms.places for terms in asked])
     if packing is not None:
@@ -106,13 +106,13 @@ def blinded_of(
 
 
 def join_answers(*given: Any) -> Answers:
-    """Return what two workers have made; they stand last."""
+    """Return the joined answers of two workers, which are the last arguments."""
     a, b = given[-2:]
     return a.joined(b) if a and b else a or b
 
 
 def seeds_of(secrets: Secrets, tree: int, columns: int) -> ByteArray:
-    """A secret for each column of one tree, uint8 (columns, 32)."""
+    """Return a secret for each column of one tree, uint8 (columns, 32)."""
     of_tree = secrets.child("lattice answers", tree)
     drawn = [of_tree.derive("column", column) for column in range(columns)]
     return np.frombuffer(b"".join(drawn), np.uint8).reshape(-1, SEED_BYTES)

@@ -1,10 +1,10 @@
-"""Leaf values that nobody sees but as sums: a host answers rows, masks among a row's hosts cancel.
+"""Leaf values that only become visible as sums: a host answers each row, and masks of hosts cancel.
 
-A host multiplies the encrypted gradient sum of a leaf by what it knows of the leaf's size, and
-answers each of its rows with its leaf's value. Hosts that share a row add and subtract one mask, so
-that the guest decrypts the sum over the row's hosts and nothing of one of them; where a row has one
-host it sees that host's value. Which rows are shared the guest says: one that lies learns what it
-would learn of rows with one host. HybridTree (Li et al., 2023), Algorithm 1, lines 5–6 and 19–21.
+A host multiplies the encrypted gradient sum of a leaf by a factor of the leaf's size, and answers
+each of its rows with its leaf's value. Hosts that share a row add and subtract one mask. The guest
+decrypts the sum over the row's hosts, and no single host's value; if a row has one host, it sees
+that host's value. The guest says which rows are shared: a guest that lies learns as much as it
+would of rows with one host. HybridTree (Li et al., 2023), Algorithm 1, lines 5–6 and 19–21.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from fedboost.ground.settings import Settings
 from fedboost.messages.protocol import encrypted_pb2 as pb
 from fedboost.messages.protocol.encrypted_pb2 import AnswerKey, SharedRows
 
-VALUE_BITS_MAX, VALUE_BITS_MIN = 26, 12  # of a gradient
-SUM_BITS = 60  # of the sum over all hosts and trees, below the 62 that fit
-SPARE_BITS = 8  # a leaf's factor keeps so many bits where the leaf holds all rows
+VALUE_BITS_MAX, VALUE_BITS_MIN = 26, 12  # bits of a gradient
+SUM_BITS = 60  # bits of the sum over all hosts and trees, below the 62 that fit
+SPARE_BITS = 8  # bits that the factor of a leaf with all rows keeps
 
 
 def bits_most(params: HybridParams) -> int:
     """Return the most bits of a gradient of a job with unscored splits: a leaf's value has no other
-    source than what its host adds up, so `precision_bits` bounds them only where a job says it.
+    source than its host's sums, so `precision_bits` bounds them only if a job sets it.
     """
     asked = params.precision_bits if "precision_bits" in params.model_fields_set else None
     return min(asked or VALUE_BITS_MAX, VALUE_BITS_MAX)
@@ -52,7 +52,8 @@ class Precision:
 
     @classmethod
     def of(cls, params: HybridParams, n_hosts: int, n_rows: int) -> Self:
-        """The finest for a job with `n_rows` training rows; a ConfigError where none will do.
+        """Return the finest precision of a job with `n_rows` training rows; a ConfigError if none
+        fits.
 
         The factors of the largest leaves keep 8 bits.
         """
@@ -69,24 +70,26 @@ class Precision:
 
     @classmethod
     def agreed(cls, params: HybridParams, n_hosts: int, bits: int) -> Self:
-        """The one that the guest has chosen, by the bits of a gradient that it declares."""
+        """Return the precision that the guest has chosen, by the bits of a gradient that it
+        declares.
+        """
         outputs = params.n_outputs // params.trees_per_round
         shape = cls(bits, n_hosts, params.n_estimators, outputs)
         if bits < 1 or shape.fraction_bits < SPARE_BITS:
             raise PeerError(
-                f"the guest declares {bits} bits per gradient, with which leaf values do not fit"
+                f"the guest declares {bits} bits per gradient, which leave no room for leaf values"
             )
         return shape
 
     @property
     def fraction_bits(self) -> int:
-        """Bits of the factors: what the gradients leave of a sum over hosts and rounds."""
+        """Bits of the factors: the rest that gradients leave of a sum over hosts and rounds."""
         taken = (self.n_hosts - 1).bit_length() + (self.rounds - 1).bit_length()
         return SUM_BITS - self.value_bits - taken
 
     def layout(self, plaintext_bits: int) -> LeafLayout:
-        """Return how every host's answers are packed, for as many rows as the factors can tell
-        apart.
+        """Return the packing of every host's answers, with room for as many rows as factors can
+        distinguish.
         """
         return LeafLayout(
             value_bits=self.value_bits,
@@ -104,7 +107,7 @@ class Precision:
 
 @dataclass
 class MaskingHost:
-    """A host's masks; it prints nothing of them."""
+    """A host's masks, which it never prints."""
 
     context: StageContext[Settings]
     key: MaskKey = field(init=False)
@@ -120,7 +123,7 @@ class MaskingHost:
         return [host for host in self.context.table.hosts if host != self.context.party]
 
     def offer(self) -> pb.AnswerKey:
-        """Our public key, signed."""
+        """Return our public key, signed."""
         text, signer = (
             self._signed(self.context.party, self.key.public),
             self.context.services.signer,
@@ -128,7 +131,7 @@ class MaskingHost:
         return pb.AnswerKey(key=self.key.public, signature=signer.sign(text))
 
     def hear(self, got: Mapping[str, pb.AnswerKey]) -> None:
-        """The others' keys; a PeerError for a forged one."""
+        """Keep the other hosts' keys; a PeerError for a forged one."""
         signer = self.context.services.signer
         for host, offered in got.items():
             signer.check(host, self._signed(host, offered.key), offered.signature)
@@ -145,7 +148,7 @@ class MaskingHost:
         """Return the masks of answer `number` of the stage, for our rows from `rows.start` to
         `rows.stop`.
 
-        A row has `each` answers, one after the other. None where there are no other hosts.
+        A row has `each` answers, one after the other. None without other hosts.
         """
         if not self.others:
             return None
@@ -171,7 +174,7 @@ class MaskingHost:
 
 
 def answered(keys: HostKey, values: Ciphertexts, masks: Masks | None) -> pb.LeafAnswers:
-    """The rows' values, masked, compressed and blinded."""
+    """Return the rows' values, masked, compressed and blinded."""
     assert isinstance(keys.layout, LeafLayout)
     released = keys.key.release(values, keys.layout, keys.blinders, masks=masks)
     keys.blinders.prepare(len(released))
@@ -183,7 +186,9 @@ def answered(keys: HostKey, values: Ciphertexts, masks: Masks | None) -> pb.Leaf
 
 
 def shared_rows(held: Mapping[str, Indices], n_rows: int) -> dict[str, pb.SharedRows]:
-    """Return what each host is told; `held` are the guest's rows that each has, ascending."""
+    """Return the message of shared rows to each host; `held` are the guest's rows that each has,
+    ascending.
+    """
     has = {host: np.zeros(n_rows, np.bool_) for host in held}
     for host, rows in held.items():
         has[host][rows] = True
@@ -202,7 +207,7 @@ def read_answers(
     held: Mapping[str, Indices],
     n_rows: int,
 ) -> Sums:
-    """The sums over each row's hosts, int64 (n_rows, outputs); a PeerError where masks are left.
+    """Return the sums over each row's hosts, int64 (n_rows, outputs); a PeerError if masks remain.
 
     `held` are the rows that each host answers, in its order.
     """
@@ -221,28 +226,28 @@ def read_answers(
     return total
 
 
-# What every host does whose leaf values go under masks: a role module takes these as its own.
+# Steps of every host that sends leaf values under masks: a role module imports them as its own.
 
 
 class HasMasks(Protocol):
-    """A host's state that has a side in masks."""
+    """The state of a host that answers under masks."""
 
     @property
     def answering(self) -> MaskingHost:
-        """The masks; a ProtocolError where there are none."""
+        """The masks; a ProtocolError if there are none."""
 
     @property
     def n_rows(self) -> int:
-        """Our rows."""
+        """Number of our rows."""
 
 
 def offer_answer_key(host: HasMasks) -> Out:
-    """The public half of our key for masks, to the other hosts."""
+    """Send the public half of our key for masks to the other hosts."""
     return Out(send=host.answering.offer())
 
 
 def hear_answer_keys(host: HasMasks, got: Mapping[str, AnswerKey]) -> Out:
-    """The other hosts' keys."""
+    """Keep the other hosts' keys."""
     host.answering.hear(got)
     return Out()
 
@@ -254,5 +259,5 @@ def learn_shared(host: HasMasks, got: SharedRows) -> Out:
 
 
 def shared_bytes_max(host: HasMasks) -> int:
-    """Return how large `SharedRows` can be: a bit for each other host and row."""
+    """Return the largest size of `SharedRows`: a bit for each other host and row."""
     return len(host.answering.others) * host.n_rows // 8 + 1024

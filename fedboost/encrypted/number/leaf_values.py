@@ -1,4 +1,4 @@
-"""Leaves whose values their host holds encrypted: how they come about and are kept."""
+"""Leaf values that a host keeps encrypted: how it computes and stores them."""
 
 from __future__ import annotations
 
@@ -32,9 +32,10 @@ class LeafValues:
         keys: HostKey,
         reg_lambda: float,
     ) -> LeafValues:
-        """s · Σg of every leaf with rows I, s = 2^fraction_bits / (|I| + reg_lambda); 0 of others.
+        """Return s · Σg of every leaf with rows I, s = 2^fraction_bits / (|I| + reg_lambda); 0 of
+        others.
 
-        `learns` are the rows, int64 ascending, whose `gradients` there are.
+        `gradients` are those of the rows `learns`, int64 ascending.
         """
         assert isinstance(keys.layout, LeafLayout)
         nodes = growth.training.leaves()
@@ -44,26 +45,24 @@ class LeafValues:
         for node in nodes:
             cells[np.searchsorted(learns, growth.training.rows(node))] = place[node]
         sums = keys.key.segment_sum(gradients, np.arange(len(learns)), cells[:, None], len(nodes))
-        # A leaf without rows is an encryption of 0, whatever it is multiplied by.
+        # A leaf without rows is an encryption of 0, times any factor.
         factors = np.ones(len(nodes), np.int64)
         factors[sizes > 0] = keys.layout.factors(sizes[sizes > 0], reg_lambda)
         return cls(np.array(nodes, np.int64), keys.key.scale(sums, factors))
 
     def of_rows(self, growth: Growth, n_rows: int) -> Ciphertexts:
-        """Each row's value."""
+        """Return each row's value."""
         return self.values[self.indices(growth.everyone.node_of_rows(n_rows))]
 
     def indices(self, leaves: NDArray[np.integer]) -> Indices:
-        """Return where the values of these leaves are; a PeerError where the tree has
-        no such leaf.
-        """
+        """Return the indices of these leaves' values; a PeerError if the tree has no such leaf."""
         if not np.isin(leaves, self.nodes).all():
             raise PeerError("the guest put rows below nodes that the tree does not have")
         return np.searchsorted(self.nodes, leaves)
 
 
 def as_arrays(trees: Sequence[LeafValues]) -> dict[str, NDArray[np.generic]]:
-    """For the host's shard: the leaves of all trees, one after the other."""
+    """Return the arrays of the host's shard: the leaves of all trees, one after the other."""
     data = [tree.values.data for tree in trees] or [np.empty((0, 1, 1), np.uint8)]
     lengths = [len(tree.nodes) for tree in trees]
     return {
@@ -76,7 +75,7 @@ def as_arrays(trees: Sequence[LeafValues]) -> dict[str, NDArray[np.generic]]:
 
 
 def from_arrays(arrays: Mapping[str, NDArray[np.generic]], trees: int) -> list[LeafValues]:
-    """Return what `as_arrays` wrote."""
+    """Return the leaf values that `as_arrays` wrote."""
     values = []
     for tree in range(trees):
         of_tree = arrays["leaf_tree"] == tree

@@ -52,7 +52,7 @@ class KeyedRows(RowSums[Ciphertexts]):
 
     @property
     def adds(self) -> PublicKey:
-        """The key itself."""
+        """The key, which adds up ciphertexts."""
         return self.key
 
     def sums(
@@ -64,7 +64,7 @@ class KeyedRows(RowSums[Ciphertexts]):
 
 @dataclass(frozen=True)
 class HostKey:
-    """What a host works with: the guest's key, how sums are packed, and its own blinding."""
+    """The guest's key at a host, with the packing of sums and the host's own blinding."""
 
     key: PublicKey
     layout: Layout
@@ -72,14 +72,16 @@ class HostKey:
 
     @classmethod
     def of(cls, key: PublicKey, packing: Layout, first: int) -> HostKey:
-        """The key at work; makes blinding for an answer of so many sums in the background."""
+        """Return the key ready for use; blinding for an answer of this many sums is made in the
+        background.
+        """
         blinders = key.blinders()
         blinders.prepare(packing.package_count([first]))
         return cls(key, packing, blinders)
 
     @property
     def sizes(self) -> CipherSizes:
-        """Return how large rows under the key are."""
+        """Return the sizes of rows under the key."""
         return sizes_of(self.layout, self.key.width)
 
 
@@ -91,11 +93,11 @@ class PackedGuestRows(GuestRows):
     layout: Layout
     tree: int
     gh: Sums
-    has_noise: bool  # what hosts answer with
-    secrets: Secrets | None  # of these rows, where they can be encrypted again
+    has_noise: bool  # whether hosts add noise to their answers
+    secrets: Secrets | None  # of these rows, if they can be encrypted again
 
     def parts(self) -> Iterator[pb.EncryptedGradients]:
-        """Fresh encryptions, in blocks of whole rows (Algorithms 3 and 7, signed)."""
+        """Yield fresh encryptions, in blocks of whole rows (Algorithms 3 and 7, signed)."""
         first = 0
         for block in self.key.encrypt(self.gh, self.layout, self.secrets):
             rows = pb.Ciphertexts(count=len(block), data=block.to_bytes())
@@ -132,7 +134,7 @@ class PackedGuest(GuestCipher):
     secrets: Secrets | None = None  # of an attempt that can be replayed
 
     def told(self, first_tree: int) -> pb.EncryptionKey:
-        """The public key with its proof."""
+        """Return the public key with its proof."""
         return pb.EncryptionKey(
             scheme=self.params.encryption.scheme,
             key=self.key.public_bytes(),
@@ -141,7 +143,7 @@ class PackedGuest(GuestCipher):
         )
 
     def rows(self, tree: int, gh: Sums, n_rows: int) -> PackedGuestRows:
-        """Encrypted when its parts are asked for."""
+        """Return rows that are encrypted when their parts are read."""
         has_noise = self.params.host_noise > 0
         secrets = None if self.secrets is None else self.secrets.child("tree", tree)
         return PackedGuestRows(self.key, self.layouts[n_rows], tree, gh, has_noise, secrets)
@@ -186,7 +188,7 @@ class PackedHostRows(HostRows[Ciphertexts]):
     def blind(
         self, requests: Mapping[PlacedTree[Ciphertexts], CellRequest]
     ) -> Iterator[pb.Ciphertexts]:
-        """Compressed and blinded, in one part."""
+        """Yield the compressed and blinded sums, in one part."""
         made, keys = self.sums(requests), self.keys
         counts = [len(terms) for terms, _ in made]
         sums = []
@@ -205,7 +207,7 @@ class PackedHostRows(HostRows[Ciphertexts]):
     def blind_signed(
         self, tree: int, sums: Ciphertexts, offsets: Sums, rows: int
     ) -> pb.Ciphertexts:
-        """See `HostRows`; of noise they have none."""
+        """See `HostRows`; these sums have no noise."""
         keys = self.keys
         assert isinstance(keys.layout, GhLayout)
         layout = replace(keys.layout, has_offsets=True)
@@ -213,7 +215,9 @@ class PackedHostRows(HostRows[Ciphertexts]):
         return pb.Ciphertexts(count=len(released), data=released.to_bytes())
 
     def _masked(self, terms: CandidateTerms, noise: Sums) -> Sums:
-        """A node's noise with multiples that drown what stands above the node's part of a field."""
+        """Return a node's noise with multiples that drown the bits above the node's part of a
+        field.
+        """
         assert self.noise is not None
         assert isinstance(self.keys.layout, GhLayout)
         words = self.noise.words(noise.shape, "multiples", terms.tree, terms.node)
@@ -240,7 +244,7 @@ class PackedHost(HostCipher):
         return part.data
 
     def rows(self, held: ByteArray, tree: int, key: bytes) -> PackedHostRows:
-        """Return all of them under the one key; a PeerError where trees have keys of their own."""
+        """Return all of them under the one key; a PeerError if trees have separate keys."""
         del tree
         if key:
             raise PeerError("the guest sent a key of trees, which the job's scheme has no use for")
@@ -259,12 +263,12 @@ class PackedScheme(TreeScheme):
         return fixed_point.bits_for(n_rows + spare_rows_added(params))
 
     def encoding(self, params: P, n_rows: int, of: Callable[[P], FixedPoint]) -> FixedPoint:
-        """The objective's own, but for the room that noise needs."""
+        """Return the objective's own encoding, with fewer bits if noise needs room."""
         usual = of(params)
         return replace(usual, bits=self.bits_of(params, n_rows)) if params.host_noise else usual
 
     def sizes(self, params: EncryptedTreeParams, n_rows: int, slots: int = 0) -> CipherSizes:
-        """Return those of the job's keys."""
+        """Return the sizes under the job's keys."""
         del slots
         width = SCHEMES[params.encryption.scheme].ciphertext_bytes(params.encryption.key_bits)
         return sizes_of(self._layout(params, n_rows), width)
@@ -280,7 +284,7 @@ class PackedScheme(TreeScheme):
         return keys.layout(params, self.bits_of(params, n_rows), n_rows, room)
 
     def key_bytes(self, params: EncryptedTreeParams) -> int:
-        """As the scheme states it."""
+        """Return the size that the scheme states."""
         encryption = params.encryption
         return SCHEMES[encryption.scheme].public_bytes(encryption.key_bits)
 
@@ -291,7 +295,7 @@ class PackedScheme(TreeScheme):
         rows: Iterable[int],
         nonces: tuple[bytes, ...],
     ) -> PackedGuest:
-        """A fresh key."""
+        """Return the guest's side with a fresh key."""
         del nonces
         params, key = context.params, keys.generate(context)
         room = key.plaintext_bits
@@ -308,7 +312,7 @@ class PackedScheme(TreeScheme):
         offered: int,
         noise: HostNoise | None,
     ) -> PackedHost:
-        """The guest's key."""
+        """Return the host's side with the guest's key."""
         key = keys.read_key(context, got)
         packing = keys.layout(context.params, got.value_bits, n_rows, key.plaintext_bits)
         return PackedHost(HostKey.of(key, packing, offered), context.services.part_workers, noise)

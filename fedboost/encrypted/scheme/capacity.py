@@ -1,7 +1,7 @@
-"""How many bits the sums of a node can tell of a column, whatever the guest encrypts.
+"""The bits that the sums of a node can reveal of a column, for any plaintexts of the guest.
 
-A host sees no plaintexts: it cannot know whether a row's gradient keeps to its declared bits. What
-bounds a sum is the field in which it leaves, and its noise:
+A host sees no plaintexts: it cannot know whether a row's gradient keeps to its declared bits. A sum
+is bounded by the field that it leaves in, and by its noise:
 
     numbers of a ciphertext   its width in the package
     numbers of a lattice      log2 of the modulus 2^W over the flood's entropy
@@ -9,9 +9,9 @@ bounds a sum is the field in which it leaves, and its noise:
                               (McKellips, "Simple tight bounds on capacity for the peak-limited
                               discrete-time channel", 2004)
 
-No sum says more than its rows hold: the entropy of a column's bins, row by row. The
-numbers of a package lie in one plaintext, so that a sum that is larger than its field shows in the
-fields above it: where the guest knows these, all that the package holds may be about one column.
+No sum says more than its rows hold: the entropy of a column's bins, row by row. The numbers of a
+package lie in one plaintext, so a sum that is larger than its field changes the fields above it. If
+the guest knows these, the whole package may be about one column.
 """
 
 from __future__ import annotations
@@ -39,15 +39,15 @@ ENTROPY_UNIT = math.sqrt(2 * math.pi * math.e)  # a Gaussian of σ has an entrop
 
 @dataclass(frozen=True)
 class NodeField:
-    """What the guest can read of the sums of one node."""
+    """The bits that the guest can read of the sums of one node."""
 
-    rows: int  # that its tree learns from
-    bits: Mapping[int, float]  # of one sum, by how many sums lie in one plaintext
-    is_exact: bool = True  # no noise of the host's, which is another one for each sum
+    rows: int  # rows that its tree learns from
+    bits: Mapping[int, float]  # bits of one sum, by the number of sums in one plaintext
+    is_exact: bool = True  # without the host's noise, which differs for each sum
 
     @classmethod
     def of(cls, encrypted: HostRows[Any], rows: int) -> NodeField:
-        """Return that of a node with so many rows."""
+        """Return the field of a node with so many rows."""
         bits, noise = encrypted.number_bits(rows), encrypted.noise
         if noise is not None:
             bits = under_noise(bits, noise.scale.sigma.astype(np.float64))
@@ -57,14 +57,15 @@ class NodeField:
 
     @property
     def has_differences(self) -> bool:
-        """Return whether sums follow from a sibling's: not where others or noise mix in."""
+        """Whether sums follow from a sibling's: false if other sums or noise mix in."""
         return self.is_exact and set(self.bits) == {1}
 
     def follows(
         self, candidates: NodeCandidates, beside: TellingNode, n_bins: NDArray[np.integer[Any]]
     ) -> Floats:
         """Return how many of the bits of `told` follow from a sibling's sums and the parent's,
-        float64 (columns,): where a number leaves modulo less, its lower bits alone.
+        float64 (columns,). Of a number that leaves under a smaller modulus only the lower bits
+        follow.
         """
         sums = np.minimum(
             _independent(candidates, n_bins, is_exact=True),
@@ -74,9 +75,9 @@ class NodeField:
         return np.asarray(np.log2(2.0 * n_bins + 2.0) + bits * sums, np.float64)
 
     def told(self, candidates: NodeCandidates, n_bins: NDArray[np.integer[Any]]) -> Floats:
-        """Return the most bits that the node's sums can tell of each column, float64 (columns,).
+        """Return the most bits that the node's sums can reveal of each column, float64 (columns,).
 
-        `n_bins` are the columns' bins. How many candidates there are tells something as well.
+        `n_bins` are the columns' bins. The number of candidates reveals something as well.
         """
         columns = len(n_bins)
         told = np.log2(2.0 * n_bins + 2.0) * candidates.tells(columns)
@@ -90,9 +91,9 @@ class NodeField:
 
 @dataclass(frozen=True, eq=False)
 class TellingNode:
-    """What a node of a layer tells."""
+    """A node of a layer, with its columns, candidates and field."""
 
-    columns: Bits  # bool (columns,): those of which it has sums
+    columns: Bits  # bool (columns,): the columns with sums
     candidates: NodeCandidates
     field: NodeField
 
@@ -100,14 +101,15 @@ class TellingNode:
 def forecast(
     params: EncryptedTreeParams, nodes: int, independent: int, columns: int | None
 ) -> Callable[[int, int], float]:
-    """Return the most bits that the sums of so many nodes can tell of a column, as a function of
-    its bins and the rows, of which each node may have all.
+    """Return the most bits that the sums of so many nodes can reveal of a column, as a function of
+    its bins and the rows; each node may have all rows.
 
-    `independent` of the nodes do not follow from others. Of a scheme that is not chosen yet, and
-    of unknown columns that share plaintexts, no bound is known.
+    `independent` of the nodes do not follow from others. No bound is known of a scheme that is not
+    chosen yet, and of unknown columns that share plaintexts.
     """
 
     def most(bins: int, rows: int) -> float:
+        """Return the most bits about a column of so many bins and rows."""
         if params.encryption.scheme == AUTO:
             return math.inf
         scheme, is_exact = loading.tree_scheme(params), not params.host_noise
@@ -126,14 +128,14 @@ def forecast(
 
 
 def under_noise(bits: Floats, sigma: Floats) -> Floats:
-    """Return the bits of numbers whose fields have so many, once noise of σ is added to them."""
+    """Return the bits of numbers after noise of σ is added, given the bits of their fields."""
     return np.asarray(np.log2(1.0 + np.exp2(bits) / (sigma * ENTROPY_UNIT)), np.float64)
 
 
 def _independent(
     candidates: NodeCandidates, n_bins: NDArray[np.integer[Any]], *, is_exact: bool
 ) -> NDArray[np.int64]:
-    """Count each column's sums; those that follow from others are none, but for their noise.
+    """Return the number of each column's sums; exact sums that follow from others do not count.
 
     The guest knows the total of the node, and the rows without a value are one group more.
     """
@@ -152,7 +154,9 @@ def _independent(
 
 
 def _in_packages(candidates: NodeCandidates, columns: int, together: int) -> NDArray[np.int64]:
-    """Count the sums of all packages in which a column has one, for each column."""
+    """Return for each column the number of sums in all packages with at least one sum of the
+    column.
+    """
     owner = np.concatenate(
         [
             candidates.listed.column.astype(np.int64),

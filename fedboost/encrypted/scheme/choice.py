@@ -1,13 +1,13 @@
 """The scheme of a job that says `encryption.scheme: auto`, chosen before anybody signs.
 
-    lattice           where every party's policy, the job's settings and the guest's rows allow it
-    lattice-large     the same, where `lattice` adds up too few rows or a policy names it
-    lattice-4096, okamoto-uchiyama      the same, and only where some party's policy names them
+    lattice           if every party's policy, the job's settings and the guest's rows allow it
+    lattice-large     the same, if `lattice` adds up too few rows or a policy names it
+    lattice-4096, okamoto-uchiyama      the same, and only if some party's policy names them
     paillier          otherwise
 
-The coordinator asks each party what is against which scheme (`offer`), chooses by this rule and
-writes into the manifest what it has chosen and what it has passed over. A party judges the scheme
-by its own policy alone, and checks that the manifest says of the job's settings what is so.
+The coordinator asks each party for its objections to schemes (`offer`), chooses by this rule and
+writes the chosen and the skipped schemes into the manifest. A party judges the scheme by its own
+policy alone, and checks the manifest's statements about the job's settings.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from fedboost.ground.errors import ConfigError, PeerError
 from fedboost.job import AUTO, ChosenScheme, PassedOver
 
 ORDER = ("lattice", "lattice-4096", "lattice-large", "okamoto-uchiyama", "paillier")  # by speed
-ALWAYS = ("lattice", "paillier")  # considered in every job; the others where a policy names them
-MANY_ROWS = "lattice-large"  # considered, too, where rows are too many for one before it
+ALWAYS = ("lattice", "paillier")  # considered in every job; the others if a policy names them
+MANY_ROWS = "lattice-large"  # considered, too, if rows are too many for one before it
 
 Objection = Literal["policy", "rows"]
 OBJECTIONS: tuple[Objection, ...] = ("policy", "rows")
@@ -32,7 +32,7 @@ OBJECTIONS: tuple[Objection, ...] = ("policy", "rows")
 
 @dataclass(frozen=True)
 class SchemeOffer:
-    """What one party says about schemes for a job."""
+    """One party's statement about schemes for a job."""
 
     named: Collection[str] = ()  # by its policy
     against: Mapping[str, Objection] = field(default_factory=dict)  # by scheme
@@ -46,10 +46,10 @@ def is_open(params: object) -> TypeGuard[EncryptedTreeParams]:
 def offer(
     params: EncryptedTreeParams, allowed: Collection[str] | None, rows: int | None
 ) -> SchemeOffer:
-    """Return the offer of a party whose policy allows these schemes (None: any), and whose table
-    has so many rows (None: they bound no sum, or are not known).
+    """Return the offer of a party with these schemes in its policy (None: any) and so many rows in
+    its table (None: they bound no sum, or are not known).
 
-    Rows count rounded up to a power of two, so that the answer tells no more of them.
+    Rows count rounded up to a power of two, so that the answer reveals no more of them.
     """
     against: dict[str, Objection] = {}
     for name in ORDER:
@@ -63,7 +63,7 @@ def offer(
 def choose(params: EncryptedTreeParams, offers: Mapping[str, SchemeOffer]) -> ChosenScheme:
     """Return the scheme of a job whose parties, by name, have made these offers.
 
-    A ConfigError where none is left.
+    A ConfigError if none is left.
     """
     named = {name for offer in offers.values() for name in offer.named}
     passed: list[PassedOver] = []
@@ -83,12 +83,13 @@ def choose(params: EncryptedTreeParams, offers: Mapping[str, SchemeOffer]) -> Ch
 
 
 def check(params: object, chosen: ChosenScheme | None) -> None:
-    """Refuse, by a PeerError, a choice where the job's file leaves none or that it leaves open,
-    and one that the rule cannot have made of the job's settings. `params` are those of the file.
+    """Refuse, by a PeerError, a manifest with a choice if the job's file names a scheme, without
+    one if the file leaves it open, and with a choice that the rule cannot have made of the job's
+    settings. `params` are those of the file.
     """
     if not is_open(params):
         if chosen is not None:
-            raise PeerError("the manifest chooses an encryption scheme where the job leaves none")
+            raise PeerError("the manifest chooses an encryption scheme, but the job names one")
         return
     if chosen is None:
         raise PeerError("the manifest names no encryption scheme, and the job says auto")
@@ -121,7 +122,7 @@ def _lack(params: EncryptedTreeParams, name: str) -> str:
 
 
 def _adds_up(params: EncryptedTreeParams, name: str, rows: int) -> bool:
-    """Return whether the scheme adds up so many rows; True where settings speak against it."""
+    """Return whether the scheme adds up so many rows; True if settings speak against it."""
     encryption = params.encryption.model_copy(update={"scheme": name})
     with_scheme = params.model_copy(update={"encryption": encryption})
     try:

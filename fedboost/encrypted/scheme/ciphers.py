@@ -1,10 +1,10 @@
-"""An encryption scheme as trees need it: how exact sums are, and its two sides.
+"""An encryption scheme as trees need it: the exactness of sums, and its two sides.
 
     guest   GuestCipher ── rows of some trees ──► GuestRows ── parts ──────► wire ─► host
     host    HostCipher  ── parts, checked ──────► HostRows  ── blind ──────► wire ─► guest
 
 `number` has both for the schemes whose ciphertexts are numbers under one key, `lattice` for the
-lattice schemes, which have secrets of their own for every tree. `schemes` chooses.
+lattice schemes, which have separate secrets for every tree. `schemes` chooses.
 """
 
 from __future__ import annotations
@@ -31,31 +31,31 @@ from fedboost.ground.errors import ConfigError
 from fedboost.ground.part_workers import Embedded
 from fedboost.messages.protocol import encrypted_pb2 as pb
 
-NO_NODE = (1 << 63) - 1  # of a tree: of sums over all of its rows with signs
+NO_NODE = (1 << 63) - 1  # stands for a node in sums over all rows of a tree with signs
 
 P = TypeVar("P", bound=EncryptedTreeParams)
 
 
 @dataclass(frozen=True)
 class Expected:
-    """What the guest knows of a node whose sums come."""
+    """The guest's knowledge of a node whose sums will arrive."""
 
-    rows: int  # that its tree learns from
-    most: Sums  # (2·outputs,) Σ|g| and Σh of them and the noise: no sum of any of them is beyond
+    rows: int  # rows that its tree learns from
+    most: Sums  # (2·outputs,) Σ|g| and Σh of the rows, plus noise: the bound of every sum
 
 
 @dataclass(frozen=True)
 class AnswerPart:
-    """A part of an answer: some sums of each of some nodes, and how large it is."""
+    """A part of an answer: some sums of each of some nodes, and its size."""
 
-    sums: Sequence[tuple[int, slice]]  # of the node at this place, these
+    sums: Sequence[tuple[int, slice]]  # index of a node, and a slice of its sums
     ciphertexts: int
     n_bytes: int
 
 
 @dataclass(frozen=True)
 class CipherSizes:
-    """How large a scheme makes the rows, cells and answers of a job."""
+    """Sizes of the rows, cells and answers of a job under a scheme."""
 
     per_row: int  # ciphertexts of a row, a cell or a sum
     row_bytes: int  # of a row's gradients on the wire
@@ -71,31 +71,31 @@ class CipherSizes:
 
     @property
     def bytes_max(self) -> int:
-        """Return how large the rows of a part can be, with the key of their trees."""
+        """The largest size of a part's rows, with the key of their trees."""
         return self.rows_each * self.row_bytes + self.tree_key_bytes
 
     def blinded(self, sums: int, ciphertexts: int) -> int:
-        """Return how many blindings so many sums take, which leave in so many ciphertexts."""
+        """Return the number of blindings for so many sums, which leave in so many ciphertexts."""
         return sums * self.per_row if self.capacity == 1 else ciphertexts
 
 
 @dataclass
 class AnswersSeen:
-    """What hosts have answered about the trees so far: the next ones are like the last."""
+    """Sizes of the hosts' answers about the trees so far: the next ones are like the last."""
 
     tree: int = -1
     n_rows: int = 1  # the most that its receivers can have
     hosts: int = 0  # that rows went to
     sums: list[int] = field(default_factory=list)  # of each of their answers
     last: tuple[int, list[int]] | None = None  # hosts and sums of the tree before
-    # Of trees that share a key: which they are, how many sums share a ciphertext, who has the key.
+    # Trees that share a key: their epoch, the sums of a ciphertext, the hosts with the key.
     epoch: int = -1
     slots: int = 0
     told: set[str] = field(default_factory=set)
 
     def begin(self, tree: int, n_rows: int, epoch: int | None, choose: Callable[[], int]) -> int:
         """Return how many sums share a ciphertext of a tree whose rows are about to travel: as
-        chosen now, or when the `epoch` began that it shares a key with.
+        chosen now, or at the beginning of the `epoch` that it shares a key with.
         """
         if tree != self.tree:
             self.close()
@@ -117,85 +117,88 @@ class AnswersSeen:
         return lacks
 
     def close(self) -> None:
-        """All answers to the tree have come."""
+        """Note that all answers to the tree have arrived."""
         if self.sums:
             self.last = self.hosts, self.sums
         self.hosts, self.sums = 0, []
 
 
 class GuestRows(ABC):
-    """The gradients of trees under way, encrypted for some hosts."""
+    """Encrypted gradients of growing trees, for some hosts."""
 
     @property
     @abstractmethod
     def sizes(self) -> CipherSizes:
-        """Return how large they are, and answers about them."""
+        """The sizes of the rows, and of answers about them."""
 
     @abstractmethod
     def parts(self) -> Iterator[pb.EncryptedGradients]:
-        """Yield all rows, in parts; the first one may be told more."""
+        """Yield all rows, in parts; the caller may add fields to the first."""
 
     def key_for(self, host: str) -> bytes:
-        """Return the host's key for these trees; empty where one key serves all."""
+        """Return the host's key for these trees; empty if one key serves all."""
         del host
         return b""
 
     def count(self, sums: Sequence[int]) -> int:
-        """Return how many ciphertexts answers about nodes with so many sums have."""
+        """Return the number of ciphertexts in answers about nodes with so many sums."""
         return sum(part.ciphertexts for part in self.sizes.parts([(n, 1) for n in sums]))
 
     def n_bytes(self, sums: Sequence[int], nodes: Sequence[Expected]) -> int:
-        """Return what all of those take, about these nodes."""
+        """Return the size of all those ciphertexts, about these nodes."""
         asked = [(n, node.rows) for n, node in zip(sums, nodes, strict=True)]
         return sum(part.n_bytes for part in self.sizes.parts(asked))
 
     @abstractmethod
     def read(self, answers: bytes, sums: Sequence[int], nodes: Sequence[Expected]) -> Sums:
-        """The nodes' sums, node after node, int64 (sum(sums), 2·outputs).
+        """Return the nodes' sums, node after node, int64 (sum(sums), 2·outputs).
 
-        A PeerError for what does not decrypt into sums of their rows.
+        A PeerError if answers do not decrypt into sums of their rows.
         """
 
     def bytes_max(self, sums: Sequence[int]) -> int:
-        """Return how large a part of a host's answers can be, about nodes with at most so many
+        """Return the largest size of a part of a host's answers, about nodes with at most so many
         sums.
         """
         return self.sizes.answer_bytes_max(sums)
 
 
 class GuestCipher(ABC):
-    """What a guest encrypts an attempt's trees with."""
+    """The guest's cipher for an attempt's trees."""
 
     @abstractmethod
     def told(self, first_tree: int) -> pb.EncryptionKey:
-        """Return what the hosts are told, and of the model that the job continues."""
+        """Return the message to the hosts; `first_tree` counts the trees of the model that the job
+        continues.
+        """
 
     @abstractmethod
     def rows(self, tree: int, gh: Sums, n_rows: int) -> GuestRows:
-        """Rows int64 (n, 2·outputs) for trees that grow at once, the first one's number `tree`.
+        """Return rows int64 (n, 2·outputs) for trees that grow at once, the first one's number
+        `tree`.
 
         `n_rows`: the most that their receiver can have.
         """
 
     def answers_in_words(self) -> str:
-        """Say how hosts' answers came, where a scheme has several ways; empty where it has one."""
+        """Describe the form of hosts' answers, if a scheme has several; empty if it has one."""
         return ""
 
 
 class HostRows(ABC, Generic[H]):
-    """The encrypted gradients of trees under way, and what can be done with them."""
+    """The encrypted gradients of growing trees, and the operations on them."""
 
-    noise: HostNoise | None  # what is added to sums; None where the job asks for none
+    noise: HostNoise | None  # added to sums; None if the job asks for none
 
     @property
     @abstractmethod
     def row_sums(self) -> RowSums[H]:
-        """Return the rows as this process adds them up."""
+        """The rows as this process adds them up."""
 
     @property
     @abstractmethod
     def sizes(self) -> CipherSizes:
-        """Return how large they are, and cells of them."""
+        """The sizes of the rows, and of their cells."""
 
     @abstractmethod
     def number_bits(self, rows: int) -> Floats:
@@ -204,21 +207,21 @@ class HostRows(ABC, Generic[H]):
         """
 
     def sums_together(self) -> Indices:
-        """Return of each number in how many sums' plaintext it lies, int64 (2·outputs,): what is
-        too large for its field shows in the next ones; 1 where each is apart.
+        """Return the number of sums in each number's plaintext, int64 (2·outputs,): a number that
+        is too large for its field changes the next ones; 1 if each has its own plaintext.
         """
         return np.ones(len(self.number_bits(1)), np.int64)
 
     @cached_property
     def adding(self) -> PlacedRows[H]:
-        """Return the rows as the workers have them that add up cells: here, this process."""
+        """The rows at the workers that add up cells: by default, this process."""
         return PlacedRows(Embedded(), lambda _: self.row_sums, by_rows=False)
 
     def sums(
         self, requests: Mapping[PlacedTree[H], CellRequest]
     ) -> list[tuple[CandidateTerms, Pairs[H]]]:
-        """Return what is asked for and the sums, node after node; of cells that this process has,
-        whoever has added them up.
+        """Return the requested terms and their sums, node after node; this process has the cells,
+        which others may have added up.
         """
         made = [tree.sums(asked, self.row_sums) for tree, asked in requests.items()]
         asked = (request.sums for request in requests.values())
@@ -226,10 +229,12 @@ class HostRows(ABC, Generic[H]):
 
     @abstractmethod
     def blind(self, requests: Mapping[PlacedTree[H], CellRequest]) -> Iterator[pb.Ciphertexts]:
-        """The sums asked for with their noise, blinded, node after node: one part or several."""
+        """Yield the requested sums with their noise, blinded, node after node: one part or
+        several.
+        """
 
     def blind_cells(self, cells: H, asked: Sequence[CandidateTerms]) -> Iterator[pb.Ciphertexts]:
-        """Answers of the same kind about cells that are there already, the same for each node."""
+        """Return the same kind of answers about present cells, the same for each node."""
         tree = PlacedTree.of_cells({terms.node: cells for terms in asked}, self.row_sums)
         return self.blind({tree: CellRequest([], {}, None, asked)})
 
@@ -244,16 +249,16 @@ class HostRows(ABC, Generic[H]):
 
 
 class HostCipher(ABC):
-    """What a host takes the guest's encrypted rows in with."""
+    """The host's cipher, which checks the guest's encrypted rows."""
 
     @property
     @abstractmethod
     def sizes(self) -> CipherSizes:
-        """Return how large rows are that come in."""
+        """The sizes of incoming rows."""
 
     @abstractmethod
     def received(self, data: bytes, rows: int) -> NDArray[Any]:
-        """So many rows of a part, (rows, …), checked."""
+        """Return so many rows of a part, (rows, …), checked."""
 
     @abstractmethod
     def rows(self, held: NDArray[Any], tree: int, key: bytes) -> HostRows[Any]:
@@ -265,17 +270,17 @@ class HostCipher(ABC):
 class TreeScheme(ABC):
     """An encryption scheme as trees use it."""
 
-    bits_least: ClassVar[int]  # of a gradient, its sign not among them
-    takes_nonces: ClassVar[bool]  # whether every party gives one, for public polynomials, first
+    bits_least: ClassVar[int]  # least bits of a gradient, without its sign
+    takes_nonces: ClassVar[bool]  # whether every party first gives one, for public polynomials
 
     @abstractmethod
     def bits_most(self, params: EncryptedTreeParams, n_rows: int) -> int:
         """Return the most bits that a gradient of a job with `n_rows` training rows can have."""
 
     def bits_of(self, params: EncryptedTreeParams, n_rows: int) -> int:
-        """Return the bits of one gradient, its sign not among them, of such a job.
+        """Return the bits of one gradient of such a job, without its sign.
 
-        A ConfigError where `precision_bits` are more than the scheme can add up.
+        A ConfigError if `precision_bits` are more than the scheme can add up.
         """
         asked, most = params.precision_bits, self.bits_most(params, n_rows)
         if asked is not None and asked > most:
@@ -289,7 +294,9 @@ class TreeScheme(ABC):
 
     @abstractmethod
     def encoding(self, params: P, n_rows: int, of: Callable[[P], FixedPoint]) -> FixedPoint:
-        """Return how gradients become the job's integers; `of` makes the objective's own."""
+        """Return the encoding of gradients into the job's integers; `of` makes the objective's
+        own.
+        """
 
     @abstractmethod
     def sizes(self, params: EncryptedTreeParams, n_rows: int, slots: int = 0) -> CipherSizes:
@@ -299,13 +306,13 @@ class TreeScheme(ABC):
 
     @abstractmethod
     def field_of(self, params: EncryptedTreeParams, n_rows: int) -> tuple[Floats, Indices]:
-        """Return the bits of each number of a sum over so many rows, at most, and in how many sums'
-        plaintext each lies; see `HostRows`.
+        """Return the most bits of each number of a sum over so many rows, and the number of sums
+        that share its plaintext; see `HostRows`.
         """
 
     def slots(self, params: EncryptedTreeParams, n_rows: int, seen: AnswersSeen) -> int:
-        """Return how many sums share a ciphertext of the next trees' answers, where the guest
-        chooses that by the answers it has seen; 0 where it has no choice.
+        """Return how many sums share a ciphertext of the next trees' answers, if the guest chooses
+        that by the answers it has seen; 0 if it has no choice.
         """
         del params, n_rows, seen
         return 0
@@ -316,7 +323,9 @@ class TreeScheme(ABC):
         return ""
 
     def epoch(self, params: EncryptedTreeParams, tree: int) -> int | None:
-        """Return which trees share a key with this one; None where none does, or all do."""
+        """Return the number of the epoch whose trees share a key with this one; None if no tree
+        does, or all do.
+        """
         del params, tree
         return None
 
@@ -333,7 +342,7 @@ class TreeScheme(ABC):
         rows: Iterable[int],
         nonces: tuple[bytes, ...],
     ) -> GuestCipher:
-        """Return what the guest encrypts an attempt with; see `keys.guest_side`."""
+        """Return the guest's cipher of an attempt; see `keys.guest_side`."""
 
     @abstractmethod
     def host_side(
@@ -344,16 +353,19 @@ class TreeScheme(ABC):
         offered: int,
         noise: HostNoise | None,
     ) -> HostCipher:
-        """Return what a host takes gradients in with, which offers about so many sums for a node.
+        """Return the cipher of a host that offers about so many sums for a node.
 
-        `got` is checked but for what the scheme alone knows; a PeerError for that.
+        The caller has checked `got`, except for facts that only the scheme knows; a PeerError for
+        those.
         """
 
 
 def addressed(
     first: pb.EncryptedGradients, rows: GuestRows, hosts: Sequence[str]
 ) -> pb.EncryptedGradients | dict[str, pb.EncryptedGradients]:
-    """The first part of a stream with each host's key; one for all where nobody has its own."""
+    """Return the first part of a stream with each host's key; one part for all if no host has a
+    key.
+    """
     parts = {}
     for host in hosts:
         key = rows.key_for(host)

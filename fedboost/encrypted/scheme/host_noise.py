@@ -1,9 +1,9 @@
-"""Noise that a host adds to every sum which it releases, before it blinds it (job: `host_noise`).
+"""Noise that a host adds to every sum before it is blinded and released (job: `host_noise`).
 
-Each sum at a threshold and each sum of a category has noise of its own, from the discrete Gaussian:
-not each cell, whose noise would pile up in the running sums that the trees are made of and leave
-single cells better known than these. What could be averaged is widened, so that nobody gets below
-the σ of the job from all that one node releases:
+Each sum at a threshold and each sum of a category has separate noise from the discrete Gaussian.
+Cells have none: their noise would pile up in the running sums of the trees and leave single cells
+better known than these. Noise that could be averaged is widened, so that all sums released of a
+node together leave nothing known below the σ of the job:
 
     thresholds, nobody missing   σ                 running sums and cells determine one another
     thresholds, some missing     √2·σ, and the     a cut is released twice, so is one cell; the
@@ -11,14 +11,14 @@ the σ of the job from all that one node releases:
                                  with missing left its noise is one for all of them
     k categories                 σ·√(k/(k − 1))    the guest knows the total of all
 
-Parent and children have noises of their own: nothing adds up exactly across nodes.
+Parent and children have separate noise: nothing adds up exactly across nodes.
 
-Noise comes from the job's sealed secret, bound to what it protects: the encrypted rows, the tree,
-the node, its rows and what is offered. The same ciphertexts asked about again are answered with the
-same noise. Other ciphertexts meet other noise, whether or not the gradients in them are the same: a
-host cannot tell, and noise that two sets of gradients share is lost in the difference of their
-sums. So another attempt, whose key is fresh, is another observation, as a new job is. Each is
-charged in full, and a mean of many costs as many times the equations of one.
+Noise comes from the job's sealed secret, bound to the encrypted rows, the tree, the node, its rows
+and the offer. A second question about the same ciphertexts gets the same noise. Other ciphertexts
+get other noise, whether or not the gradients in them are the same: a host cannot tell, and noise
+that two sets of gradients share is lost in the difference of their sums. So another attempt, whose
+key is fresh, is another observation, as a new job is. Each is charged in full, and a mean of many
+costs as many times the equations of one.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ from fedboost.ground.arrays import Rows, Sums
 
 HASHED_ROWS = 1 << 14  # encrypted rows at a time
 FIELD_MOST = 2  # a field is at most so many times as wide as its rows need: a power of two
-# No noise is beyond 12 σ of its node. The widest has 2 σ, of which fewer than one in 10^8 is cut.
+# Noise is cut at 12 σ of its node. The widest has 2 σ: fewer than one in 10^8 is cut.
 MOST = 12
 
 
 @dataclass(frozen=True, eq=False)
 class NoiseScale:
-    """How much noise a sum has, in the integers that gradients are."""
+    """The noise of a sum, in the integers of gradients."""
 
     sigma: Sums  # (2·outputs,) of a field as wide as its rows need; 0: none
     spare: int = 0  # rows that a field has room for beside those of its node
@@ -56,7 +56,7 @@ class NoiseScale:
     @classmethod
     def of(cls, params: EncryptedTreeParams, value_bits: int) -> Self:
         """Return the scale of a job whose gradients have so many bits: rounded down to whole
-        numbers, 1 at least where there is any.
+        numbers, at least 1 if there is noise.
         """
         if not params.host_noise:
             return cls(np.zeros(2 * _outputs(params), np.int64))
@@ -74,16 +74,16 @@ class NoiseScale:
 
     @property
     def most(self) -> Sums:
-        """No noise is beyond this, either way; int64 (2·outputs,)."""
+        """The bound of all noise in both directions, int64 (2·outputs,)."""
         return FIELD_MOST * MOST * self.sigma
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class HostNoise:
-    """What a host adds to its sums; it prints nothing."""
+    """The noise that a host adds to its sums; it prints nothing."""
 
     scale: NoiseScale
-    secrets: Secrets  # of the job, the same in every attempt; of encrypted rows, once bound to some
+    secrets: Secrets  # the job's, the same in every attempt; after `bound_to`, the encrypted rows'
 
     def bound_to(self, rows: NDArray[Any], key: bytes) -> HostNoise:
         """Return the noise of sums of encrypted rows, (n, …), with the key that came with them."""
@@ -93,9 +93,9 @@ class HostNoise:
         return HostNoise(self.scale, self.secrets.child("encrypted rows", hashed.digest()))
 
     def of_node(self, node: tuple[int, int], rows: Rows, candidates: NodeCandidates) -> Sums:
-        """The noise of a node's sums in canonical order, int64 (n, 2·outputs).
+        """Return the noise of a node's sums in canonical order, int64 (n, 2·outputs).
 
-        `node` are its tree and its heap id, rows int32 those that its tree learns from.
+        `node` are its tree and its heap id, rows int32 its tree's training rows.
         """
         secrets = self.secrets.child(*node, _digest(rows, candidates))
         own = self.scale.sigma_of(len(rows))
@@ -116,17 +116,17 @@ class HostNoise:
 
 
 def spare_rows(params: EncryptedTreeParams) -> int:
-    """Return how many rows' gradients the noise of one sum is worth at most."""
+    """Return the bound of one sum's noise, counted in rows of the greatest gradient."""
     return math.ceil(FIELD_MOST * MOST * params.host_noise)
 
 
 def spare_rows_added(params: EncryptedTreeParams) -> int:
-    """The same of all sums that a guest adds up: those of a column's categories."""
+    """Return the same bound for all sums that a guest adds up: those of a column's categories."""
     return math.ceil(FIELD_MOST * MOST * params.host_noise * (MAX_BIN + 1))
 
 
 def as_masks(noise: Sums) -> Masks:
-    """Noise int64 (sums, 2·outputs) as what `release` joins to sums."""
+    """Return noise int64 (sums, 2·outputs) as masks that `release` joins to sums."""
     return Masks(noise[..., None], bits=63, streams=1)
 
 
@@ -142,12 +142,12 @@ def _at_thresholds(sigma: Sums, listed: Candidates, secrets: Secrets) -> Sums:
 
 
 def _outputs(params: EncryptedTreeParams) -> int:
-    """Values of a leaf."""
+    """Return the number of values of a leaf."""
     return params.n_outputs // params.trees_per_round
 
 
 def _digest(rows: Rows, candidates: NodeCandidates) -> bytes:
-    """Return what a node's question is, but for its place in the tree: 32 bytes."""
+    """Return a digest of a node's question, except its position in the tree: 32 bytes."""
     hashed, listed = hashlib.sha256(), candidates.listed
     grouped = np.array([column.n_sums for column in candidates.categorical], np.int64)
     for part in (rows, listed.column, listed.bin, listed.missing_left, grouped):

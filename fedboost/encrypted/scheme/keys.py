@@ -1,4 +1,4 @@
-"""The beginning of an encrypted job: what both sides agree on before a gradient travels."""
+"""The beginning of an encrypted job: agreement of both sides before a gradient travels."""
 
 from __future__ import annotations
 
@@ -26,12 +26,14 @@ def takes_nonces(params: EncryptedTreeParams) -> bool:
 
 
 def nonce(context: EncryptedContext) -> bytes:
-    """Our share in the public polynomials of this attempt."""
+    """Return our nonce for the public polynomials of this attempt."""
     return context.secrets.attempt.child("polynomials").bytes(NONCE_BYTES)
 
 
 def read_nonces(context: EncryptedContext, got: Mapping[str, pb.Nonce]) -> tuple[bytes, ...]:
-    """Ours, and each host's in the table's order; a PeerError for one of another size."""
+    """Return our nonce and each host's in the table's order; a PeerError for one of
+    another size.
+    """
     for host, message in got.items():
         if len(message.nonce) != NONCE_BYTES:
             raise PeerError(f"{host} sent a nonce of {len(message.nonce)} bytes", party=host)
@@ -39,8 +41,8 @@ def read_nonces(context: EncryptedContext, got: Mapping[str, pb.Nonce]) -> tuple
 
 
 def generate(context: EncryptedContext) -> PrivateKey:
-    """A fresh key, as the job says; of an attempt that can be replayed, the one that its secret
-    gives.
+    """Return a fresh key, as the job says; in an attempt that can be replayed, the key that its
+    secret determines.
     """
     encryption = context.params.encryption
     generate_from = SCHEMES[encryption.scheme].generate_from
@@ -53,8 +55,8 @@ def generate(context: EncryptedContext) -> PrivateKey:
 def layout(
     params: EncryptedTreeParams, value_bits: int, n_rows: int, plaintext_bits: int
 ) -> GhLayout:
-    """Return how gradients of `value_bits` bits of at most `n_rows` rows are packed
-    (section 4.2).
+    """Return the packing of gradients of `value_bits` bits of at most `n_rows` rows (section
+    4.2).
     """
     g_noise, h_noise = NoiseScale.of(params, value_bits).most[:2].tolist()
     return GhLayout(
@@ -75,9 +77,9 @@ def guest_side(
     rows: Iterable[int],
     nonces: tuple[bytes, ...] = (),
 ) -> GuestCipher:
-    """Return what the guest encrypts an attempt with: a fresh key, or what the `nonces` come to.
+    """Return the guest's cipher of an attempt, from a fresh key or from the `nonces`.
 
-    `rows` are the training rows that some host has.
+    `rows` are the numbers of training rows that hosts have.
     """
     if isinstance(context, RehearsedContext):
         return context.cipher.guest(value_bits, nonces)
@@ -92,10 +94,10 @@ def host_side(
     *,
     are_all: bool,
 ) -> HostCipher:
-    """Return what a host with `n_rows` training rows, `are_all` those of the job, takes gradients
-    in with.
+    """Return the cipher of a host with `n_rows` training rows, `are_all` those of the job.
 
-    A PeerError for what is unsound or not what the job says; a PolicyError as in `accept`.
+    A PeerError for a message that is unsound or breaks the job's settings; a PolicyError as in
+    `accept`.
     """
     if isinstance(context, RehearsedContext):
         return context.cipher.host(got, n_rows)
@@ -109,16 +111,16 @@ def host_side(
 
 
 def accept(context: EncryptedContext, got: pb.EncryptionKey) -> PublicKey:
-    """The guest's key; a PeerError unless it is sound and the one that the job says.
+    """Return the guest's key; a PeerError unless it is sound and as the job says.
 
-    A PolicyError where it declares more bits of a gradient than our policy allows.
+    A PolicyError if it declares more bits of a gradient than our policy allows.
     """
     check_said(context, got)
     return read_key(context, got)
 
 
 def read_key(context: EncryptedContext, got: pb.EncryptionKey) -> PublicKey:
-    """The guest's key; a PeerError unless it is sound."""
+    """Return the guest's key; a PeerError unless it is sound."""
     asked = context.params.encryption
     if got.nonces:
         raise PeerError(f"the guest sent nonces, which {asked.scheme} has no use for")
@@ -126,7 +128,7 @@ def read_key(context: EncryptedContext, got: pb.EncryptionKey) -> PublicKey:
 
 
 def check_said(context: EncryptedContext, got: pb.EncryptionKey) -> None:
-    """Refuses another scheme than the job's, and more bits than our policy allows."""
+    """Refuse another scheme than the job's, and more bits than our policy allows."""
     asked, limits = context.params.encryption, context.limits
     if got.scheme != asked.scheme:
         raise PeerError(f"the guest sent a {got.scheme[:32]!r} key, the job says {asked.scheme}")
@@ -141,7 +143,7 @@ def check_said(context: EncryptedContext, got: pb.EncryptionKey) -> None:
 
 
 def check_value_bits(context: EncryptedContext, got: pb.EncryptionKey, n_rows: int) -> None:
-    """Refuses, by a PeerError, another precision than that of a job with `n_rows` training rows."""
+    """Refuse, by a PeerError, another precision than that of a job with `n_rows` training rows."""
     bits = loading.tree_scheme(context.params).bits_of(context.params, n_rows)
     if got.value_bits != bits:
         raise PeerError(
@@ -150,8 +152,8 @@ def check_value_bits(context: EncryptedContext, got: pb.EncryptionKey, n_rows: i
 
 
 def check_value_bits_fit(context: EncryptedContext, got: pb.EncryptionKey, n_rows: int) -> None:
-    """Refuses, by a PeerError, a precision that no job has of whose training rows we have `n_rows`,
-    perhaps not all.
+    """Refuse, by a PeerError, a precision that is impossible for a job if our `n_rows` training
+    rows are all or some of it.
     """
     asked, scheme = context.params.precision_bits, loading.tree_scheme(context.params)
     least, most = scheme.bits_least, scheme.bits_of(context.params, n_rows)
@@ -163,7 +165,7 @@ def check_value_bits_fit(context: EncryptedContext, got: pb.EncryptionKey, n_row
 
 
 def _noise(context: EncryptedContext, got: pb.EncryptionKey) -> HostNoise | None:
-    """Return what we add to sums, in this attempt as in every other; None where the job asks for
+    """Return the noise that we add to sums, the same in every attempt; None if the job asks for
     none.
     """
     if not context.params.host_noise:

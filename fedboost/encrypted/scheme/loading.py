@@ -1,4 +1,4 @@
-"""The scheme of a job as trees use it: its module is loaded when somebody needs it."""
+"""The scheme of a job as trees use it: its module is loaded on first use."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fedboost.job import AUTO
 
 
 def tree_scheme(params: EncryptedTreeParams) -> TreeScheme:
-    """Return a job's scheme as trees use it; a ConfigError where none has been chosen yet."""
+    """Return a job's scheme as trees use it; a ConfigError if none has been chosen yet."""
     name = params.encryption.scheme
     if name == AUTO:
         raise ConfigError(

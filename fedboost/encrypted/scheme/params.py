@@ -1,4 +1,4 @@
-"""What a job may say about encryption: the settings that all encrypted protocols share."""
+"""The settings of a job about encryption, which all encrypted protocols share."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from fedboost.job import AUTO
 class Encryption(Settings):
     """How gradients are hidden from the hosts."""
 
-    # auto: lattice, lattice-large of many rows, where all policies allow it, otherwise paillier
+    # auto: lattice, lattice-large of many rows, if all policies allow it, otherwise paillier
     scheme: Annotated[str, NameIn("encryption scheme", SCHEMES, also=AUTO)] = AUTO
     key_bits: int = Field(2048, ge=1024, le=8192)  # of the modulus; policies ask for 2048 at least
     # Of the lattice schemes: one vector a sum, or many sums in one ciphertext (lattice.md).
@@ -27,30 +27,32 @@ class Encryption(Settings):
 
     @property
     def chosen(self) -> JobScheme | None:
-        """Return the scheme; None of `auto`."""
+        """The scheme; None for `auto`."""
         return SCHEMES.get(self.scheme)
 
 
 class Lack(NamedTuple):
-    """Something that a scheme cannot do for a job, and what to do about it."""
+    """A job's demand that a scheme cannot meet, and the advice to the job's author."""
 
     what: str
     todo: str
 
 
 class LabelProtection(Settings):
-    """What hosts may not see of how labels lie in nodes; it costs accuracy, unlike encryption."""
+    """Limits on the view that hosts get of labels in nodes; these cost
+    accuracy, unlike encryption.
+    """
 
-    hide_divisions: bool = True  # whether a host is told of no division but its own
-    # Of both sides of a division below which hosts go on (core.purity); None: any.
+    hide_divisions: bool = True  # whether a host hears of no division but its own
+    # Highest purity of both sides of a division that hosts divide further (core.purity); None: any.
     purity_max: float | None = Field(None, gt=0.5, lt=1.0)
 
 
 class EncryptedTreeParams(TreeParams):
-    """Trees, and how their gradients travel.
+    """Settings of trees, and of the encryption of their gradients.
 
-    The optimisations of SecureBoost+ are switches of their own; with all of them off it is
-    SecureBoost. None but `goss` and `label_protection` changes the trees.
+    Each optimisation of SecureBoost+ has its own switch; with all of them off it is SecureBoost.
+    None but `goss` and `label_protection` changes the trees.
     """
 
     # XGBoost's 100 trees of 6 layers reveal 15 times as much (docs/benchmarks/privacy.md).
@@ -65,11 +67,11 @@ class EncryptedTreeParams(TreeParams):
     histogram_subtraction: bool = True  # a node's sums are its parent's minus its sibling's (4.3)
     cipher_compressing: bool = True  # many sums in one ciphertext of an answer (4.4)
     sparse_histograms: bool = True  # a column's most frequent bin is not added up (6.2)
-    # σ of what a host adds to every sum, in rows with the greatest gradient and hessian of the job.
+    # σ of a host's noise on every sum, in rows with the greatest gradient and hessian of the job.
     host_noise: float = Field(0.0, ge=0.0, le=64.0)
     gradient_check: bool = False  # whether hosts check that gradients keep to their bits
 
-    # Bits of a gradient above those of the objective's own: what else a row's may hold.
+    # Bits of a gradient above those of the objective's own, for other values of a row.
     gradient_spare_bits: ClassVar[int] = 0
 
     @model_validator(mode="after")
@@ -86,7 +88,7 @@ class EncryptedTreeParams(TreeParams):
         return self.precision_bits or scheme.gradient_bits_max
 
     def lacks(self, scheme: JobScheme) -> Iterator[Lack]:
-        """Yield what these settings ask of a scheme that it cannot do."""
+        """Yield the demands of these settings that a scheme cannot meet."""
         if not scheme.has_modulus and "key_bits" in self.encryption.model_fields_set:
             yield Lack(
                 f"key_bits is of a modulus, and {scheme.name} has no modulus", "leave key_bits out"
@@ -138,7 +140,7 @@ EncryptedContext: TypeAlias = StageContext[EncryptedTreeParams]
 
 
 def asks(params: EncryptedTreeParams) -> Asks:
-    """Return what the parameters ask of a party's policy; of `auto`, what any scheme does."""
+    """Return the demands on a party's policy; for `auto`, those of any scheme."""
     scheme = params.encryption.chosen
     if scheme is None:
         return Asks(scheme=AUTO, host_noise=params.host_noise, gradient_check=params.gradient_check)

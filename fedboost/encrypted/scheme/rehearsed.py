@@ -1,4 +1,4 @@
-"""A stand-in for a job's encryption scheme, which an estimate rehearses the job with."""
+"""A stand-in for a job's encryption scheme, for the rehearsal of an estimate."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ P_co = TypeVar("P_co", bound=Settings, covariant=True)
 
 
 class Cipher(ABC):
-    """Both sides of what stands in for a job's scheme in an estimate."""
+    """Both sides of the stand-in for a job's scheme in an estimate."""
 
     @abstractmethod
     def guest(self, value_bits: int, nonces: tuple[bytes, ...]) -> GuestCipher:

@@ -1,4 +1,4 @@
-"""The encryption schemes that a job may name, and what settings ask of each.
+"""The encryption schemes that a job may name, and their properties that settings depend on.
 
 Schemes whose ciphertexts are numbers are those of `crypto.schemes`, and lattices those of
 `crypto.lattice.parameters`. One of another kind is its mathematics in `crypto`, a module below
@@ -20,15 +20,15 @@ from fedboost.crypto.schemes import SCHEMES as KEYED
 
 @dataclass(frozen=True)
 class JobScheme:
-    """What settings and policies ask of a scheme."""
+    """Properties of a scheme that settings and policies depend on."""
 
     name: str
-    secure: bool  # whether it hides anything from whoever holds its ciphertexts
+    secure: bool  # whether it hides anything from the holder of its ciphertexts
     multiplies: bool  # whether a host can multiply a sum by a number it knows
     adds_noise: bool  # whether a host can add a number that it knows to a sum
     has_modulus: bool  # whether a job may say its bits
     packs_answers: bool  # whether a job may ask for packed answers (Encryption.answers)
-    gradient_bits_max: int  # of a job that has few rows, the sign not among them
+    gradient_bits_max: int  # without the sign, in a job of few rows
     replays: bool  # whether a guest draws all of its randomness from its job's sealed secret
     module: str  # below `encrypted`, with its `tree_scheme`
 

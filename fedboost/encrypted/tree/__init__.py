@@ -2,5 +2,5 @@
 
 Modules:
     batch   trees that grow together, their nodes numbered as one
-    growth  where rows stand in a tree, for guest and host
+    growth  nodes of a tree's rows, for guest and host
 """

@@ -1,4 +1,4 @@
-"""The trees that grow at once, one or a forest's: their nodes travel under one number each."""
+"""The trees that grow at once, one or a forest's: each node travels under a single number."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ STRIDE = 1 << (MAX_DEPTH + 1)  # more than a tree has heap ids
 
 
 class Growing(Protocol):
-    """A tree under way, a guest's or a host's."""
+    """A tree that is growing, at a guest or a host."""
 
     growth: Growth
     opened: list[int]
@@ -25,25 +25,25 @@ T = TypeVar("T", bound=Growing)
 
 
 class TreeBatch(Generic[T]):
-    """Trees by their places; node i of the tree at place k has the number k·STRIDE + i."""
+    """Trees in order; node i of the tree at index k has the number k·STRIDE + i."""
 
     def __init__(self, trees: Sequence[T]) -> None:
         self.trees = list(trees)
 
     def at(self, number: int) -> tuple[T, int]:
-        """The tree and the heap id that a number means; a PeerError for no tree's."""
+        """Return the tree and the heap id of a node's number; a PeerError for an unknown tree."""
         place, node = divmod(number, STRIDE)
         if not 0 <= place < len(self.trees):
             raise PeerError(f"there is no node {number} among {len(self.trees)} trees")
         return self.trees[place], node
 
     def numbers(self, nodes: Iterable[Iterable[int]]) -> list[int]:
-        """The numbers of some nodes of each tree, in the order of the trees."""
+        """Return the numbers of some nodes of each tree, in the order of the trees."""
         return [place * STRIDE + node for place, those in enumerate(nodes) for node in those]
 
     @property
     def opened(self) -> list[int]:
-        """The open nodes."""
+        """Numbers of the open nodes."""
         return self.numbers(tree.opened for tree in self.trees)
 
     @property
@@ -66,7 +66,7 @@ class TreeBatch(Generic[T]):
         return {number: tree.growth.everyone.rows(node) for number, tree, node in places}
 
     def by_tree(self, divisions: Mapping[int, Bits]) -> list[dict[int, Bits]]:
-        """The divisions of each tree, by heap id."""
+        """Return the divisions of each tree, by heap id."""
         divided: list[dict[int, Bits]] = [{} for _ in self.trees]
         for number, bits in divisions.items():
             place, node = divmod(number, STRIDE)
@@ -74,6 +74,6 @@ class TreeBatch(Generic[T]):
         return divided
 
     def load_state(self, kept: Sequence[Any]) -> None:
-        """Go on where an earlier attempt has left the trees, by their states."""
+        """Restore the trees from the states of an earlier attempt."""
         for tree, tree_state in zip(self.trees, kept, strict=True):
             restore_into(tree, tree_state)

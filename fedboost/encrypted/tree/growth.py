@@ -1,4 +1,4 @@
-"""Where the rows of a growing tree stand, as guest and hosts both keep it."""
+"""The nodes of a growing tree's rows, as guest and hosts both keep them."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ class Growth:
 
     @classmethod
     def begun(cls, is_training: NDArray[np.bool_], at: NDArray[np.int32] | None = None) -> Self:
-        """Return the rows where they begin: `at` is each one's node, −1 for none; absent: all stand
-        in the root.
+        """Return the rows in their first nodes: `at` is each row's node, −1 for none; without it
+        all rows stand in the root.
         """
         everyone = _standing(np.ones(len(is_training), np.bool_), at)
         training = _standing(is_training, at)
@@ -59,7 +59,9 @@ class Growth:
 def read_divisions(
     nodes: Array, goes_right: Array, expected: Sequence[int], rows: Sequence[int], sender: str
 ) -> dict[int, NDArray[np.bool_]]:
-    """The divisions in a message, of exactly the `expected` nodes with so many `rows` each."""
+    """Return the divisions in a message, of exactly the `expected` nodes with so many `rows`
+    each.
+    """
     got = wire.unpack(nodes, "i4", (len(expected),), f"the nodes that {sender} divides")
     if got.tolist() != list(expected):
         raise PeerError(f"{sender} divides other nodes than it should")
@@ -69,19 +71,21 @@ def read_divisions(
 
 
 def about_divisions(divisions: Iterable[NDArray[np.bool_]]) -> DisclosureInfo:
-    """Return who is behind a message of divisions: the rows of the children that they make."""
+    """Return the rows behind a message of divisions: those of the children that they make."""
     sides = [(int(np.count_nonzero(bits)), len(bits)) for bits in divisions]
     return DisclosureInfo.of_groups(size for right, rows in sides for size in (right, rows - right))
 
 
 def about_leaves(growth: Growth) -> DisclosureInfo:
-    """Return who is behind a message of leaves: all rows, by the leaf they are in."""
+    """Return the rows behind a message of leaves: all rows, by their leaf."""
     everyone = growth.everyone
     return DisclosureInfo.of_groups(len(everyone.rows(leaf)) for leaf in everyone.leaves())
 
 
 def write_sample(part: pb.EncryptedGradients, sample: Sample, n_rows: int) -> None:
-    """Says which of `n_rows` training rows take part, and in which trees, where not all do."""
+    """Write the training rows that take part, of `n_rows`, and their trees, unless all take part in
+    all.
+    """
     if len(sample.rows) < n_rows:
         taking_part = np.zeros(n_rows, np.bool_)
         taking_part[sample.rows] = True
@@ -92,9 +96,9 @@ def write_sample(part: pb.EncryptedGradients, sample: Sample, n_rows: int) -> No
 
 
 def read_sample(part: pb.EncryptedGradients, n_rows: int, n_trees: int) -> list[NDArray[np.bool_]]:
-    """Return which of the training rows each tree learns from, bool (n_rows,) each.
+    """Return the training rows that each tree learns from, bool (n_rows,) each.
 
-    Of several trees each has rows, and each row a tree.
+    With several trees, each tree has at least one row, and each row at least one tree.
     """
     taking_part = np.ones(n_rows, np.bool_)
     if part.HasField("taking_part"):
@@ -103,7 +107,9 @@ def read_sample(part: pb.EncryptedGradients, n_rows: int, n_trees: int) -> list[
     inside = np.ones((n_trees, len(rows)), np.bool_)
     if part.HasField("trees") != (n_trees > 1):
         says = "does not say" if n_trees > 1 else "says"
-        raise PeerError(f"the guest {says} which rows are whose, trees that grow: {n_trees}")
+        raise PeerError(
+            f"the guest {says} which tree each row belongs to; growing trees: {n_trees}"
+        )
     if n_trees > 1:
         what = "the rows of each tree"
         inside = wire.unpack_bits(part.trees, n_trees * len(rows), what).reshape(n_trees, -1)
@@ -122,12 +128,12 @@ def check_sample(
     before: int = 0,
     party: int = 0,
 ) -> None:
-    """Refuse, by a PeerError, rows of a round's trees that are not those that the job draws.
+    """Refuse, by a PeerError, rows of a round's trees that the job does not draw.
 
-    Trees of chosen rows would tell more than trees of drawn ones: two that differ by one row tell
-    its bins. `this` is the round of the job, `before` counts those of the model that it continues,
-    `party` is whose rows they are, as in `sampling.of_round`. Which rows `goss` keeps only the
-    guest can know, so there it is their count that must be right.
+    Trees of chosen rows would reveal more than trees of drawn ones: two that differ by one row
+    reveal its bins. `this` is the round of the job, `before` counts the rounds of the model that it
+    continues, `party` owns the rows, as in `sampling.of_round`. Only the guest can know the rows
+    that `goss` keeps, so there only their count is checked.
     """
     if params.goss is not None:
         most = sum(sampling.goss_counts(len(samples[0]), *params.goss.rates))
@@ -143,7 +149,7 @@ def check_sample(
 
 
 def check_draws(context: StageContext[TreeParams], before: int = 0, party: int = 0) -> None:
-    """Refuse, by a PolicyError, a job whose trees tell few of a host's rows apart; `before` and
+    """Refuse, by a PolicyError, a job whose trees hardly tell a host's rows apart; `before` and
     `party` as in `check_sample`.
     """
     alike = np.ones((1, int(np.count_nonzero(~context.validation))), np.bool_)
@@ -152,7 +158,7 @@ def check_draws(context: StageContext[TreeParams], before: int = 0, party: int =
 
 
 def _standing(chosen: NDArray[np.bool_], at: NDArray[np.int32] | None) -> Partition:
-    """The chosen rows in their nodes."""
+    """Return the partition of the chosen rows into their nodes."""
     if at is None:
         return Partition.at_root(np.flatnonzero(chosen).astype(np.int32))
     (rows,) = np.nonzero(chosen & (at >= 0))

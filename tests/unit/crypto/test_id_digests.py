@@ -67,7 +67,7 @@ NAMED = naive_names(IDS[3:6])
     ],
 )
 def test_names_that_are_not_as_many_different_rows_of_ours_are_refused(count, data):
-    with pytest.raises(PeerError, match=f"named {count} common ids, of which"):
+    with pytest.raises(PeerError, match=f"named {count} common ids; "):
         named_rows(EncodedIds.of(IDS), KEY, count, data)
 
 

@@ -145,9 +145,9 @@ def test_a_job_that_names_its_scheme_leaves_no_choice():
     named = parse(EncryptedTreeParams, {"encryption": {"scheme": "paillier"}})
     assert not choice.is_open(named)
     choice.check(named, None)
-    with pytest.raises(PeerError, match="where the job leaves none"):
+    with pytest.raises(PeerError, match="but the job names one"):
         choice.check(named, ChosenScheme(scheme="lattice"))
-    with pytest.raises(PeerError, match="where the job leaves none"):
+    with pytest.raises(PeerError, match="but the job names one"):
         choice.check(object(), ChosenScheme(scheme="lattice"))  # of a protocol without encryption
 
 

@@ -214,7 +214,7 @@ def test_digests_that_do_not_name_our_rows_are_refused(change):
         else:
             digests.data = digests.data[:-1]
 
-    says = "common ids, 15 were opened" if change == "count" else "common ids, of which"
+    says = "common ids, 15 were opened" if change == "count" else "common ids; "
     assert says in refused("CommonDigests", lie).what
 
 

@@ -229,7 +229,7 @@ def test_a_guest_that_names_ids_that_the_host_lacks_is_refused():
 
     ids = random_ids(5, 2, count=20, of=30)
     error = refused("ReturnedSet", turn, ids=ids)
-    assert "common ids, of which" in error.what
+    assert "common ids; " in error.what
     assert error.where["party"] == TELCO
     assert error.where["step"] == "keep_rows"
 
@@ -249,7 +249,7 @@ def test_digests_that_do_not_name_our_rows_are_refused(change, skip):
         else:
             digests.key += b"\0"
 
-    said = "a key of 33 bytes" if change == "key" else "common ids, of which"
+    said = "a key of 33 bytes" if change == "key" else "common ids; "
     assert said in refused("CommonDigests", lie, skip).what
 
 

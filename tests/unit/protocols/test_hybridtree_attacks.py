@@ -161,7 +161,11 @@ async def test_more_trees_than_the_job_has_are_refused():
         (1, {"rows": pb.Ciphertexts(count=9, data=bytes(32 * 9))}, "of 19 rows, expected 20"),
         (0, {"rows": pb.Ciphertexts()}, "expected row 0"),
         (0, {"rows": pb.Ciphertexts(count=10, data=bytes(31 * 10))}, "10 ciphertexts of 32 bytes"),
-        (0, {"trees": wire.pack_bits(np.ones(TRAINING, np.bool_))}, "which rows are whose"),
+        (
+            0,
+            {"trees": wire.pack_bits(np.ones(TRAINING, np.bool_))},
+            "which tree each row belongs to",
+        ),
         (1, {"trees": wire.pack_bits(np.ones(TRAINING, np.bool_))}, "expected row 10"),
         (1, {"taking_part": wire.pack_bits(np.ones(TRAINING, np.bool_))}, "expected row 10"),
         (0, {"taking_part": wire.pack_bits(np.zeros(TRAINING, np.bool_))}, "job's seed draws"),

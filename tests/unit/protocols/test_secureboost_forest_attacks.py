@@ -123,13 +123,13 @@ def test_rows_of_trees_in_a_job_without_a_forest_are_refused(inside):
     lie = bits(np.full(18, inside))
     error = outcome_of_single_trees(changing("EncryptedGradients", lie))
     assert isinstance(error, PeerError)
-    assert error.what == "the guest says which rows are whose, trees that grow: 1"
+    assert error.what == "the guest says which tree each row belongs to; growing trees: 1"
     assert error.where["step"] == "receive_gradients"
 
 
 def test_rows_of_trees_in_a_round_of_one_tree_are_refused():
     error = outcome(only_to(SHOP, changing("EncryptedGradients", bits(np.ones(18)), 1)))
-    assert error.what == "the guest says which rows are whose, trees that grow: 1"
+    assert error.what == "the guest says which tree each row belongs to; growing trees: 1"
     assert error.where == {"party": SHOP, "step": "receive_gradients"}
 
 
