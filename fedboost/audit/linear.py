@@ -12,15 +12,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.optimize import linprog, minimize
 from scipy.sparse import coo_array, csr_array
 
 from fedboost.audit.releases import KnownReleases, ReleasedTree, counts, independent, known_nodes
-from fedboost.ground.arrays import Bits, Floats
+from fedboost.ground.arrays import Bits, Floats, Indices
 from fedboost.ground.errors import DataError
 
-Rows = NDArray[np.int64]
 Coefficients = Callable[[int], Floats]  # of a tree by its place: (rows, values)
 
 STEPS_MAX = 300  # of the descent; by then the order of the rows has long settled
@@ -35,7 +33,7 @@ class Equations:
     matrix: csr_array  # (equations, rows), each of length 1
     sums: Floats  # (equations,)
     spread: Floats  # (equations,) the variance of their noise; 0: exact
-    rows: Rows  # (rows,) indices of the rows in the table
+    rows: Indices  # (rows,) indices of the rows in the table
     truth: Bits  # (rows,) whether each row is in the bin
 
     @property
@@ -76,7 +74,7 @@ def of_bin(
     node of these trees; the linking says how much knowledge that takes (see `attacks`).
     """
     cells, n_cells = releases.cells[:, column], len(target)
-    parts: list[tuple[Rows, Rows, Floats]] = []
+    parts: list[tuple[Indices, Indices, Floats]] = []
     count = 0
     inside = np.zeros(releases.n_rows, np.bool_)
     for number in trees:
@@ -104,7 +102,7 @@ def of_node(releases: KnownReleases, truth: Bits, number: int, node: int, coeffi
     return _equations(parts, 1, np.sort(rows), truth, releases.noise)
 
 
-def members(tree: ReleasedTree, nodes: Sequence[int]) -> tuple[Rows, Rows]:
+def members(tree: ReleasedTree, nodes: Sequence[int]) -> tuple[Indices, Indices]:
     """Return the rows in or below each of some nodes, rising: indices into `nodes`, and rows."""
     if not nodes:
         return np.empty(0, np.int64), np.empty(0, np.int64)
@@ -187,7 +185,11 @@ def precision(guess: Floats, truth: Bits, seed: int = 0) -> float:
 
 
 def _equations(
-    parts: Sequence[tuple[Rows, Rows, Floats]], count: int, inside: Rows, truth: Bits, noise: float
+    parts: Sequence[tuple[Indices, Indices, Floats]],
+    count: int,
+    inside: Indices,
+    truth: Bits,
+    noise: float,
 ) -> Equations:
     """Return the equations of `count` nodes, each part's (node, row, coefficients (…, values))."""
     values = parts[0][2].shape[1] if parts else 1

@@ -29,7 +29,6 @@ from fedboost.core.tree import Node, Split, Tree, divide_rows, grown, made, made
 from fedboost.ground.arrays import Rows, Sums
 from fedboost.ground.state import restore_into, state
 
-Places = tuple[Rows, NDArray[np.int16]]  # columns and bins of splits
 Won = tuple[Split, Sums]  # a node's split and the sums (2·outputs,) on its left
 
 

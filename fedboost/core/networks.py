@@ -18,13 +18,12 @@ from numpy.typing import NDArray
 from fedboost.core import sampling
 from fedboost.core.sampling import Purpose
 from fedboost.core.xxhash import pair_hash
-from fedboost.ground.arrays import Floats
+from fedboost.ground.arrays import Floats, Rows
 from fedboost.ground.kernels import kernel
 
 if TYPE_CHECKING:
     from scipy.sparse import csc_array, csr_array
 
-Indices = NDArray[np.int32]
 
 ZERO_SHARE = 0.9  # of a dense network's weights
 BLOCK_CELLS = 1 << 18  # rows × outputs at a time: 2 MiB, which fit a core's cache
@@ -182,7 +181,7 @@ class SparseInputs:
 class SparseRows:
     """Some rows of a sparse table, by their columns that have values."""
 
-    listed: tuple[NDArray[np.int64], Indices, NDArray[np.float32]]  # indptr, indices, data
+    listed: tuple[NDArray[np.int64], Rows, NDArray[np.float32]]  # indptr, indices, data
     columns: NDArray[np.uint32]  # hashed for each of these columns
 
 
@@ -199,7 +198,7 @@ def hashed_weight(column: np.uint32, network: np.uint32, seed: np.uint32) -> np.
 
 @kernel
 def _add_columns(
-    part: tuple[NDArray[np.int64], Indices, NDArray[np.float32]],
+    part: tuple[NDArray[np.int64], Rows, NDArray[np.float32]],
     columns: NDArray[np.uint32],
     network: np.uint32,
     seeds: NDArray[np.uint32],

@@ -21,7 +21,6 @@ from fedboost.crypto.secrets import SYSTEM, RandomSource, Secrets
 from fedboost.ground.workers import Workers
 
 KEY_BITS = 2048
-KEY_BITS_MIN = paillier_keys.KEY_BITS_MIN
 
 
 @dataclass(frozen=True)
@@ -160,7 +159,7 @@ SCHEME = KeyScheme(
     secure=True,
     multiplies=True,
     key_bits=KEY_BITS,
-    key_bits_min=KEY_BITS_MIN,
+    key_bits_min=paillier_keys.KEY_BITS_MIN,
     plaintext_bits=plaintext_bits,
     ciphertext_bytes=ciphertext_bytes,
     public_bytes=public_bytes,

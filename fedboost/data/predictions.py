@@ -12,11 +12,10 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from fedboost.data.columns import WHOLE
 from fedboost.data.frame import BATCH_ROWS
 from fedboost.ground.disk import PUBLIC_MODE, replacing
 from fedboost.ground.mapped import LET_GO_ROWS, let_go, let_go_table
-
-WHOLE = r"^-?(0|[1-9][0-9]{0,17})$"  # canonical text of a whole number that fits int64
 
 
 def predictions_tables(

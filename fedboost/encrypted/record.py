@@ -22,6 +22,7 @@ from fedboost.encrypted.guest.tree import GuestTree
 from fedboost.encrypted.host.tree import HostTree, HostTreeBatch
 from fedboost.encrypted.scheme.params import EncryptedContext
 from fedboost.flow import Artefact, Place
+from fedboost.ground.state import Arrays
 
 COLUMNS_KEPT_MAX = 32  # of a host's table, evenly spread: an audit draws from these
 
@@ -32,7 +33,6 @@ CELLS = "cells"  # (training rows, columns kept)
 AT, NODES, USED, GROUPS = "at", "nodes", "used", "groups"
 Y, MARGIN, TRAINING, ROWS = "y", "margin", "training", "rows"
 
-Arrays = dict[str, NDArray[np.generic]]
 Nodes = NDArray[np.int32]
 
 

@@ -18,8 +18,9 @@ from fedboost.core.partition import left_child, right_child
 from fedboost.data.frame import Values, values_at
 from fedboost.flow import Artefact
 from fedboost.ground.arrays import Bits, Floats, Indices, Rows
+from fedboost.ground.state import Arrays
 from fedboost.model import vertical
-from fedboost.model.vertical import Arrays, GuestNode
+from fedboost.model.vertical import GuestNode
 
 KIND = "hybrid"  # of a shard's facts: trees of this module
 NO_NODE = -1

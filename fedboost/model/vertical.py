@@ -19,6 +19,7 @@ from fedboost.data.frame import Values, values_at
 from fedboost.flow import Artefact
 from fedboost.ground.arrays import Indices
 from fedboost.ground.errors import ConfigError, DataError
+from fedboost.ground.state import Arrays
 
 LEAF = -1  # owner of a leaf
 GUEST = 0  # owner of the guest's own splits; k is the k-th host's
@@ -47,9 +48,6 @@ class GuestNode:
     gain: float
     cover: float
     split: OwnSplit | None = None
-
-
-Arrays = dict[str, NDArray[np.generic]]
 
 
 def splits_to_arrays(splits: Sequence[OwnSplit]) -> Arrays:

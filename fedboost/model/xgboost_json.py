@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedboost.core import categories, objectives
+from fedboost.data.columns import FLOAT32_MAX
 from fedboost.ground.arrays import Floats
 from fedboost.ground.errors import ConfigError
 from fedboost.model import rounds
@@ -26,7 +27,6 @@ from fedboost.model.vertical import LEAF, Whole
 
 VERSION = [2, 1, 0]
 NO_PARENT = 2**31 - 1
-FLOAT32_MAX = np.finfo(np.float32).max
 BASE_GAP_MAX = 1e-6  # between our base margin and that of XGBoost's base_score
 REFUSED = re.compile(r"[\[\]<]")  # signs that XGBoost refuses in names of columns
 

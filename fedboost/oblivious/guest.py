@@ -12,6 +12,7 @@ from fedboost.crypto.oprf.sizes import OprfSizes, check_part_size, told_size
 from fedboost.crypto.oprf.tags import TagGuest
 from fedboost.crypto.set_sizes import check_common, padded_size
 from fedboost.flow import Artefact, Out, StageContext
+from fedboost.ground.arrays import Indices
 from fedboost.ground.ids import EncodedIds
 from fedboost.ground.slot import Slot
 from fedboost.job import Alignment
@@ -27,7 +28,7 @@ from fedboost.messages.protocol.oblivious_pb2 import (
     Tags,
 )
 from fedboost.oblivious.method import ECDH, OPRF, PART, SAMPLE, method_for
-from fedboost.oblivious.side import Aligning, Rows, Side, check_part, in_turn, numbered, side_of
+from fedboost.oblivious.side import Aligning, Side, check_part, in_turn, numbered, side_of
 
 
 class Finder(Protocol):
@@ -36,7 +37,7 @@ class Finder(Protocol):
     def part(self, host: str, b: int) -> bytes:
         """Return the request to a host for part `b`."""
 
-    def find(self, b: int, answers: Mapping[str, bytes]) -> dict[str, tuple[Rows, bytes]]:
+    def find(self, b: int, answers: Mapping[str, bytes]) -> dict[str, tuple[Indices, bytes]]:
         """Return the rows in common with each host, and the bytes that name them to it."""
 
 
@@ -50,7 +51,7 @@ class ByTags:
         """Return the request to a host for part `b`."""
         return self._guests[host].part(b)
 
-    def find(self, b: int, answers: Mapping[str, bytes]) -> dict[str, tuple[Rows, bytes]]:
+    def find(self, b: int, answers: Mapping[str, bytes]) -> dict[str, tuple[Indices, bytes]]:
         """Return the rows in common with each host, and the bytes that name them to it."""
         return {host: self._guests[host].read_tags(b, data) for host, data in answers.items()}
 
@@ -66,7 +67,7 @@ class ByHints:
         """Return the request to a host for part `b`."""
         return self._guest.part(self._hosts.index(host), b)
 
-    def find(self, b: int, answers: Mapping[str, bytes]) -> dict[str, tuple[Rows, bytes]]:
+    def find(self, b: int, answers: Mapping[str, bytes]) -> dict[str, tuple[Indices, bytes]]:
         """Return the rows in common with all hosts, and the bytes that name them to each."""
         rows, named = self._guest.read_hints(b, [answers[host] for host in self._hosts])
         return {host: (rows, data) for host, data in zip(self._hosts, named, strict=True)}

@@ -11,14 +11,13 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedboost.crypto.oprf.ids import IdDigests
 from fedboost.crypto.oprf.session import OprfSession, ids_key
 from fedboost.crypto.oprf.sizes import CHOICE_BYTES, NONCE_BYTES, OprfSizes, sample_cap
 from fedboost.crypto.set_sizes import CURVE_IDS_MAX, SET_IDS_MAX, padded_size
 from fedboost.flow import Artefact, Charge, DisclosureInfo, Place, Spent, StageContext
-from fedboost.ground.arrays import Bits
+from fedboost.ground.arrays import Bits, Indices
 from fedboost.ground.errors import PeerError, ProtocolError
 from fedboost.ground.ids import EncodedIds
 from fedboost.ground.slot import Slot
@@ -33,7 +32,6 @@ PARTS_AT_ONCE = 4  # of a round, behind which a job can go on: fewer than an inb
 SAMPLED_IDS_MAX = CURVE_IDS_MAX - (1 << 16)  # minus the padding of a sample
 SMALL_BYTES = 1 << 14  # of messages that hold a few numbers, or a key with its signature
 
-Rows = NDArray[np.int64]
 T = TypeVar("T")
 S = TypeVar("S", bound="Side")
 
@@ -41,7 +39,7 @@ S = TypeVar("S", bound="Side")
 class Sampled(NamedTuple):
     """Ids that are counted on the curve."""
 
-    rows: Rows  # of the party's ids
+    rows: Indices  # of the party's ids
     size: int  # padding included
     label: bytes  # part of the hashed bytes
 
@@ -164,11 +162,11 @@ class Side:
         }
         return most.get(step, 0) + SMALL_BYTES
 
-    def note(self, peer: str, rows: Rows) -> None:
+    def note(self, peer: str, rows: Indices) -> None:
         """Note rows that are in common with a peer."""
         self.found.setdefault(peer, np.zeros(len(self.ids), np.bool_))[rows] = True
 
-    def rows(self, peer: str) -> Rows:
+    def rows(self, peer: str) -> Indices:
         """Return the rows in common with a peer so far, ascending."""
         return np.flatnonzero(self.found.get(peer, np.zeros(0, np.bool_)))
 

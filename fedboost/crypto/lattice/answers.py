@@ -35,7 +35,8 @@ from fedboost.crypto.lattice.parameters import LatticeParameters, groups_of
 from fedboost.crypto.lattice.polynomials import TreePolynomials
 from fedboost.crypto.lattice.product import Spectrum, multiplier
 from fedboost.crypto.lattice.released import AnswerShape, Blinded, Vectors
-from fedboost.crypto.lattice.words import ByteArray, bytes_of, low_bits, pack, words_of
+from fedboost.crypto.lattice.words import bytes_of, low_bits, pack, words_of
+from fedboost.crypto.limbs import ByteArray
 from fedboost.crypto.secrets import Streams
 from fedboost.ground.arrays import Indices, Words
 from fedboost.ground.errors import PeerError, ProtocolError

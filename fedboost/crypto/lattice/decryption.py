@@ -13,7 +13,8 @@ from fedboost.crypto.lattice.product import multiplier_of
 from fedboost.crypto.lattice.released import AnswerShape
 from fedboost.crypto.lattice.secret import TreeSecret
 from fedboost.crypto.lattice.transforms import DEGREE
-from fedboost.crypto.lattice.words import ByteArray, field_bytes, unpack
+from fedboost.crypto.lattice.words import field_bytes, unpack
+from fedboost.crypto.limbs import ByteArray
 from fedboost.ground.arrays import Words
 from fedboost.ground.errors import PeerError
 from fedboost.ground.kernels import kernel

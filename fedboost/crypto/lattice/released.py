@@ -16,7 +16,8 @@ from fedboost.crypto.api import BlindedPackages, seal_released
 from fedboost.crypto.lattice.packing import Residual, packed
 from fedboost.crypto.lattice.packing_keys import PackingShape
 from fedboost.crypto.lattice.parameters import LatticeParameters, groups_of
-from fedboost.crypto.lattice.words import ByteArray, field_bytes, low_bits, pack
+from fedboost.crypto.lattice.words import field_bytes, low_bits, pack
+from fedboost.crypto.limbs import ByteArray
 from fedboost.ground.arrays import Indices, Words
 from fedboost.ground.errors import ProtocolError
 from fedboost.ground.workers import Workers

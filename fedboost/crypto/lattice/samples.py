@@ -9,6 +9,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from fedboost.crypto.limbs import ByteArray
 from fedboost.ground.errors import FedboostError
 from fedboost.ground.kernels import inlined, kernel
 
@@ -18,7 +19,6 @@ _TRITS = 5  # a byte below 3^5 holds five ternary numbers
 _ACCEPTED = 3**_TRITS
 _SPARE = 32
 
-ByteArray = NDArray[np.uint8]
 Small = NDArray[np.int8]
 
 

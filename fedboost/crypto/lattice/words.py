@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedboost.crypto.lattice.parameters import LatticeParameters
+from fedboost.crypto.limbs import ByteArray
 from fedboost.ground.arrays import Words
 from fedboost.ground.errors import PeerError
 from fedboost.ground.kernels import kernel
 
-ByteArray = NDArray[np.uint8]
 _CHUNK = 32  # bits written or read at once: with a remainder they fit one machine word
 
 

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
+from fedboost.crypto.limbs import ByteArray
 from fedboost.crypto.oprf.sizes import WORD_BYTES
 from fedboost.ground.arrays import Words
 from fedboost.ground.kernels import kernel
 
 WEIGHT_BYTES = 16  # of a row in the check: one bit for each of its sums
-
-ByteArray = NDArray[np.uint8]
 
 
 @kernel

@@ -15,7 +15,8 @@ from fedboost.crypto.lattice.cells import EncryptedRows, LatticeSums
 from fedboost.crypto.lattice.packing_keys import PackingKey, PackingShape
 from fedboost.crypto.lattice.polynomials import NONCE_BYTES, Origin, TreePolynomials
 from fedboost.crypto.lattice.released import AnswerShape, Blinded, release, release_packed
-from fedboost.crypto.lattice.words import ByteArray, words_of
+from fedboost.crypto.lattice.words import words_of
+from fedboost.crypto.limbs import ByteArray
 from fedboost.crypto.secrets import Secrets
 from fedboost.encrypted.cells.adding import PlacedRows, PlacedTree
 from fedboost.encrypted.cells.request import CandidateTerms, CellRequest

@@ -20,7 +20,7 @@ from fedboost.crypto.lattice.answers import TreeKey
 from fedboost.crypto.lattice.cells import CellAdds, EncryptedRows, LatticeSums
 from fedboost.crypto.lattice.packing_keys import PackingKey
 from fedboost.crypto.lattice.released import Blinded
-from fedboost.crypto.lattice.words import ByteArray
+from fedboost.crypto.limbs import ByteArray
 from fedboost.crypto.secrets import SEED_BYTES, Secrets
 from fedboost.encrypted.cells.node_cells import RowSums
 from fedboost.encrypted.cells.request import CandidateTerms

@@ -49,7 +49,7 @@ from fedboost.flow import Artefact, Charge, Out, Place, StageContext
 from fedboost.ground import wire
 from fedboost.ground.errors import PeerError, ProtocolError
 from fedboost.ground.slot import Slot
-from fedboost.ground.state import Growing, state
+from fedboost.ground.state import Arrays, Growing, state
 from fedboost.messages.array_pb2 import Array
 from fedboost.messages.job_pb2 import StatusReport
 from fedboost.messages.protocol.encrypted_pb2 import EncryptionKey, Nonce
@@ -385,7 +385,7 @@ def _number(host: Host) -> int:
     return host.context.table.hosts.index(host.context.party) + 1
 
 
-def _arrays(host: Host) -> vertical.Arrays:
+def _arrays(host: Host) -> Arrays:
     """Return the splits, and the encrypted values of leaves that stay hidden from the guest."""
     arrays = vertical.splits_to_arrays(host.splits)
     if not host.is_scored:
