@@ -345,6 +345,11 @@ def read_sources(data: tuple[str, ...]) -> dict[str, SourceSpec]:
         if party in sources:
             raise ConfigError(f"--data names {party} twice", todo="give each party one file")
         if not Path(path).is_file():
-            raise ConfigError("there is no such file", party=party, file=path, todo="check --data")
+            is_there = Path(path).exists()
+            what = "this is no file" if is_there else "there is no such file"
+            todo = (
+                "declare a folder in a file: --data PARTY=FILE.yaml" if is_there else "check --data"
+            )
+            raise ConfigError(what, party=party, file=path, todo=todo)
         sources[party] = source_at(path)
     return sources

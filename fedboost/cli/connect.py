@@ -27,6 +27,12 @@ FILE = click.Path(path_type=Path, dir_okay=False)
 DIRECTORY = click.Path(path_type=Path, file_okay=False)
 YES = click.option("--yes", is_flag=True, help="Do not ask.")
 OUT = click.option("--out", type=FILE, required=True, help="The file to write.")
+TABLE_OUT = click.option(
+    "--out",
+    type=FILE,
+    required=True,
+    help="The file to write: .parquet, .csv, .feather or .jsonl.",
+)
 JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 TLS = click.option(
     "--tls",

@@ -16,7 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from fedboost.cli.complete import models_here
-from fedboost.cli.connect import FILE, JSON, OUT
+from fedboost.cli.connect import FILE, JSON, TABLE_OUT
 from fedboost.cli.groups import model_group
 from fedboost.cli.predicting import check_folder, source_of
 from fedboost.cli.shelves import (
@@ -30,7 +30,8 @@ from fedboost.cli.shelves import (
 )
 from fedboost.data.frame import Frame
 from fedboost.data.loading import load_with_ids
-from fedboost.data.predictions import free_name, id_columns, write_parquet
+from fedboost.data.predictions import free_name, id_columns
+from fedboost.data.table_files import check_ending, write_tables
 from fedboost.ground.disk import PUBLIC_MODE, write_file
 from fedboost.ground.errors import ConfigError
 from fedboost.ground.printable import printable
@@ -58,7 +59,7 @@ LISTED = 10  # columns that the terminal shows
               help="Draw the mean |contribution| of each column there.")  # fmt: skip
 @click.option("--top", type=click.IntRange(min=1), default=TOP, show_default=True,
               help="Number of columns in the picture.")  # fmt: skip
-@OUT
+@TABLE_OUT
 @stores
 @JSON
 def explain(
@@ -79,6 +80,7 @@ def explain(
     host's release of its splits (--with), and the tables of all parties in its splits; it explains
     the rows with ids in all these tables. Needs the extra fedboost[explain].
     """
+    check_ending(out)
     check_folder(out)
     if given["picture"] is not None:
         check_folder(given["picture"])
@@ -88,7 +90,7 @@ def explain(
     frames, ids = _read(shelves, merged, wanted)
     rows, values = joined(merged, frames)
     explained = contributions(merged, values)
-    write_parquet(out, [_table(ids, rows, explained, feature_names(merged))])
+    write_tables(out, [_table(ids, rows, explained, feature_names(merged))])
     effects = _effects(merged, explained)
     if given["picture"] is not None:
         drawn = svg(effects, len(rows), model, given["top"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import logging
 import os
@@ -10,12 +11,24 @@ import sys
 import click
 
 from fedboost.cli.groups import cli
-from fedboost.ground.errors import FedboostError
+from fedboost.ground.errors import ConfigError, FedboostError
 from fedboost.runtime.process import logs
 
 log = logging.getLogger(__name__)
 
 INTERRUPTED = 130
+UNREAD = 1  # the reader of the output has gone; click ends so, too
+# Errors of the system without the name of a file, with their remedies.
+_NO_OUTPUT = "the output cannot be written: {}", "free some space, or lead the output elsewhere"
+OUTPUT_FAULTS = {
+    code: (_NO_OUTPUT[0].format(os.strerror(code)), _NO_OUTPUT[1])
+    for code in (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EFBIG)
+} | {
+    errno.ENOENT: (
+        "the folder in which the command was started is gone",
+        "change to a folder that is there",
+    )
+}
 
 
 def main() -> None:
@@ -24,8 +37,18 @@ def main() -> None:
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")  # no plugin may read settings
     try:
         code = cli(standalone_mode=False)
+        sys.stdout.flush()
     except FedboostError as error:
         sys.exit(refuse(error))
+    except BrokenPipeError:  # a pager or head that has read enough
+        _drop_output()
+        sys.exit(UNREAD)
+    except OSError as error:
+        if error.errno not in OUTPUT_FAULTS or error.filename is not None:
+            raise
+        _drop_output()
+        what, todo = OUTPUT_FAULTS[error.errno]
+        sys.exit(refuse(ConfigError(what, todo=todo, private=str(error))))
     except click.exceptions.Exit as done:
         sys.exit(done.exit_code)
     except (click.Abort, KeyboardInterrupt):
@@ -35,6 +58,11 @@ def main() -> None:
         error.show()
         sys.exit(2)
     sys.exit(code if isinstance(code, int) else 0)
+
+
+def _drop_output() -> None:
+    """Send the rest of the output nowhere; Python would print it again when it ends."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def refuse(error: FedboostError) -> int:

@@ -15,7 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from fedboost.cli.complete import models_here
-from fedboost.cli.connect import JSON, OUT, YES, CoordinatorAccess, connection
+from fedboost.cli.connect import JSON, TABLE_OUT, YES, CoordinatorAccess, connection
 from fedboost.cli.groups import model_group
 from fedboost.cli.predicting import PredictionRequest, alone, scored_by_job
 from fedboost.cli.shelves import PARTY, Shelves, pairs, stores
@@ -156,7 +156,7 @@ def rules(model: str, columns: str | None, top: int, shelves: Shelves, as_json: 
 @click.option("--data", multiple=True, required=True, metavar="PARTY=…",
               help="Once for each party (of a whole model, for one): a file; "
               "with --config a declared data set.")  # fmt: skip
-@OUT
+@TABLE_OUT
 @stores
 @connection
 @JSON

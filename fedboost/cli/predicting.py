@@ -8,10 +8,13 @@ from __future__ import annotations
 import json
 import time
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import click
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 from fedboost import protocols
 from fedboost.cli.cluster import read_sources, run_job
@@ -19,8 +22,8 @@ from fedboost.cli.connect import CoordinatorAccess
 from fedboost.cli.outcome import conclude, follow
 from fedboost.cli.shelves import Shelves, in_order
 from fedboost.data.sources import SourceSpec
+from fedboost.data.table_files import check_ending, write_tables
 from fedboost.flow import Artefact
-from fedboost.ground.disk import PUBLIC_MODE, copy_file
 from fedboost.ground.errors import ConfigError
 from fedboost.ground.settings import parse
 from fedboost.job import JobSpec
@@ -52,6 +55,7 @@ class PredictionRequest:
         parties = [guest.facts["guest"], *guest.facts["hosts"]]
         part = "which has a part in the model", "which has no part in the model"
         data = in_order(data, parties, part)
+        check_ending(out)
         check_folder(out)
         return cls(guest.facts, data, out)
 
@@ -174,6 +178,7 @@ def alone(shelves: Shelves, model: str, data: dict[str, str], out: Path, *, as_j
     names several parties, or one without a shard here; raise DataError for a table that lacks a
     column of the model, or has it with another type.
     """
+    check_ending(out)
     check_folder(out)
     if len(data) > 1:
         raise ConfigError(
@@ -248,10 +253,12 @@ def check_folder(out: Path) -> None:
 def _collected(
     wish: PredictionRequest, journal: JobJournal, result: dict[str, Any], store: Path
 ) -> Scored:
-    """Copy the predictions from the guest's store to the output file."""
+    """Write the predictions in the guest's store to the output file."""
     if not result:
         return Scored(wish, journal, result, 0)
-    copy_file(store / "predictions" / f"{result['job']}.parquet", wish.out, PUBLIC_MODE)
+    with pq.ParquetFile(store / "predictions" / f"{result['job']}.parquet") as kept:
+        batches = map(pa.table, kept.iter_batches())
+        write_tables(wish.out, chain([kept.schema_arrow.empty_table()], batches))
     scored = Scored(wish, journal, result, RowsInCommon(store).table_rows(result["job"]))
     _say_pace(scored.rows, result["seconds"]["total"])
     return scored

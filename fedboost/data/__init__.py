@@ -4,7 +4,8 @@ Modules:
     addresses    addresses of databases and storages, and the secrets in them
     categories   categories of a column as canonical text
     columns      the kind and the numbers of a column
-    conversions  decimal commas, dates and numbers that mean missing
+    conversions  signs in numbers, dates and numbers that mean missing
+    csv_files    csv as text in UTF-8
     features     columns as float32 features
     folders      files and folders of a table, here or in storages
     frame        a party's table as a job uses it: ids, columns, label
@@ -28,4 +29,6 @@ Modules:
     stored       an open table, and the errors of tables that cannot be read
     survey       describes a table column by column
     svmlight     reads svmlight files
+    table_files  writes tables for people
+    written_numbers  signs in numbers that are text
 """

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property, lru_cache
 
 import numpy as np
 import pyarrow as pa
@@ -14,7 +15,8 @@ from numpy.typing import NDArray
 MISSING_WORDS = ("", "NA", "N/A", "n/a", "#N/A", "<NA>", "NaN", "nan", "-nan", "NULL", "null")
 NUMBER = r"^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?$"
 INFINITE = r"(?i)^[+-]?inf(inity)?$"
-WHOLE = r"^-?(0|[1-9][0-9]{0,17})$"  # at most 18 digits: fits int64
+WHOLE = r"^-?(0|[1-9][0-9]*)$"
+LONG_WHOLE = r"^[+-]?[0-9]{16}"  # more than 64-bit floats count exactly
 LEADING_ZERO = r"^[+-]?0[0-9]"
 MERGED_MIN = 0.01  # share of the distinct values; fewer do not matter to a tree
 FLOAT32_MAX = float(np.finfo(np.float32).max)
@@ -44,6 +46,7 @@ _KINDS: tuple[tuple[str, Callable[[pa.DataType], bool]], ...] = (
 )
 
 
+@lru_cache(maxsize=1024)
 def kind_of(kind: pa.DataType) -> str:
     """Return one word for an Arrow type; only the kinds in READABLE can become numbers."""
     if pa.types.is_dictionary(kind):
@@ -69,24 +72,39 @@ class Numbers:
     text_cells: int
     missing: int
 
+    @cached_property
+    def are_small(self) -> bool:
+        """Whether no number is beyond 2^24: then none is infinite, rounded or merged."""
+        return not (np.abs(self.values) > 2**24).any()
+
     @property
     def infinite(self) -> int:
         """Number of values that are infinite (or too large for 64-bit floats)."""
-        return int(np.isinf(self.values).sum())
+        return 0 if self.are_small else int(np.isinf(self.values).sum())
 
     @property
     def beyond(self) -> int:
         """Number of finite values beyond the range of 32-bit floats."""
+        if self.are_small:
+            return 0
         size = np.abs(self.values)
         return int(((size > FLOAT32_MAX) & np.isfinite(size)).sum())
 
     @property
     def rounded(self) -> int:
         """Number of whole numbers (beyond 2^24) that change when they become 32-bit floats."""
+        if self.are_small:
+            return 0
         large = self.values[np.abs(self.values) > 2**24]
         with np.errstate(over="ignore"):
             moved = large.astype(np.float32).astype(np.float64) != large
         return int((moved & np.isfinite(large) & (large == np.floor(large))).sum())
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether all numbers are whole."""
+        known = self.values[~np.isnan(self.values)]
+        return bool((known == np.floor(known)).all())
 
     @property
     def is_text(self) -> bool:
@@ -100,6 +118,8 @@ def merges(column: pa.ChunkedArray, numbers: Numbers) -> bool:
     Only numbers beyond 2^24 can, and a share of MERGED_MIN of the distinct ones must. `numbers`
     are the numbers read from the column.
     """
+    if numbers.are_small:
+        return False
     large = np.abs(numbers.values) > 2**24
     large &= numbers.values == np.floor(numbers.values)
     if not large.any():
@@ -123,26 +143,57 @@ def read_numbers(column: pa.ChunkedArray) -> Numbers:
     return Numbers(values, text_cells=0, missing=int(np.isnan(values).sum()))
 
 
+def plain_numbers(column: pa.ChunkedArray) -> Numbers | None:
+    """Return the numbers of a text column whose cells Arrow reads at once; None for any other.
+
+    It is far faster than `read_numbers` where a table has many columns.
+    """
+    if kind_of(column.type) != "text":
+        return None
+    cells = plain(column) if pa.types.is_dictionary(column.type) else column
+    try:
+        values = _float64(cells.cast(pa.float64()))
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):  # a view of strings
+        return None
+    missing = cells.null_count
+    is_plain = int(np.isnan(values).sum()) == missing < len(values)
+    return Numbers(values, text_cells=0, missing=missing) if is_plain else None
+
+
 def narrow(column: pa.ChunkedArray, *, fractions: bool = True) -> pa.ChunkedArray:
     """Return a text column as the type of its cells; unchanged if they have no common type.
 
-    Whole numbers become int64, yes-no words bool, numbers float64 (unless not `fractions`),
-    only missing cells null. Cells such as ``007``, which a number would change, stay text.
+    Whole numbers become int64 or uint64, yes-no words bool, numbers float64 (unless not
+    `fractions`), only missing cells null. Cells such as ``007`` or more digits before the point
+    than a number holds, which a number would change, stay text.
     """
     if kind_of(column.type) != "text":
         return column
-    cells = without_missing_words(plain(column))
-    if cells.null_count < len(cells) and _all_match(cells, WHOLE):
-        return pc.cast(cells, pa.int64())
-    if not fractions or pc.any(pc.match_substring_regex(cells, LEADING_ZERO)).as_py():
+    quick = plain_numbers(column) if fractions else None
+    cells = plain(column) if quick is not None else without_missing_words(plain(column))
+    may_be_whole = quick is None or quick.is_whole
+    if may_be_whole and cells.null_count < len(cells) and _all_match(cells, WHOLE):
+        return _whole(cells, column)
+    changing = f"{LEADING_ZERO}|{LONG_WHOLE}"
+    if not fractions or pc.any(pc.match_substring_regex(cells, changing)).as_py():
         return column
     if cells.null_count == len(cells):
         return pa.chunked_array([pa.nulls(len(cells))])
-    words = _as_booleans(cells)
-    numbers = _written_numbers(cells)
+    words = _as_booleans(cells) if quick is None else None
+    numbers = quick or _written_numbers(cells)
     if words is None and not numbers.text_cells:
         return pa.chunked_array([pa.array(numbers.values, from_pandas=True)])
     return column if words is None else words
+
+
+def _whole(cells: pa.ChunkedArray, column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Return whole numbers as int64, or uint64; the `column` where neither holds them all."""
+    for kind in (pa.int64(), pa.uint64()):
+        try:
+            return pc.cast(cells, kind)
+        except pa.ArrowInvalid:
+            continue
+    return column
 
 
 def _written_numbers(column: pa.ChunkedArray) -> Numbers:

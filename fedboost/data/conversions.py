@@ -1,4 +1,4 @@
-"""Conversions that an owner declares: decimal commas, dates, numbers that mean missing.
+"""Conversions that an owner declares: signs in numbers, dates, numbers that mean missing.
 
 A date becomes three columns: days since 1970 under its own name, then NAME_month (1 to 12) and
 NAME_weekday (1 is Monday), so that a tree can divide by season as well as by age.
@@ -6,7 +6,7 @@ NAME_weekday (1 is Monday), so that a tree can divide by season as well as by ag
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -17,82 +17,109 @@ from numpy.typing import NDArray
 
 from fedboost.data.columns import READABLE, kind_of, plain, read_numbers, without_missing_words
 from fedboost.data.sheet import Sheet
+from fedboost.data.written_numbers import (
+    PROOF,
+    all_match,
+    any_match,
+    as_plain_numbers,
+    number_pattern,
+    text_cells,
+)
 from fedboost.ground.errors import DataError
 
 if TYPE_CHECKING:
     from fedboost.data.sources import SourceSpec
     from fedboost.data.svmlight import Extent
 
-# 1,5 and 1.234,5: a point between groups of three digits divides thousands.
-COMMA_NUMBER = r"^[+-]?([0-9]+|[0-9]{1,3}(\.[0-9]{3})+)(,[0-9]+)?([eE][+-]?[0-9]+)?$"
-COMMA_REMEDY = 'declare decimal: "," for the data set, or write points'
-COMMA = r"[0-9],[0-9]"
 # Unambiguous spellings: 2024-01-31 and 2024/01/31, perhaps with a time, and 31.01.2024.
 DATE = r"^[0-9]{4}[-/][0-9]{2}[-/][0-9]{2}([ T][0-9]{2}:[0-9]{2}(:[0-9]{2}(\.[0-9]+)?)?Z?)?$"
 GERMAN_DATE = r"^[0-9]{2}\.[0-9]{2}\.[0-9]{4}$"
 OTHER = ""  # for pieces of a column that fit no pattern
 SECONDS_PER_DAY = 86_400
-
-
-def holds_comma_numbers(column: pa.ChunkedArray) -> bool:
-    """Return True if all cells are numbers and at least one has a decimal comma."""
-    cells = _cells(column)
-    return cells is not None and _any(cells, COMMA) and _all(cells, COMMA_NUMBER)
+YEAR_1, YEAR_10000 = -62_135_596_800, 253_402_300_800  # seconds since 1970
 
 
 def holds_dates(column: pa.ChunkedArray) -> bool:
     """Return True if all cells are dates, by their type or as they are written."""
     if kind_of(column.type) in ("date", "timestamp"):
         return True
-    cells = _cells(column)
-    return cells is not None and (_all(cells, DATE) or _all(cells, GERMAN_DATE))
+    cells = text_cells(column)
+    return cells is not None and (all_match(cells, DATE) or all_match(cells, GERMAN_DATE))
 
 
 @dataclass(frozen=True)
 class WholeColumns:
     """Properties of whole columns that decide how each cell is read."""
 
-    commas: frozenset[str] = frozenset()  # columns of numbers with decimal commas
+    signed: frozenset[str] = frozenset()  # columns of numbers with the declared signs
     dates: frozenset[str] = frozenset()  # columns of dates
     german: frozenset[str] = frozenset()  # the date columns that are written 31.01.2024
     extent: Extent | None = None  # of a sparse table
 
     @classmethod
     def of(cls, source: SourceSpec, sheets: Iterable[Sheet]) -> WholeColumns:
-        """Look through a table, in any number of pieces, for the columns that `source` declares."""
+        """Look through a table, in any number of pieces, for the columns that `source` declares.
+
+        A DataError names a column beside decimal commas of which only its owner knows whether
+        1.500 has a decimal point.
+        """
+        number = number_pattern(*source.signs)
         written: dict[str, set[str]] = {}  # by column: the patterns of its pieces that have values
+        pointed, proven = set[str](), set[str]()  # columns whose points may, must divide thousands
         for sheet in sheets:
             for name, column in zip(sheet.columns.column_names, sheet.columns.columns, strict=True):
                 is_date = name in source.dates
-                if not is_date and (source.decimal == "." or name in source.id):
+                if not is_date and (not source.has_signs or name in source.id):
                     continue
                 seen = written.setdefault(name, set())
-                if is_date and kind_of(column.type) in ("date", "timestamp"):
-                    seen.add(DATE)
-                cells = None if OTHER in seen else _cells(column)
+                if is_date and kind_of(column.type) not in ("text", "empty"):
+                    seen.add(DATE if kind_of(column.type) in ("date", "timestamp") else OTHER)
+                cells = None if OTHER in seen else text_cells(column)
                 if cells is not None:
-                    patterns = [DATE, GERMAN_DATE] if is_date else [COMMA_NUMBER]
-                    seen.add(next((one for one in patterns if _all(cells, one)), OTHER))
+                    patterns = [DATE, GERMAN_DATE] if is_date else [number]
+                    seen.add(next((one for one in patterns if all_match(cells, one)), OTHER))
+                    if number in seen and source.decimal == "," and source.thousands is None:
+                        pointed |= {name} if any_match(cells, r"\.") else set()
+                        proven |= {name} if any_match(cells, PROOF) else set()
         names = {
             pattern: frozenset(name for name, seen in written.items() if seen == {pattern})
-            for pattern in (COMMA_NUMBER, DATE, GERMAN_DATE)
+            for pattern in (number, DATE, GERMAN_DATE)
         }
+        for name in sorted(names[number] & pointed - proven):
+            raise _two_meanings(name)
+        without = frozenset(name for name in source.dates if written.get(name) == set())
         german = names[GERMAN_DATE]
-        return cls(names[COMMA_NUMBER], names[DATE] | german, german)
+        return cls(names[number], names[DATE] | german | without, german)
 
 
 def as_declared_cells(sheet: Sheet, source: SourceSpec, whole: WholeColumns | None = None) -> Sheet:
-    """Return the sheet with the comma numbers and dates that `source` declares as numbers.
+    """Return the sheet with the signed numbers and dates that `source` declares as numbers.
 
     For a part of a table, `whole` describes the columns of the whole. A DataError names a declared
     date column that is absent or holds other cells.
     """
     table, whole = sheet.columns, whole or WholeColumns.of(source, [sheet])
-    for name in filter(whole.commas.__contains__, table.column_names):
-        table = _put(table, name, _pointed(without_missing_words(plain(table.column(name)))))
+    table = _changed(
+        table,
+        {
+            name: as_plain_numbers(column, *source.signs)
+            for name, column in zip(table.column_names, table.columns, strict=True)
+            if name in whole.signed
+        },
+    )
     for name in source.dates:
         table = _with_date(table, name, whole)
     return sheet if table is sheet.columns else replace(sheet, columns=table)
+
+
+def _two_meanings(name: str) -> DataError:
+    return DataError(
+        f"numbers such as 1.500 in column {name!r} may have a decimal point, or one between "
+        "thousands: the data set declares decimal commas, and the column has none",
+        column=name,
+        todo='declare thousands: "." for the data set, or write the numbers without points',
+        kind="numbers of a column can be read in two ways",
+    )
 
 
 def without_value(sheet: Sheet, names: Iterable[str], missing: float) -> Sheet:
@@ -101,11 +128,13 @@ def without_value(sheet: Sheet, names: Iterable[str], missing: float) -> Sheet:
     A DataError if this would concern the zeros that a sparse table does not hold.
     """
     table, sparse = sheet.columns, sheet.sparse
+    changed = {}
     for name in names:
-        if name in sheet.indices and kind_of(table.column(name).type) in READABLE:
-            cells = plain(table.column(name))
+        if name in sheet.indices and kind_of(sheet.column(name).type) in READABLE:
+            cells = plain(sheet.column(name))
             is_missing = pa.array(_are(read_numbers(cells).values, missing))
-            table = _put(table, name, pc.if_else(is_missing, None, cells))
+            changed[name] = pc.if_else(is_missing, None, cells)
+    table = _changed(table, changed)
     if sparse is not None:
         if np.float32(missing) == 0:
             raise DataError(
@@ -152,8 +181,8 @@ def _with_date(table: pa.Table, name: str, whole: WholeColumns) -> pa.Table:
             kind="a column declared in 'dates' holds none",
         )
     moments = _moments(table.column(name), name, is_german=name in whole.german)
-    seconds = pc.cast(pc.cast(moments, pa.timestamp("s"), safe=False), pa.int64())
-    table = _put(table, name, pc.divide(pc.cast(seconds, pa.float64()), SECONDS_PER_DAY))
+    seconds = pc.cast(pc.cast(moments, pa.int64()), pa.float64())
+    table = _put(table, name, pc.divide(seconds, SECONDS_PER_DAY))
     values = (pc.month(moments), pc.day_of_week(moments, count_from_zero=False))
     for part, of_moments in zip(parts_of_date(name), values, strict=True):
         if part in table.column_names:
@@ -168,9 +197,44 @@ def _with_date(table: pa.Table, name: str, whole: WholeColumns) -> pa.Table:
 
 
 def _moments(column: pa.ChunkedArray, name: str, *, is_german: bool) -> pa.ChunkedArray:
-    """Return a column of dates as timestamps in UTC without a zone."""
-    if kind_of(column.type) != "text":
-        return pc.cast(plain(column), pa.timestamp("us"), safe=False)
+    """Return a column of dates as timestamps in seconds, without a zone: those of a column with a
+    zone are what its clocks show.
+    """
+    if kind_of(column.type) == "text":
+        moments = _written_moments(column, name, is_german=is_german)
+    else:
+        moments = plain(column)
+    seconds = pc.cast(pc.cast(moments, pa.timestamp("s"), safe=False), pa.int64())
+    fits = pc.and_(pc.greater_equal(seconds, YEAR_1), pc.less(seconds, YEAR_10000))
+    if not pc.all(fits, min_count=0).as_py():
+        raise DataError(
+            f"the column {name!r} has dates before the year 1 or after 9999, such as infinity",
+            column=name,
+            todo="write 9999-12-31 where a period is open, or leave the cells empty",
+            kind="a column has dates that no calendar has",
+        )
+    if getattr(moments.type, "tz", None) is not None:
+        moments = _local(moments, name)
+    if kind_of(moments.type) == "timestamp":
+        moments = pc.floor_temporal(moments, unit="second")
+    return pc.cast(moments, pa.timestamp("s"))
+
+
+def _local(moments: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
+    """Return what the clocks of a column's zone show, as timestamps without a zone."""
+    try:
+        return pc.local_timestamp(moments)
+    except pa.ArrowInvalid:
+        raise DataError(
+            f"this machine does not know the time zone {moments.type.tz!r} of column {name!r}",
+            column=name,
+            todo="install the system's package tzdata, or write the dates without a zone",
+            kind="a column's time zone is unknown",
+        ) from None
+
+
+def _written_moments(column: pa.ChunkedArray, name: str, *, is_german: bool) -> pa.ChunkedArray:
+    """Return dates that are written as text as timestamps without a zone."""
     cells = without_missing_words(plain(column))
     if is_german:
         cells = pc.replace_substring_regex(cells, r"^(..)\.(..)\.(....)$", r"\3-\2-\1")
@@ -186,25 +250,14 @@ def _moments(column: pa.ChunkedArray, name: str, *, is_german: bool) -> pa.Chunk
         ) from None
 
 
-def _pointed(cells: pa.ChunkedArray) -> pa.ChunkedArray:
-    return pc.replace_substring(pc.replace_substring(cells, ".", ""), ",", ".")
-
-
-def _cells(column: pa.ChunkedArray) -> pa.ChunkedArray | None:
-    """Return the trimmed cells of a text column with any value; None for another column."""
-    if kind_of(column.type) != "text":
-        return None
-    cells = without_missing_words(plain(column))
-    return None if cells.null_count == len(cells) else cells
+def _changed(table: pa.Table, columns: Mapping[str, pa.ChunkedArray]) -> pa.Table:
+    """Return the table with other columns of these names, put in at once: it may be wide."""
+    if not columns:
+        return table
+    pairs = zip(table.column_names, table.columns, strict=True)
+    changed = [columns.get(name, column) for name, column in pairs]
+    return pa.Table.from_arrays(changed, names=table.column_names)
 
 
 def _put(table: pa.Table, name: str, values: pa.ChunkedArray) -> pa.Table:
     return table.set_column(table.column_names.index(name), name, values)
-
-
-def _all(cells: pa.ChunkedArray, pattern: str) -> bool:
-    return bool(pc.all(pc.match_substring_regex(cells, pattern)).as_py())
-
-
-def _any(cells: pa.ChunkedArray, pattern: str) -> bool:
-    return bool(pc.any(pc.match_substring_regex(cells, pattern)).as_py())

@@ -24,11 +24,18 @@ from fedboost.data.columns import (
     Numbers,
     kind_of,
     merges,
+    plain_numbers,
     read_numbers,
 )
-from fedboost.data.conversions import COMMA_REMEDY, holds_comma_numbers, holds_dates
+from fedboost.data.conversions import holds_dates
 from fedboost.data.frame import Values
 from fedboost.data.sheet import SparseColumns, pick
+from fedboost.data.written_numbers import (
+    COMMA_REMEDY,
+    THOUSANDS_REMEDY,
+    holds_comma_numbers,
+    holds_thousands,
+)
 from fedboost.ground.errors import DataError
 
 if TYPE_CHECKING:
@@ -47,6 +54,10 @@ _TEXTS = {
     "comma": (
         "hold numbers with decimal commas",
         COMMA_REMEDY,
+    ),
+    "thousands": (
+        "hold numbers with a sign between thousands",
+        THOUSANDS_REMEDY,
     ),
     "date": (
         "hold dates",
@@ -113,13 +124,17 @@ class Features:
 
 def read_feature(name: str, column: pa.ChunkedArray) -> Feature:
     """Return the column's numbers, and its fault if it cannot be a feature."""
-    if holds_dates(column):
-        return Feature(name, None, Fault("date", name, ""))
-    if kind_of(column.type) not in READABLE:
-        return Feature(name, None, _unreadable(name, column))
-    numbers = read_numbers(column)
+    numbers = plain_numbers(column)
+    if numbers is None:
+        if holds_dates(column):
+            return Feature(name, None, Fault("date", name, ""))
+        if kind_of(column.type) not in READABLE:
+            return Feature(name, None, _unreadable(name, column))
+        numbers = read_numbers(column)
     if numbers.text_cells and holds_comma_numbers(column):
         return Feature(name, numbers, Fault("comma", name, ""))
+    if numbers.text_cells and holds_thousands(column):
+        return Feature(name, numbers, Fault("thousands", name, ""))
     if numbers.is_text:
         return Feature(name, numbers, Fault("text", name, ""))
     fault = number_fault(name, numbers, len(numbers.values))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +17,7 @@ import pyarrow.fs as pafs
 
 from fedboost.data import kinds
 from fedboost.data.sources import RowFilter, SourceSpec, StorageKeys
-from fedboost.data.stored import Stored, absent, gone, in_batches, refused
+from fedboost.data.stored import Stored, absent, check_names, gone, in_batches, refused
 from fedboost.ground.errors import ConfigError, DataError, FedboostError
 
 # Words in the errors of storages, in any case: a key is refused, a table is absent.
@@ -27,12 +28,15 @@ REFUSED = re.compile(
 )
 ABSENT = re.compile(r"no_such|not.?found|does not exist|no such file", re.IGNORECASE)
 
+SCHEMAS_AT_ONCE = 16  # that are read of a folder's files
+
 
 @dataclass(frozen=True)
 class FileReader:
     """Functions and options that read files of one format with Arrow."""
 
-    format: str  # Arrow's name of the format
+    title: str  # as errors have it
+    format: str | ds.FileFormat  # Arrow's name of the format, or its options
     schema: Callable[[str, Any], pa.Schema]  # of a path in a file system; names may repeat
     streamed: Callable[[pa.NativeFile, list[str]], Iterator[pa.RecordBatch]]  # rows of a file
     scan: ds.FragmentScanOptions | None = None
@@ -53,7 +57,7 @@ def refusing(source: SourceSpec, title: str) -> Iterator[None]:
         raise _said(error, title, is_remote=source.is_remote) from None
 
 
-def stored(source: SourceSpec, files: ds.Dataset, reader: FileReader) -> Stored:
+def stored(source: SourceSpec, files: ds.FileSystemDataset, reader: FileReader) -> Stored:
     """Return a dataset as an open table of the rows that the source chooses."""
     chosen = _expression(source.rows, files.schema)
 
@@ -70,14 +74,26 @@ def stored(source: SourceSpec, files: ds.Dataset, reader: FileReader) -> Stored:
     return in_batches(files.schema, batches, lambda: int(files.count_rows(filter=chosen)))
 
 
-def _streamed(files: ds.Dataset, reader: FileReader, names: list[str]) -> Iterator[pa.RecordBatch]:
+def _streamed(
+    files: ds.FileSystemDataset, reader: FileReader, names: list[str]
+) -> Iterator[pa.RecordBatch]:
     """Yield the rows of files on this machine, one after the other."""
     for part in files.get_fragments():
-        if not part.physical_schema.equals(files.schema):  # its folder adds columns
-            yield from part.to_batches(schema=files.schema, columns=names)
-            continue
-        for batch in reader.streamed(part.open(), names):
-            yield batch.select(names)  # Arrow also reads nested columns for a.b
+        try:
+            if not part.physical_schema.equals(files.schema):  # its folder or others add columns
+                yield from part.to_batches(schema=files.schema, columns=names)
+                continue
+            for batch in reader.streamed(part.open(), names):
+                yield batch.select(names)  # Arrow also reads nested columns for a.b
+        except pa.ArrowException as error:
+            if len(files.files) == 1:
+                raise
+            raise DataError(
+                f"the file {Path(part.path).name} is damaged, or has values beyond the types of "
+                "the folder's columns",
+                todo="write it again with the columns and types of the others",
+                private=str(error),
+            ) from None
 
 
 def _said(error: Exception, title: str, *, is_remote: bool) -> FedboostError:
@@ -93,7 +109,7 @@ def _said(error: Exception, title: str, *, is_remote: bool) -> FedboostError:
     )
 
 
-def dataset(source: SourceSpec, reader: FileReader) -> ds.Dataset:
+def dataset(source: SourceSpec, reader: FileReader) -> ds.FileSystemDataset:
     """Return the files of a source's path in the order of their names."""
     filesystem, path = storage(source)
     about = filesystem.get_file_info(path)
@@ -112,8 +128,83 @@ def dataset(source: SourceSpec, reader: FileReader) -> ds.Dataset:
             )
     if not inside:
         raise absent("its folder holds no files")
+    common = _common_schema(inside, filesystem, path, reader)
     base = {"partitioning": "hive", "partition_base_dir": path}
-    return ds.dataset(inside, filesystem=filesystem, format=reader.format, **base)
+    base |= {"filesystem": filesystem, "format": reader.format}
+    named = ds.dataset(inside[:1], **base).schema  # also the columns in names of folders
+    for field in named:
+        if field.name not in common.names:
+            common = common.append(field)
+    return ds.dataset(inside, schema=common, **base)
+
+
+def _schemas(
+    paths: Sequence[str], files: Any, folder: str, reader: FileReader
+) -> Iterator[tuple[str, pa.Schema]]:
+    """Yield each file's name in the folder and its schema, read by several threads."""
+
+    def read(path: str) -> tuple[str, pa.Schema]:
+        name = path.removeprefix(folder).lstrip("/")
+        try:
+            return name, reader.schema(path, files)
+        except (pa.ArrowException, OSError, ValueError) as error:
+            is_here = isinstance(files, pafs.LocalFileSystem)
+            if isinstance(error, OSError) and not is_here:
+                raise  # of the storage
+            raise DataError(
+                f"the file {name} in the folder is not readable {reader.title}",
+                todo="move what is no part of the table elsewhere, or begin its name with _ or .",
+                private=str(error),
+            ) from None
+
+    with ThreadPoolExecutor(SCHEMAS_AT_ONCE) as pool:
+        yield from pool.map(read, paths)
+
+
+def _common_schema(paths: Sequence[str], files: Any, folder: str, reader: FileReader) -> pa.Schema:
+    """Return all columns of all files, by name, each of a type that holds the values of all; a
+    DataError names the file and the column that has none in common with those before.
+    """
+    common: pa.Schema | None = None
+    for name, schema in _schemas(paths, files, folder, reader):
+        if common is not None and schema.equals(common):
+            continue
+        check_names(schema.names)
+        common = schema if common is None else _joined(common, schema, name)
+    assert common is not None
+    return common
+
+
+def _joined(common: pa.Schema, schema: pa.Schema, file: str) -> pa.Schema:
+    plain, other = _without_coding(common), _without_coding(schema)
+    try:
+        return pa.unify_schemas([plain, other], promote_options="permissive")
+    except pa.ArrowException:
+        for field in other:
+            if field.name in plain.names:
+                pair = [pa.schema([plain.field(field.name)]), pa.schema([field])]
+                try:
+                    pa.unify_schemas(pair, promote_options="permissive")
+                except pa.ArrowException:
+                    raise DataError(
+                        f"column {field.name!r} has the type {field.type} in {file} and "
+                        f"{plain.field(field.name).type} in files before it",
+                        column=field.name,
+                        todo="write it with one type in all files of the folder",
+                        kind="a column has types in files of a folder that do not fit together",
+                    ) from None
+        raise
+
+
+def _without_coding(schema: pa.Schema) -> pa.Schema:
+    """Return the schema with texts as strings, however they are stored."""
+
+    def plain(kind: pa.DataType) -> pa.DataType:
+        if pa.types.is_dictionary(kind):
+            return plain(kind.value_type)
+        return pa.string() if pa.types.is_string_view(kind) else kind
+
+    return pa.schema([field.with_type(plain(field.type)) for field in schema], schema.metadata)
 
 
 def _is_hidden(path: str) -> bool:

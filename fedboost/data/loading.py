@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from fedboost.data.columns import BEYOND_FLOAT32, READABLE, kind_of, read_numbers
-from fedboost.data.conversions import COMMA_REMEDY, holds_comma_numbers, without_value
+from fedboost.data.conversions import without_value
 from fedboost.data.features import feature_matrix, sparse_matrix
 from fedboost.data.frame import Frame
 from fedboost.data.ids import encode_ids, refuse_shared
@@ -24,6 +24,12 @@ from fedboost.data.reading import placed, read_sheet
 from fedboost.data.selection import Selection
 from fedboost.data.sheet import Sheet
 from fedboost.data.sources import IdFormat, SourceSpec
+from fedboost.data.written_numbers import (
+    COMMA_REMEDY,
+    THOUSANDS_REMEDY,
+    holds_comma_numbers,
+    holds_thousands,
+)
 from fedboost.ground.errors import ConfigError, DataError
 from fedboost.ground.ids import EncodedIds
 
@@ -75,6 +81,19 @@ def check_label(selection: Selection, party: str, *, needs_label: bool) -> None:
     if needs_label and selection.label is None:
         todo = f"add 'label' to data: {party}:"
         raise ConfigError("the job names no label", todo=todo, party=party)
+
+
+def refuse_unread_label(selection: Selection, party: str) -> None:
+    """Refuse, by a ConfigError, a label or weight of a party whose labels the job does not read."""
+    for key, column in (("label", selection.label), ("weight", selection.weight)):
+        if column is not None:
+            raise ConfigError(
+                f"the job names the {key} {column!r} of a party whose {key}s it does not read: the "
+                "guest brings them",
+                todo=f"take '{key}' out of data: {party}:, and name the column in 'ignore', or in "
+                "'columns' if it is a feature",
+                party=party,
+            )
 
 
 def refuse_unnamed(sheet: Sheet, chosen: Selection, party: str, guest_label: str) -> None:
@@ -205,8 +224,9 @@ def absent_column(role: str, name: str, names: Sequence[str]) -> DataError:
 
 def _require(names: Sequence[str], role: str, sheet: Sheet) -> None:
     known = sheet.can_give if role == "feature" else sheet.holds
+    besides = {*sheet.unread} if role == "ignored" else set()
     for name in names:
-        if not known(name) and not (role == "ignored" and name in sheet.unread):
+        if not known(name) and name not in besides:
             raise absent_column(role, name, (*sheet.columns.column_names, *sheet.unread))
 
 
@@ -248,6 +268,8 @@ def _complete(column: pa.ChunkedArray, role: str, name: str, todo: str) -> NDArr
         n_rows = len(numbers.values)
         if numbers.text_cells and holds_comma_numbers(column):
             todo = COMMA_REMEDY
+        elif numbers.text_cells and holds_thousands(column):
+            todo = THOUSANDS_REMEDY
         elif numbers.text_cells and role == "label":
             todo = remedy(classes_in(column)) or todo
         if numbers.is_text:

@@ -30,9 +30,9 @@ def outline(source: SourceSpec) -> Outline:
     """Return the table's shape.
 
     The table is read once for it if only its cells say their types, or if it declares dates or
-    decimal commas. DataError, ConfigError or UnreachableError if a job could not read it either.
+    signs in numbers. DataError, ConfigError or UnreachableError if a job could not read it either.
     """
-    known = None if source.dates or source.decimal != "." else shape(source)
+    known = None if source.dates or source.has_signs else shape(source)
     if known is not None:
         schema, rows = known
         return Outline(rows, tuple((field.name, kind_of(field.type)) for field in schema))

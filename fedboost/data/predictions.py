@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
-from itertools import chain
-from pathlib import Path
+from collections.abc import Collection, Iterator
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from fedboost.data.columns import WHOLE
 from fedboost.data.frame import BATCH_ROWS
-from fedboost.ground.disk import PUBLIC_MODE, replacing
 from fedboost.ground.mapped import LET_GO_ROWS, let_go, let_go_table
 
 
@@ -62,20 +58,6 @@ def as_numbers(ids: pa.Table, names: Collection[str]) -> dict[str, pa.ChunkedArr
     """Return the id columns by name, the columns in `names` as int64."""
     columns = zip(ids.column_names, ids.columns, strict=True)
     return {n: pc.cast(cells, pa.int64()) if n in names else cells for n, cells in columns}
-
-
-def write_parquet(path: Path, tables: Iterable[pa.Table]) -> int:
-    """Write one or more tables with the same columns as one file that everybody here may read.
-
-    Returns the number of rows. An error while the tables are made leaves an older file as it is.
-    """
-    rest = iter(tables)
-    first, rows = next(rest), 0
-    with replacing(path, PUBLIC_MODE) as file, pq.ParquetWriter(file, first.schema) as writer:
-        for table in chain([first], rest):
-            writer.write_table(table)
-            rows += len(table)
-    return rows
 
 
 def with_predictions(

@@ -112,14 +112,14 @@ def _opening() -> Iterator[None]:
 def whole_columns(source: SourceSpec, needs: Needs) -> WholeColumns:
     """Return the properties of the needed columns that only the whole table shows.
 
-    The table is read for them only if it is sparse or declares decimal commas or dates. Errors are
+    The table is read for them only if it is sparse or declares signs or dates. Errors are
     those of `read_sheet`.
     """
     with placed(file=source.name), _opening():
         whole = WholeColumns()
         if source.kind.is_sparse:
             whole = WholeColumns(extent=of_open_table(source, Stored.known_extent))
-        if source.decimal == "," or source.dates:
+        if source.has_signs or source.dates:
             found = WholeColumns.of(source, _batches(source, needs, whole))
             return replace(found, extent=whole.extent)
         return whole
@@ -222,6 +222,10 @@ def _reader(source: SourceSpec) -> SourceKind:
         )
     if path is None or (kind.in_folders and path.is_dir()):
         return kind
+    if path.exists() and not path.is_file():
+        what = "folder" if path.is_dir() else "pipe or a device"
+        todo = "name one of its files, or write parquet" if path.is_dir() else "write it to a file"
+        raise DataError(f"the path leads to a {what}, not to a {kind.title} file", todo=todo)
     if kind is kinds.UNKNOWN or not (path.suffix or source.format):
         return kinds.UNKNOWN  # its error names the remedy
     with path.open("rb") as file:  # its error is clearer than Arrow's

@@ -128,12 +128,16 @@ class SourceSpec(Settings):
     rows: list[RowFilter] = Field(default_factory=list)  # of parquet, Delta, Arrow; absent: all
     version: int | None = Field(None, ge=0)  # of a Delta table; absent: the newest
     keys: StorageKeys | None = None  # of s3://; absent: those of the daemon's machine
+    delimiter: Literal[",", ";", "\t", "|"] | None = None  # of csv; absent: by its ending
+    encoding: str | None = None  # of csv, such as cp1252; absent: UTF-8, or UTF-16 by its mark
     sql: str | None = Field(None, min_length=1, repr=False)  # one SELECT
     connection: Connection | None = None  # the database that answers the query
     silence_s: float = Field(60.0, gt=0.0)  # longest wait for rows before a source counts as gone
     id: list[str] = Field(default_factory=lambda: ["id"], min_length=1)  # they name a row, together
     id_format: IdFormat = IdFormat()  # how their cells are read
     decimal: Literal[".", ","] = "."  # sign before the decimals of numbers in text cells
+    # Sign between groups of three digits in text cells.
+    thousands: Literal[",", ".", " ", "'"] | None = None
     dates: list[str] = Field(default_factory=list)  # columns read as days, month and weekday
     missing: MissingValue = None  # of features, beside empty cells and NaN
     columns: list[str] | None = None  # features; absent: all but those of id, labels and weights
@@ -159,6 +163,9 @@ class SourceSpec(Settings):
             raise ValueError(f"'version' belongs to 'format: {' | '.join(names)}'")
         if self.rows and "rows" not in self.kind.settings:
             raise ValueError(f"'rows' belongs to {kinds.titles_with('rows')} tables")
+        for key in ("delimiter", "encoding"):
+            if getattr(self, key) is not None and key not in self.kind.settings:
+                raise ValueError(f"{key!r} belongs to {kinds.titles_with(key)} tables")
         if self.path is not None and "://" in self.path:
             check_open(self.path, STORAGES)
         if self.keys is not None and (self.storage is None or "keys" not in self.storage.settings):
@@ -167,11 +174,27 @@ class SourceSpec(Settings):
         return self
 
     @model_validator(mode="after")
+    def _encoding_exists(self) -> Self:
+        try:
+            "".encode(self.encoding or "utf-8")
+        except LookupError:
+            raise ValueError(
+                f"there is no encoding {self.encoding!r}: cp1252, latin-1 and utf-16 are some"
+            ) from None
+        return self
+
+    @model_validator(mode="after")
     def _ids_are_nothing_else(self) -> Self:
         other = {*(self.columns or []), *self.labels, *self.weights}
         both = sorted({*self.id} & other)
         if both:
             raise ValueError(f"column {both[0]!r} is an id column: it can be nothing else")
+        return self
+
+    @model_validator(mode="after")
+    def _signs_differ(self) -> Self:
+        if self.thousands == self.decimal:
+            raise ValueError("'thousands' and 'decimal' are one sign: write two")
         return self
 
     @model_validator(mode="after")
@@ -184,6 +207,18 @@ class SourceSpec(Settings):
     def kept_back(self) -> tuple[str, ...]:
         """Columns that are no features unless `columns` names them."""
         return (*self.id, *self.labels, *self.weights)
+
+    @property
+    def has_signs(self) -> bool:
+        """Return True if numbers may be written with other signs than a decimal point."""
+        return self.decimal != "." or self.thousands is not None
+
+    @property
+    def signs(self) -> tuple[str, str | None]:
+        """Return the signs before decimals and between thousands; a point between these where
+        decimals have a comma.
+        """
+        return self.decimal, "." if self.decimal == "," and not self.thousands else self.thousands
 
     def groups_of(self, column: str) -> int | None:
         """Return how many groups of a column's values jobs may tell apart; None: all values."""
@@ -205,7 +240,8 @@ class SourceSpec(Settings):
             return kinds.QUERY
         if self.format is not None:
             return FORMATS[self.format]
-        ending = Path(urlsplit(self.path).path if self.is_remote else self.path).suffix
+        place = Path(urlsplit(self.path).path if self.is_remote else self.path)
+        ending = kinds.suffix_of(place)
         found = kinds.of_suffix(ending) if ending else kinds.FOLDER
         return kinds.FOLDER if self.is_remote and found is kinds.UNKNOWN else found
 

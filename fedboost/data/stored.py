@@ -7,8 +7,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Collection, Generator, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Generic, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, BinaryIO, Generic, TypeAlias, TypeVar
 
 import pyarrow as pa
 
@@ -107,12 +106,11 @@ def check_names(names: Sequence[str]) -> None:
         )
 
 
-def line_count(path: Path) -> int:
+def line_count(file: BinaryIO | pa.NativeFile) -> int:
     """Return the largest possible number of lines of a file: its last line may have no end."""
     counts = {b"\n": 1, b"\r": 1}
-    with path.open("rb") as file:
-        for part in iter(lambda: file.read(STEP), b""):
-            counts = {sign: count + part.count(sign) for sign, count in counts.items()}
+    for part in iter(lambda: file.read(STEP), b""):
+        counts = {sign: count + part.count(sign) for sign, count in counts.items()}
     return max(counts.values())
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import itertools
 import os
-import shutil
 import sqlite3
 import stat
 from collections.abc import Iterator
@@ -104,12 +103,6 @@ def replacing(path: Path, mode: int) -> Iterator[BinaryIO]:
             fresh.unlink(missing_ok=True)
             raise
         sync_folder(path.parent)
-
-
-def copy_file(path: Path, to: Path, mode: int) -> None:
-    """Replace the file `to` by a copy of another, as `write_file` does."""
-    with on_disk(path), path.open("rb") as source, replacing(to, mode) as file:
-        shutil.copyfileobj(source, file)
 
 
 def append_file(path: Path, at: int, content: bytes, mode: int) -> None:

@@ -7,6 +7,7 @@ import importlib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import date, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Self, TypeVar, get_args, get_origin
 
@@ -26,10 +27,19 @@ from fedboost.ground.errors import ConfigError
 if TYPE_CHECKING:
     from fedboost.ground.strict_yaml import Loader
 
+UNENDED = ("while scanning", "while parsing a flow")  # what YAML says of signs without an end
 NEAR = 0.5  # least similarity of a mistyped word
 QUOTED = r"'([^']*)'"
 FILE_BYTES_MAX = 1 << 20  # a larger file holds no settings
 SECRET_CHARS_MIN = 4  # shorter values are no secrets, and errors without them would be hard to read
+# Types as which YAML reads texts such as No, 12:30 and 2024-01-31 without quotes.
+READ_AS = {
+    bool: "a word for true or false",
+    int: "a number",
+    float: "a number",
+    date: "a date",
+    datetime: "a date",
+}
 Model = TypeVar("Model", bound=BaseModel)
 
 
@@ -204,8 +214,11 @@ def _document(kind: type[Loader], text: bytes, where: dict[str, str]) -> tuple[o
     except ConfigError as error:
         raise error.at(**where) from None
     except (yaml.YAMLError, ValueError, RecursionError) as error:
-        line = getattr(getattr(error, "problem_mark", None), "line", None)
-        spot = {} if line is None else {"line": line + 1}
+        # Of what never ends the beginning is at fault, not the line at which it shows.
+        is_open = str(getattr(error, "context", "")).startswith(UNENDED)
+        begins = getattr(error, "context_mark", None) if is_open else None
+        mark = begins or getattr(error, "problem_mark", None)
+        spot = {} if mark is None else {"line": mark.line + 1}
         raise ConfigError(
             "the file is not valid YAML",
             todo="check indentation, colons and quotes around that line",
@@ -251,6 +264,16 @@ def _readable(kind: type[BaseModel], error: ValidationError, where: dict[str, st
         return ConfigError(f"the key {key!r} is missing{more}", todo=f"add {path[-1]!r}", **where)
     message = first["msg"].removeprefix("Value error, ")
     what = f"{key}: {message}{more}" if key else f"{message}{more}"
+    if first["type"] == "string_type":
+        places = (
+            entry for entry in error.errors(include_url=False) if entry["loc"] == first["loc"]
+        )
+        read_as = READ_AS.get(type(next(places)["input"]), "")
+        if read_as:
+            what = f"{key}: expected a text, got {read_as}{more}"
+            return ConfigError(
+                what, todo="put it in quotes: YAML reads No, 1 and 12:30 otherwise", **where
+            )
     return ConfigError(what, todo=_change(first["type"], first.get("ctx", {}), path), **where)
 
 

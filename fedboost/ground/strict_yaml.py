@@ -39,6 +39,13 @@ class Loader(yaml.SafeLoader):
         return super().construct_mapping(node, deep)
 
 
+# YAML 1.2 reads 1e-1 as a number, which 1.1 and so PyYAML takes for a text.
+Loader.add_implicit_resolver(
+    "tag:yaml.org,2002:float",
+    re.compile(r"[-+]?[0-9]+(\.[0-9]*)?[eE][-+]?[0-9]+$"),
+    [*"-+0123456789"],
+)
+
 # `${env:NAME}`, `${file:/path}`; a second $ in front makes it plain text.
 REFERENCE = re.compile(r"\$(\$?)\{(\w+):([^}]*)\}")
 FILE_BYTES_MAX = 1 << 16  # of a file that holds one value

@@ -8,11 +8,12 @@ from typing import Any
 
 import pyarrow as pa
 
-from fedboost.data.predictions import as_numbers, with_predictions, write_parquet
+from fedboost.data.predictions import as_numbers, with_predictions
 from fedboost.data.reading import placed
 from fedboost.data.row_batches import RowBatches
 from fedboost.data.selection import Selection
 from fedboost.data.sources import SourceSpec
+from fedboost.data.table_files import check_ending, write_tables
 from fedboost.flow import Artefact
 from fedboost.ground.settings import parse
 from fedboost.model import kinds
@@ -23,12 +24,14 @@ Progress = Callable[[int, int], None]  # rows done, and all rows
 def score_table(
     shard: Artefact, source: SourceSpec, out: Path, tell: Progress | None = None, party: str = ""
 ) -> int:
-    """Write ids and predictions of all rows, in their order, as parquet; return the number of rows.
+    """Write ids and predictions of all rows, in their order; return the number of rows.
 
     Memory does not grow with the rows except for 8 bytes a row while ids are compared, unless
     `read_batches` reads the table as one batch. A ConfigError or DataError names the party and the
     file if the table does not fit the model; an older output file then stays as it was.
+    The ending of `out` decides the format, as `write_tables` says.
     """
+    check_ending(out)
     kind = kinds.of(shard.facts)
     with placed(party=party, file=source.name):
         table = RowBatches.of(source, selection_of(shard.facts))
@@ -42,7 +45,7 @@ def score_table(
                 if tell is not None:
                     tell(done, table.rows)
 
-        return write_parquet(out, scored())
+        return write_tables(out, scored())
 
 
 def selection_of(facts: dict[str, Any]) -> Selection:

@@ -28,7 +28,8 @@ from fedboost.model.vertical import LEAF, Whole
 VERSION = [2, 1, 0]
 NO_PARENT = 2**31 - 1
 BASE_GAP_MAX = 1e-6  # between our base margin and that of XGBoost's base_score
-REFUSED = re.compile(r"[\[\]<]")  # signs that XGBoost refuses in names of columns
+# Signs that XGBoost refuses in names of columns, or does not read back.
+REFUSED = re.compile(r"[\[\]<\x00-\x08\x0b\x0c\x0e-\x1f]")
 
 
 def library(extra: str) -> Any:
@@ -70,7 +71,9 @@ def xgboost_json(model: Whole) -> str:
         },
         "objective": _objective(model),
     }
-    return json.dumps({"learner": learner, "version": VERSION}, allow_nan=False)
+    # XGBoost's reader takes \u00f6 for six letters.
+    content = {"learner": learner, "version": VERSION}
+    return json.dumps(content, allow_nan=False, ensure_ascii=False)
 
 
 def feature_names(model: Whole) -> list[str]:

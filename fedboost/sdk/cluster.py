@@ -108,7 +108,10 @@ class Cluster:
             path = Path(table).absolute()
             if not path.is_file():
                 raise ConfigError(
-                    "there is no such file", party=party, file=str(table), todo="check the path"
+                    "this is no file" if path.exists() else "there is no such file",
+                    party=party,
+                    file=str(table),
+                    todo="check the path",
                 )
             return SourceSpec(path=str(path))
         path = self.folder / "data" / f"{party}.parquet"

@@ -336,6 +336,8 @@ class Federated(Fitted):
         """
         if isinstance(y, str):
             table, y = seats.without_labels(table, y)
+        labels.check_order(y, table.rows.index, "y")
+        labels.check_order(weight, table.rows.index, "sample_weight")
         values = labels.column(y, table.rows.n_rows, type(self).__name__)
         weights = labels.weights(weight, len(values))
         if learns:

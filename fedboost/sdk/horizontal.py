@@ -70,6 +70,7 @@ class Horizontal(Federated):
             if isinstance(given, str):
                 tables[party], given = seats.without_labels(seat, given)
             with refusing(party=party):
+                labels.check_order(given, seat.rows.index, "y")
                 by_party[party] = labels.column(given, seat.rows.n_rows, type(self).__name__)
                 if weight is not None:
                     weights[party] = labels.weights(weight.get(party), seat.rows.n_rows)

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import sys
 import warnings
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import ArrayLike, NDArray
 
 from fedboost.core import objectives
 from fedboost.core.weight_checks import check_weight
 from fedboost.ground.arrays import Floats
 from fedboost.sdk.refusals import InvalidTableError
+from fedboost.sdk.tables import index_of
 
 
 def column(y: ArrayLike | None, n_rows: int, whose: str) -> NDArray[Any]:
@@ -27,6 +31,13 @@ def column(y: ArrayLike | None, n_rows: int, whose: str) -> NDArray[Any]:
             todo="give a label for each row",
         )
     values = np.asarray(y)
+    missing = _missing(values)
+    if missing:
+        raise InvalidTableError(
+            f"Input y contains NaN, None or NA: {missing} of {len(values)} labels are missing, and "
+            "every row needs one",
+            todo="leave these rows out",
+        )
     if values.ndim == 2 and values.shape[1] == 1:
         warnings.warn(
             "A column-vector y was passed when a 1d array was expected: y.ravel() is one",
@@ -52,6 +63,36 @@ def column(y: ArrayLike | None, n_rows: int, whose: str) -> NDArray[Any]:
             "Input y contains NaN or infinity: every row needs a label", todo="leave these rows out"
         )
     return values
+
+
+def check_order(given: Any, index: Mapping[str, pa.ChunkedArray], what: str) -> None:
+    """Refuse labels or weights, called `what`, whose pandas index is that of the rows in another
+    order.
+
+    `index` is that of the rows, as `RowTable` has it. Other indexes say nothing: rows and labels
+    belong together by their places, as in XGBoost.
+    """
+    ours, theirs = list(index.values()), list(index_of(given).values())
+    if len(ours) != 1 or len(theirs) != 1 or ours[0].equals(theirs[0]):
+        return
+    if ours[0].type == theirs[0].type and _sorted(ours[0]).equals(_sorted(theirs[0])):
+        raise InvalidTableError(
+            f"{what} has the index of X in another order",
+            todo=f"give {what}.loc[X.index], or {what}.to_numpy() if the order is right as it is",
+        )
+
+
+def _sorted(cells: pa.ChunkedArray) -> pa.Array:
+    return cells.take(pc.sort_indices(cells)).combine_chunks()
+
+
+def _missing(values: NDArray[Any]) -> int:
+    """Return how many cells of an array of objects are None, NaN, NaT or pandas' NA."""
+    if values.dtype.kind != "O":
+        return 0
+    lacking = [cell is None or type(cell).__name__ in ("NAType", "NaTType") for cell in values.flat]
+    nan = [isinstance(cell, float | np.floating) and bool(np.isnan(cell)) for cell in values.flat]
+    return sum(lacking) + sum(nan)
 
 
 def numbers(y: NDArray[Any], what: str = "labels") -> Floats:

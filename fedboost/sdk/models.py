@@ -60,8 +60,8 @@ class Model:
         rows.
 
         Rows are read and written in batches: ids, by the columns of the training, and predictions
-        go to `out` as parquet. The errors are those of `predict`; a DataError names missing
-        columns.
+        go to `out`: Parquet, csv, Feather or JSON lines, by its ending. The errors are those of
+        `predict`; a DataError names missing columns.
         """
         self._check_whole()
         return score_table(self._shard, source_at(str(table)), Path(out))

@@ -29,6 +29,7 @@ from fedboost.sdk.refusals import InvalidTableError, refusing
 TableLike: TypeAlias = Any  # array-like (n, columns), scipy sparse, or an Arrow-compatible object
 
 NAMES_SHOWN = 5  # of columns, in an error
+SWAPPED = "<" if sys.byteorder == "big" else ">"  # the order of bytes that Arrow does not read
 FLOATS = (np.dtype(np.float32), np.dtype(np.float64))
 
 
@@ -40,16 +41,22 @@ class DeclaredTable:
         rows: TableLike,
         *,
         decimal: str = ".",
+        thousands: str | None = None,
         dates: Sequence[str] = (),
         id_format: Mapping[str, Any] | None = None,
         missing: float | None = None,
     ) -> None:
-        """Declare cells as for a daemon's table: `decimal` "," reads 1,5; columns in `dates` become
-        days, month and weekday; `id_format` has `strip`, `lower` and `zfill`; `missing` is a number
-        that means missing in features.
+        """Declare cells as for a daemon's table: `decimal` "," reads 1,5, `thousands` "," 1,500;
+        columns in `dates` become days, month and weekday; `id_format` has `strip`, `lower` and
+        `zfill`; `missing` is a number that means missing in features.
         """
         self.rows = rows
-        declared = {"decimal": decimal, "dates": list(dates), "id_format": dict(id_format or {})}
+        declared = {
+            "decimal": decimal,
+            "thousands": thousands,
+            "dates": list(dates),
+            "id_format": dict(id_format or {}),
+        }
         with refusing():
             self.source = parse(SourceSpec, {"path": "X", "missing": missing, **declared})
 
@@ -183,6 +190,8 @@ def rows_of(given: TableLike | RowTable, what: str = "X") -> RowTable:
         return given
     if isinstance(given, DeclaredTable):
         return given.read(what)
+    if not hasattr(given, "columns") and hasattr(given, "to_frame"):  # a series: one column
+        given = given.to_frame()
     names = Counter(getattr(given, "column_names", None) or list(getattr(given, "columns", ())))
     if twice := [str(name) for name, count in names.items() if count > 1]:
         raise InvalidTableError(
@@ -194,7 +203,7 @@ def rows_of(given: TableLike | RowTable, what: str = "X") -> RowTable:
     elif _is_pandas(given):
         table = _of_pandas(given)
     elif isinstance(given, pa.Table | pa.RecordBatch) or hasattr(given, "__arrow_c_stream__"):
-        table = _of_arrow(pa.table(given))
+        table = _of_arrow(_arrow_table(given, what))
     else:
         table = _of_array(given, what)
     if not table.names:
@@ -212,6 +221,16 @@ def rows_of(given: TableLike | RowTable, what: str = "X") -> RowTable:
     return table
 
 
+def _arrow_table(given: Any, what: str) -> pa.Table:
+    try:
+        return pa.table(given)
+    except (pa.ArrowException, TypeError, ValueError):
+        raise InvalidTableError(
+            f"{what} has no columns: it is of the type {type(given).__name__}",
+            todo="give rows and columns: a data frame, an Arrow table or an array",
+        ) from None
+
+
 def _is_pandas(given: TableLike) -> bool:
     pandas = sys.modules.get("pandas")
     return pandas is not None and isinstance(given, pandas.DataFrame)
@@ -219,6 +238,8 @@ def _is_pandas(given: TableLike) -> bool:
 
 def _of_pandas(given: Any) -> RowTable:
     named = all(isinstance(name, str) for name in given.columns)
+    swapped = {n: k for n, k in given.dtypes.items() if getattr(k, "byteorder", "=") == SWAPPED}
+    given = given.astype({name: kind.newbyteorder("=") for name, kind in swapped.items()})
     try:
         table = pa.Table.from_pandas(given, preserve_index=False)
     except (pa.ArrowException, TypeError) as error:
@@ -335,7 +356,7 @@ def _cells(cells: NDArray[Any], what: str) -> pa.Array:
     if cells.dtype.kind == "f" and cells.dtype not in FLOATS:
         cells = cells.astype(np.float64)
     try:
-        return pa.array(np.ascontiguousarray(cells))
+        return pa.array(np.ascontiguousarray(cells.astype(cells.dtype.newbyteorder("="))))
     except pa.ArrowException:
         raise InvalidTableError(
             f"{what} holds values of the type {cells.dtype}",

@@ -2,6 +2,8 @@
 
 import json
 
+import pyarrow as pa
+import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
 
@@ -19,7 +21,7 @@ def test_a_user_trains_and_predicts_on_running_daemons_and_then_on_files(data_fi
     sources = shares(data_file("breast.parquet"), tmp_path, PARTIES)
     raw = job()
     folder = tmp_path / "cluster"
-    out, again = tmp_path / "p.parquet", tmp_path / "again.parquet"
+    out, again = tmp_path / "p.csv", tmp_path / "again.parquet"
     with WarmCluster(folder, spec(raw), sources, workers=1) as cluster:
         done = ask(cluster, "job", "submit", job_file(tmp_path, raw), "--watch", "--json")
         assert done.code == 0, done.err
@@ -31,7 +33,7 @@ def test_a_user_trains_and_predicts_on_running_daemons_and_then_on_files(data_fi
     n = pq.read_metadata(tmp_path / "bank.parquet").num_rows
     assert said.last["rows"] == n
     assert said.last["rows_without_partner"] == 0
-    whole = pq.read_table(out)
+    whole = pa.csv.read_csv(out)
     assert whole["id"].equals(pq.read_table(tmp_path / "bank.parquet")["id"])
 
     short = pq.read_table(tmp_path / "shop.parquet").slice(ABSENT)

@@ -23,6 +23,8 @@ Modules:
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from fedboost.data.kinds import (
     arrow,
     csv,
@@ -54,6 +56,7 @@ ENGINES: dict[str, Engine] = {
         *(flight_sql.OPEN_ENGINE, flight_sql.ENGINE),
     )
 }
+COMPRESSED_SUFFIXES = (".gz", ".bz2", ".zst")
 FOLDER = parquet.KIND  # of a path without an ending
 QUERY = query.KIND
 UNKNOWN = unknown.KIND
@@ -63,6 +66,13 @@ def of_suffix(suffix: str) -> SourceKind:
     """Return the kind of files with a suffix, in any case; `UNKNOWN` if no kind has it."""
     ending = suffix.lower()
     return next((kind for kind in FORMATS.values() if ending in kind.suffixes), UNKNOWN)
+
+
+def suffix_of(path: Path) -> str:
+    """Return a path's suffix in lower case, without one of a compression that its kind reads."""
+    inner = path.with_suffix("").suffix.lower()
+    is_compressed = path.suffix.lower() in COMPRESSED_SUFFIXES and of_suffix(inner).is_compressible
+    return inner if is_compressed else path.suffix.lower()
 
 
 def place_of(scheme: str | None) -> Place:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from fedboost.data.kinds.kind import SourceKind
 
@@ -26,6 +26,12 @@ def _opened(source: SourceSpec) -> Iterator[Stored]:
         yield folders.stored(source, dataset, _reader())
 
 
+def _written(file: BinaryIO, schema: pa.Schema) -> Any:
+    import pyarrow as pa
+
+    return pa.ipc.new_file(file, schema)
+
+
 KIND = SourceKind(
     "arrow",
     "Arrow",
@@ -34,6 +40,7 @@ KIND = SourceKind(
     settings=frozenset({"rows"}),
     in_folders=True,
     in_storages=True,
+    writers={".feather": _written, ".arrow": _written},
 )
 
 
@@ -46,7 +53,7 @@ def _reader() -> FileReader:
         with files.open_input_file(path) as file, pa.ipc.open_file(file) as rows:
             return rows.schema
 
-    return FileReader("ipc", schema, _streamed)
+    return FileReader(KIND.title, "ipc", schema, _streamed)
 
 
 def _streamed(file: pa.NativeFile, names: list[str]) -> Iterator[pa.RecordBatch]:

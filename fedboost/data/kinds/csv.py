@@ -1,11 +1,11 @@
-"""Text with commas in UTF-8, one header line: every cell is text."""
+"""Text with commas or other delimiters, one header line: every cell is text."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from fedboost.data.kinds.kind import SourceKind
 from fedboost.ground.errors import DataError
@@ -14,110 +14,115 @@ if TYPE_CHECKING:
     import pyarrow as pa
     import pyarrow.csv
 
+    from fedboost.data.csv_files import CsvFile
+    from fedboost.data.kinds.kind import Writer
     from fedboost.data.sheet import Sheet
     from fedboost.data.sources import SourceSpec
     from fedboost.data.stored import Needs, Stored
 
-PART_BYTES = 1 << 24  # of a file, searched at a time
+SUFFIX_DELIMITERS = {".tsv": "\t", ".tab": "\t"}  # by ending, if it is no comma
 
 
 @contextmanager
 def _opened(source: SourceSpec) -> Iterator[Stored]:
+    from fedboost.data.csv_files import CsvFile
+    from fedboost.data.kinds import suffix_of
     from fedboost.data.stored import Stored, line_count
 
     path = Path(source.path or "")
+    delimiter = source.delimiter or SUFFIX_DELIMITERS.get(suffix_of(path), ",")
+    file = CsvFile(path, delimiter, source.encoding)
+
+    def count() -> int:
+        with file.opened() as opened:
+            return line_count(opened)
+
     yield Stored(
-        names=lambda: _header(path),
-        sheets=lambda needs, _: _batches(path, needs),
-        count=lambda: line_count(path),
-        whole=lambda needs: _whole(path, needs),  # by several threads
+        names=lambda: file.names,
+        sheets=lambda needs, _: _batches(file, needs),
+        count=count,
+        whole=lambda needs: _whole(file, needs),  # by several threads
     )
 
 
-KIND = SourceKind("csv", "csv", _opened, (".csv",))
+def _written(delimiter: str) -> Writer:
+    def begin(file: BinaryIO, schema: pa.Schema) -> Any:
+        import pyarrow.csv
+
+        options = pyarrow.csv.WriteOptions(delimiter=delimiter)
+        return pyarrow.csv.CSVWriter(file, schema, write_options=options)
+
+    return begin
 
 
-def _whole(path: Path, needs: Needs) -> Sheet:
+KIND = SourceKind(
+    "csv",
+    "csv",
+    _opened,
+    (".csv", *SUFFIX_DELIMITERS),
+    settings=frozenset({"delimiter", "encoding"}),
+    is_compressible=True,
+    writers={".csv": _written(","), ".tsv": _written("\t")},
+)
+
+
+def _whole(file: CsvFile, needs: Needs) -> Sheet:
     from fedboost.data.sheet import Sheet
     from fedboost.data.stored import needed, unread
 
-    names = _header(path)
-    wanted = needed(names, needs)
-    table, ragged = _cells(path, names, wanted, use_threads=True)
+    wanted = needed(file.names, needs)
+    table, ragged = _cells(file, wanted, use_threads=True)
     if ragged:
-        _, ragged = _cells(path, names, wanted, use_threads=False)  # only one thread counts rows
+        _, ragged = _cells(file, wanted, use_threads=False)  # only one thread counts rows
         row, cells = ragged[0]
         raise DataError(
-            f"{len(ragged)} of {table.num_rows + len(ragged)} rows do not have {len(names)} cells; "
-            f"the first of them has {cells}",
-            todo="quote cells that contain commas, and fill up short rows",
+            f"{len(ragged)} of {table.num_rows + len(ragged)} rows do not have {len(file.names)} "
+            f"cells; the first of them has {cells}",
+            todo="quote cells that contain the delimiter, and fill up short rows",
             row=row,
         )
-    return Sheet(table, unread=unread(names, wanted))
+    return Sheet(table, unread=unread(file.names, wanted))
 
 
-def _batches(path: Path, needs: Needs) -> Iterator[Sheet]:
+def _batches(file: CsvFile, needs: Needs) -> Iterator[Sheet]:
     import pyarrow as pa
     import pyarrow.csv
 
     from fedboost.data.sheet import Sheet
     from fedboost.data.stored import needed, unread
 
-    names = _header(path)
-    wanted = needed(names, needs)
+    wanted = needed(file.names, needs)
+    left = unread(file.names, wanted)
     ragged: list[tuple[int, int]] = []
-    options = _options(names, wanted, ragged, use_threads=True)
+    options = _options(file, wanted, ragged, use_threads=True)
     try:
-        with pa.csv.open_csv(path, **options) as batches:
+        with file.opened() as opened, pa.csv.open_csv(opened, **options) as batches:
             for batch in batches:
-                yield Sheet(pa.Table.from_batches([batch]), unread=unread(names, wanted))
-    except pa.ArrowException as error:
-        raise _not_utf8(str(error)) from None
+                yield Sheet(pa.Table.from_batches([batch]), unread=left)
+    except (pa.ArrowException, UnicodeError) as error:
+        raise file.unreadable(str(error)) from None
     if ragged:
-        _whole(path, lambda names: names[:1])  # raises an error with the first such row
-
-
-def _header(path: Path) -> list[str]:
-    """Return the column names of a csv file; refuse other separators and unbalanced quotes."""
-    import csv
-
-    with path.open("rb") as file:
-        quotes = sum(part.count(b'"') for part in iter(lambda: file.read(PART_BYTES), b""))
-    if quotes % 2:
-        raise DataError(
-            "a quoted cell never ends: the file has an odd number of quotation marks",
-            todo="close it, and write a quotation mark within a cell twice",
-        )
-    try:
-        with path.open(encoding="utf-8-sig", newline="") as text:
-            names = next((row for row in csv.reader(text) if row), [])
-    except (UnicodeDecodeError, csv.Error) as error:
-        raise _not_utf8(str(error)) from None
-    wrong = next((sign for sign in (";", "\t", "|") if sign in "".join(names)), None)
-    if len(names) == 1 and wrong:
-        raise DataError(
-            f"the columns are separated by {wrong!r}, not by commas", todo="write it with commas"
-        )
-    return names
+        _whole(file, lambda names: names[:1])  # raises an error with the first such row
 
 
 def _cells(
-    path: Path, names: list[str], wanted: list[str], *, use_threads: bool
+    file: CsvFile, wanted: list[str], *, use_threads: bool
 ) -> tuple[pa.Table, list[tuple[int, int]]]:
     """Return the wanted cells as text, and row (from 1) and cell count of each ragged row."""
     import pyarrow as pa
     import pyarrow.csv
 
     ragged: list[tuple[int, int]] = []
-    options = _options(names, wanted, ragged, use_threads=use_threads)
+    options = _options(file, wanted, ragged, use_threads=use_threads)
     try:
-        return pa.csv.read_csv(path, **options), ragged
-    except pa.ArrowException as error:
-        raise _not_utf8(str(error)) from None
+        with file.opened() as opened:
+            return pa.csv.read_csv(opened, **options), ragged
+    except (pa.ArrowException, UnicodeError) as error:
+        raise file.unreadable(str(error)) from None
 
 
 def _options(
-    names: list[str], wanted: list[str], ragged: list[tuple[int, int]], *, use_threads: bool
+    file: CsvFile, wanted: list[str], ragged: list[tuple[int, int]], *, use_threads: bool
 ) -> dict[str, Any]:
     """Return Arrow's options to read a csv file; rows of another length go into `ragged`."""
     import pyarrow as pa
@@ -130,10 +135,14 @@ def _options(
         return "skip"
 
     return {
-        "read_options": pa.csv.ReadOptions(use_threads=use_threads),
-        "parse_options": pa.csv.ParseOptions(newlines_in_values=True, invalid_row_handler=skip),
+        "read_options": pa.csv.ReadOptions(
+            use_threads=use_threads, block_size=file.block_bytes, skip_rows=file.skipped_lines
+        ),
+        "parse_options": pa.csv.ParseOptions(
+            delimiter=file.sign, newlines_in_values=True, invalid_row_handler=skip
+        ),
         "convert_options": pa.csv.ConvertOptions(
-            column_types={name: pa.string() for name in names},
+            column_types={name: pa.string() for name in file.names},
             include_columns=wanted,
             null_values=list(MISSING_WORDS),
             strings_can_be_null=True,
@@ -141,9 +150,3 @@ def _options(
             quoted_strings_can_be_null=False,
         ),
     }
-
-
-def _not_utf8(private: str) -> DataError:
-    return DataError(
-        "the file is not csv in UTF-8", todo="save it as UTF-8 with commas", private=private
-    )

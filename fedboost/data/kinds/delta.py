@@ -38,13 +38,14 @@ KIND = SourceKind(
 )
 
 
-def _dataset(source: SourceSpec) -> ds.Dataset:
+def _dataset(source: SourceSpec) -> ds.FileSystemDataset:
     """Return the files that a Delta table's log names; `deltalake` reads the log."""
     import deltalake
     import pyarrow.fs as pafs
     from deltalake.exceptions import DeltaError
 
     from fedboost.data import folders
+    from fedboost.data.kinds import parquet
     from fedboost.data.stored import absent
 
     filesystem, path = folders.storage(source)
@@ -55,7 +56,9 @@ def _dataset(source: SourceSpec) -> ds.Dataset:
     options = {} if storage is None else storage.delta_options(source)
     try:
         table = deltalake.DeltaTable(str(place), version=source.version, storage_options=options)
-        return table.to_pyarrow_dataset(filesystem=inside)
+        return table.to_pyarrow_dataset(
+            filesystem=inside, parquet_read_options=parquet.read_options()
+        )
     except (DeltaError, OSError) as error:
         if source.is_remote and isinstance(error, OSError):
             raise  # an error of the storage, which `folders` translates

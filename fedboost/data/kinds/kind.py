@@ -6,18 +6,21 @@ Their names and settings are known without any library; opening a table loads it
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, BinaryIO, TypeAlias
 
 from fedboost.ground.errors import DataError
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from fedboost.data.sources import SourceSpec
     from fedboost.data.stored import Stored
 
     Opened: TypeAlias = AbstractContextManager[Stored]
+    Writer: TypeAlias = Callable[[BinaryIO, pa.Schema], Any]
 
 
 @dataclass(frozen=True)
@@ -55,10 +58,13 @@ class SourceKind:
     suffixes: tuple[str, ...] = ()  # of files whose declarations need no `format`
     settings: frozenset[str] = frozenset()  # keys of a declaration that not every kind takes
     log: str = ""  # a folder inside the folder of each table of this kind and of no other
+    is_compressible: bool = False  # whether its files may be compressed: a.csv.gz
     is_sparse: bool = False  # whether features stay sparse: a table has an `extent`
     in_folders: bool = False  # whether all files of a folder can be one table
     in_storages: bool = False  # whether it can be read from storages
     library: Library | None = None
+    # By ending, what begins a table in a file: an object with `write_table` and `close`.
+    writers: Mapping[str, Writer] = field(default_factory=dict, compare=False)
 
     @contextmanager
     def open(self, source: SourceSpec) -> Iterator[Stored]:

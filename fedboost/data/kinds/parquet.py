@@ -4,18 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from fedboost.data.kinds.kind import SourceKind
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    import pyarrow.dataset as ds
+    import pyarrow.fs
 
     from fedboost.data.folders import FileReader
     from fedboost.data.sources import SourceSpec
     from fedboost.data.stored import Stored
 
 BUFFER_BYTES = 1 << 20  # of each column that is read
+INT96_UNIT = "us"  # of Spark's and SQL Server's timestamps: ns end in 2262, and wrap around
 
 
 @contextmanager
@@ -27,6 +30,12 @@ def _opened(source: SourceSpec) -> Iterator[Stored]:
         yield folders.stored(source, dataset, reader(source))
 
 
+def _written(file: BinaryIO, schema: pa.Schema) -> Any:
+    import pyarrow.parquet as pq
+
+    return pq.ParquetWriter(file, schema)
+
+
 KIND = SourceKind(
     "parquet",
     "parquet",
@@ -35,6 +44,7 @@ KIND = SourceKind(
     settings=frozenset({"rows"}),
     in_folders=True,
     in_storages=True,
+    writers={".parquet": _written, ".pq": _written},
 )
 
 
@@ -45,13 +55,25 @@ def reader(source: SourceSpec) -> FileReader:
 
     from fedboost.data.folders import FileReader
 
+    def schema(path: str, files: pa.fs.FileSystem) -> pa.Schema:
+        with pq.ParquetFile(path, filesystem=files, coerce_int96_timestamp_unit=INT96_UNIT) as file:
+            return file.schema_arrow
+
     return FileReader(
-        "parquet",
-        lambda path, files: pq.read_schema(path, filesystem=files),
+        KIND.title,
+        ds.ParquetFileFormat(read_options=read_options()),
+        schema,
         _streamed,
         # Reading ahead would hold whole files in memory, so only remote files are read ahead.
         ds.ParquetFragmentScanOptions(pre_buffer=source.is_remote),
     )
+
+
+def read_options() -> ds.ParquetReadOptions:
+    """Return how datasets read values whose type the file leaves open."""
+    import pyarrow.dataset as ds
+
+    return ds.ParquetReadOptions(coerce_int96_timestamp_unit=INT96_UNIT)
 
 
 def _streamed(file: pa.NativeFile, names: list[str]) -> Iterator[pa.RecordBatch]:
@@ -60,5 +82,10 @@ def _streamed(file: pa.NativeFile, names: list[str]) -> Iterator[pa.RecordBatch]
 
     from fedboost.data.frame import BATCH_ROWS
 
-    with pq.ParquetFile(file, pre_buffer=False, buffer_size=BUFFER_BYTES) as rows:
+    with pq.ParquetFile(
+        file,
+        pre_buffer=False,
+        buffer_size=BUFFER_BYTES,
+        coerce_int96_timestamp_unit=INT96_UNIT,
+    ) as rows:
         yield from rows.iter_batches(BATCH_ROWS, columns=names)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from fedboost.data.kinds.kind import Engine
-from fedboost.ground.errors import ConfigError, DataError
+from fedboost.ground.errors import ConfigError, DataError, FedboostError
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -18,6 +19,9 @@ if TYPE_CHECKING:
     from fedboost.data.sources import SourceSpec
     from fedboost.data.stored import Stored
 
+LOCK_WAIT_S = 5.0  # that a query waits for a writer, before its job does
+PRIMARY_CODE = 0xFF  # of SQLite's extended codes
+UNDECODED = re.compile(r"Could not decode to UTF-8 column '(.*?)' with text")
 SAYABLE = ("no such table", "no such column", "ambiguous column name", "file is not a database")
 # A query may read; it may neither write, attach files nor change settings.
 _ALLOWED = frozenset(
@@ -51,22 +55,47 @@ def _answer(url: str, query: str) -> pa.Table:
     path.open("rb").close()
     address = f"file:{quote(str(path))}?mode=ro"
     try:
-        with closing(sqlite3.connect(address, uri=True)) as connection:
+        with closing(sqlite3.connect(address, uri=True, timeout=LOCK_WAIT_S)) as connection:
             connection.set_authorizer(_authorize)
             cursor = connection.execute(query)
             names = [column[0] for column in cursor.description or ()]
             rows = cursor.fetchall()
     except (sqlite3.Error, sqlite3.Warning) as error:
-        said = next((words for words in SAYABLE if words in str(error)), "SQLite refuses it")
-        raise ConfigError(
-            f"the query cannot be run: {said}",
-            todo="try it with the sqlite3 shell; it must be one SELECT",
-            private=str(error),
-        ) from None
+        raise _said(error) from None
     if not names:
         raise ConfigError("the query selects no columns", todo="it must be one SELECT")
     columns = list(zip(*rows, strict=True)) if rows else [() for _ in names]
     return pa.table(list(map(_column, columns)), names=names)
+
+
+def _said(error: Exception) -> FedboostError:
+    """Return the error for what SQLite says of a database or a query."""
+    from fedboost.data.stored import gone
+
+    private = str(error)
+    code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & PRIMARY_CODE
+    if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+        return gone(private)
+    if code in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY):
+        return DataError(
+            "SQLite cannot open the database: one in WAL mode needs a folder that the party may "
+            "write",
+            todo="let it write there, or run: PRAGMA journal_mode=DELETE",
+            private=private,
+        )
+    undecoded = UNDECODED.match(private)
+    if undecoded is not None:  # the rest of its words is the cell
+        return DataError(
+            f"a text of column {undecoded[1]!r} is not UTF-8",
+            column=undecoded[1],
+            todo="write the column anew in UTF-8, or leave it out of the query",
+        )
+    said = next((words for words in SAYABLE if words in private), "SQLite refuses it")
+    return ConfigError(
+        f"the query cannot be run: {said}",
+        todo="try it with the sqlite3 shell; it must be one SELECT",
+        private=private,
+    )
 
 
 def _authorize(action: int, *_: Any) -> int:

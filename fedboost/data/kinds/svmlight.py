@@ -24,10 +24,15 @@ def _opened(source: SourceSpec) -> Iterator[Stored]:
     from fedboost.data.stored import Stored, line_count
 
     path = Path(source.path or "")
+
+    def count() -> int:
+        with path.open("rb") as file:
+            return line_count(file)
+
     yield Stored(
         names=list,  # unknown until the whole file is read
         sheets=lambda needs, extent: _parts(path, needs, extent),
-        count=lambda: line_count(path),
+        count=count,
         whole=lambda _: svmlight.read_sheet(path),  # reads the file only once
         extent=lambda: svmlight.extent(path),
     )

@@ -11,13 +11,23 @@ from fedboost.ground.errors import ConfigError
 if TYPE_CHECKING:
     from fedboost.data.sources import SourceSpec
 
+ADVICE = {
+    (".xlsx", ".xls", ".xlsm", ".xlsb", ".ods"): "save the sheet as csv in UTF-8",
+    (".gz", ".bz2", ".zst", ".zip", ".xz", ".7z", ".tar"): "unpack it; of csv, .csv.gz is read",
+    (".json", ".jsonl", ".ndjson", ".orc", ".avro", ".dta", ".sav", ".sas7bdat", ".rds", ".pkl"): (
+        "write it as parquet or csv"
+    ),
+}
+
 
 def _refused(source: SourceSpec) -> NoReturn:
     from fedboost.data.kinds import FORMATS
 
+    suffix = Path(source.path or "").suffix
+    advice = next((todo for endings, todo in ADVICE.items() if suffix.lower() in endings), "")
     raise ConfigError(
-        f"cannot tell the format from the ending {Path(source.path or '').suffix!r}",
-        todo=f"name it: format: {' | '.join([*FORMATS][:2])}",
+        f"cannot tell the format from the ending {suffix!r}",
+        todo=advice or f"name it: format: {' | '.join(FORMATS)}",
     )
 
 

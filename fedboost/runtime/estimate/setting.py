@@ -10,7 +10,7 @@ from fedboost import protocols
 from fedboost.core.params import BoostingParams
 from fedboost.data.frame import Frame
 from fedboost.data.holdout import canonical_order
-from fedboost.data.loading import check_label, load_with_ids
+from fedboost.data.loading import check_label, load_with_ids, refuse_unread_label
 from fedboost.data.row_count import row_count_most
 from fedboost.data.sources import SourceSpec
 from fedboost.encrypted.scheme import choice
@@ -135,6 +135,8 @@ def _read(spec: JobSpec, party: str, source: SourceSpec) -> Frame:
     role = table.role_of(party)
     labelled = role in protocol.tables.labelled
     check_label(spec.data[party], party, needs_label=labelled)
+    if not labelled and protocol.leaves == "model":
+        refuse_unread_label(spec.data[party], party)
     frame, _ = load_with_ids(
         source,
         spec.data[party],

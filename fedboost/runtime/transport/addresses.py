@@ -15,7 +15,8 @@ from fedboost.ground.settings import Settings
 from fedboost.runtime.transport.identity import NAME_PATTERN
 from fedboost.runtime.transport.tls import TlsFiles
 
-HOST_PATTERN = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?")
+# Names of containers have underscores, absolute names a point at the end.
+HOST_PATTERN = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9._-]{0,251}[A-Za-z0-9_])?\.?")
 
 
 def split_address(address: str) -> tuple[str, int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import logging
 import os
 import re
@@ -339,4 +340,10 @@ def _read(path: Path) -> bytes:
             file=str(path),
             todo="name a file of certificates in PEM",
         )
-    return text
+    if text.lstrip().startswith(b"-----BEGIN ") and b"\n" not in text.strip():
+        raise ConfigError(
+            "the file holds its PEM in one line",
+            file=str(path),
+            todo="write it with its line breaks: a variable or a form has dropped them",
+        )
+    return text.removeprefix(codecs.BOM_UTF8)  # Windows' editors put it first

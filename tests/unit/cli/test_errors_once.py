@@ -52,6 +52,11 @@ WRONG = {
         "there is no such file",
         "check --data",
     ),
+    "a folder for a table": (
+        ("simulate", "job.yaml", "--data", "bank=.", "--data", "telco=telco.csv"),
+        "this is no file",
+        "declare a folder in a file: --data PARTY=FILE.yaml",
+    ),
     "no daemon": (
         ("job", "list", "--coordinator", "127.0.0.1:9", "--tls", "certs"),
         "certs",

@@ -11,8 +11,9 @@ from click.testing import CliRunner
 
 from fedboost.cli import predicting
 from fedboost.cli.cluster import simulate
+from fedboost.cli.estimate import estimate_command
 from fedboost.cli.groups import model_group
-from fedboost.ground.errors import DataError
+from fedboost.ground.errors import ConfigError, DataError
 from fedboost.ground.workers import Serial
 from fedboost.messages.job_pb2 import JobJournal, JobStatus
 from fedboost.model import shards
@@ -122,3 +123,19 @@ def test_simulations_without_a_folder_keep_no_models(town):
     said = json.loads(run(simulate, folder / "job.yaml", *data(folder), "--json").stdout)
     assert (said["state"], said["models"]) == ("finished", [])
     assert {one["report"] for one in said["guests"].values()} == {""}
+
+
+@pytest.mark.parametrize("key", ["label", "weight"])
+@pytest.mark.parametrize("command", [simulate, estimate_command])
+def test_a_label_or_weight_of_a_host_is_refused(town, tmp_path, key, command):
+    folder, _ = town
+    one_guest = JOB.replace("guests: [bank, fund]", "guest: bank")
+    job = tmp_path / "job.yaml"
+    job.write_text(one_guest + f"data: {{bank: {{label: y}}, telco: {{{key}: age}}}}\n")
+    try:
+        text = run(command, job, *data(folder, ("bank", "telco"))).stderr
+    except ConfigError as refused:
+        text = str(refused)
+    text = " ".join(text.split())
+    assert f"the job names the {key} 'age' of a party whose {key}s it does not read" in text
+    assert f"take '{key}' out of data: telco:" in text

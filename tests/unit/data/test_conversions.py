@@ -9,6 +9,7 @@ import pytest
 
 from fedboost.data.loading import load
 from fedboost.data.outline import outline
+from fedboost.data.reading import read_batches, read_sheet
 from fedboost.data.selection import Selection
 from fedboost.data.sources import SourceSpec
 from fedboost.data.survey import survey
@@ -112,3 +113,50 @@ def test_what_is_no_date_is_refused_with_a_remedy(tmp_path, text, what):
         read(source(tmp_path, text, dates=["when"]))
     assert refused.value.todo
     assert "when" not in refused.value.quiet().what
+
+
+def test_open_ends_that_spark_wrote_as_int96_stay_the_latest_dates(tmp_path):
+    ends = [dt.datetime(9999, 12, 31), dt.datetime(2024, 1, 31), dt.datetime(1, 1, 1)]
+    table = pa.table({"id": [1, 2, 3], "end": pa.array(ends, pa.timestamp("us"))})
+    folder = tmp_path / "folder"
+    for path in (tmp_path / "t.parquet", folder / "year=2024" / "1.parquet"):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        pq.write_table(table, path, use_deprecated_int96_timestamps=True)
+    expected = [(end.date() - dt.date(1970, 1, 1)).days for end in ends]
+    for path in (tmp_path / "t.parquet", folder):
+        given = SourceSpec(path=str(path), dates=["end"])
+        whole = read_sheet(given).columns["end"].to_pylist()
+        parts = [day for sheet in read_batches(given) for day in sheet.columns["end"].to_pylist()]
+        assert whole == parts == expected
+
+
+def test_dates_with_a_zone_are_what_its_clocks_show(tmp_path):
+    midnight = dt.datetime(2023, 12, 31, 23)  # in UTC; in Berlin it is Monday, 1 January
+    for zone in ("Europe/Berlin", "+01:00"):
+        cells = pa.array([midnight], pa.timestamp("us", tz=zone))
+        pq.write_table(pa.table({"id": [1], "when": cells}), tmp_path / "t.parquet")
+        given = SourceSpec(path=str(tmp_path / "t.parquet"), dates=["when"])
+        assert read(given).values.tolist() == [[19723, 1, 1]]
+
+
+@pytest.mark.parametrize(
+    "cells",
+    [
+        pa.array([2**31 - 1], pa.date32()),
+        pa.array([2**63 - 1], pa.timestamp("us")),
+        pa.array([-(2**63) + 1], pa.timestamp("us", tz="Europe/Berlin")),
+    ],
+)
+def test_a_date_that_a_database_calls_infinity_is_refused(tmp_path, cells):
+    pq.write_table(pa.table({"id": [1], "end": cells}), tmp_path / "t.parquet")
+    given = SourceSpec(path=str(tmp_path / "t.parquet"), dates=["end"])
+    with pytest.raises(DataError, match="such as infinity") as refused:
+        read(given)
+    assert "9999-12-31" in refused.value.todo
+
+
+def test_a_zone_that_the_machine_does_not_know_is_named(tmp_path):
+    cells = pa.array([0], pa.timestamp("us", tz="Nowhere/Else"))
+    pq.write_table(pa.table({"id": [1], "when": cells}), tmp_path / "t.parquet")
+    with pytest.raises(DataError, match="time zone 'Nowhere/Else' of column 'when'"):
+        read(SourceSpec(path=str(tmp_path / "t.parquet"), dates=["when"]))

@@ -490,7 +490,7 @@ def test_text_is_read_as_python_reads_numbers(column):
         (["007", "1"], "string"),
         (["1", "x"], "string"),
         ([None, "NA"], "null"),
-        (["1234567890123456789", "1"], "double"),
+        (["1234567890123456789", "1"], "int64"),
     ],
 )
 def test_a_text_column_is_narrowed_to_what_its_cells_say(written, kind):

@@ -13,10 +13,11 @@ from hypothesis import strategies as st
 from scipy.sparse import csc_array
 
 from fedboost.data import sheet, svmlight
+from fedboost.data.kinds import sqlite
 from fedboost.data.reading import read_sheet, read_table
 from fedboost.data.sheet import Sheet
 from fedboost.data.sources import SourceSpec
-from fedboost.ground.errors import ConfigError, DataError, FedboostError
+from fedboost.ground.errors import ConfigError, DataError, FedboostError, UnreachableError
 from fedboost.ground.settings import parse
 from tests import tiers
 
@@ -102,7 +103,7 @@ def test_an_absent_file_is_refused(tmp_path):
 
 def test_a_folder_is_refused_where_a_file_is_read(tmp_path):
     (tmp_path / "a.csv").mkdir()
-    assert "Is a directory" in refusal(tmp_path / "a.csv").what
+    assert refusal(tmp_path / "a.csv").what == "the path leads to a folder, not to a csv file"
 
 
 @pytest.mark.parametrize("ending", ["csv", "parquet", "arrow", "svmlight"])
@@ -166,7 +167,7 @@ def test_a_quoted_word_is_a_word(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "content", [b"id,a\xff\n1,2\n", b"id,a\n1,\xfc\n", "id,a\n1,2\n".encode("utf-16")]
+    "content", [b"id,a\xff\n1,2\n", b"id,a\n1,\xfc\n", "id,a\n1,2\n".encode("utf-16-le")]
 )
 def test_csv_that_is_not_utf8_is_refused(tmp_path, content):
     assert refusal(tmp_path / "a.csv", content).what == "the file is not csv in UTF-8"
@@ -187,7 +188,7 @@ def test_a_quoted_cell_without_end_is_refused(tmp_path):
 @pytest.mark.parametrize("sign", [";", "\t", "|"])
 def test_other_separators_are_named(tmp_path, sign):
     error = refusal(tmp_path / "a.csv", f"id{sign}a\n1{sign}2\n")
-    assert error.what == f"the columns are separated by {sign!r}, not by commas"
+    assert error.what == f"the columns are separated by {sign!r}, not by ','"
 
 
 # --- svmlight -------------------------------------------------------------------------------
@@ -409,6 +410,41 @@ def test_a_query_that_is_no_table_is_refused(database, text, said):
     assert caught.value.where["file"] == "a#b.db"
     assert database.read_bytes() == before
     assert not Path("other.db").exists()
+
+
+def test_a_job_waits_for_a_database_that_somebody_writes(database, monkeypatch):
+    monkeypatch.setattr(sqlite, "LOCK_WAIT_S", 0.01)
+    with closing(sqlite3.connect(database)) as writer:
+        writer.execute("begin exclusive")
+        with pytest.raises(UnreachableError, match="does not answer") as waits:
+            query(database, "select id from t")
+        writer.rollback()
+    assert waits.value.private == "database is locked"
+    assert query(database, "select id from t").num_rows == 2
+
+
+def test_text_of_a_database_that_is_not_utf8_is_named_without_its_cell(database):
+    with closing(sqlite3.connect(database)) as writer, writer:
+        writer.execute("update t set c = cast(x'7365637265e9' as text)")
+    with pytest.raises(DataError) as refused:
+        query(database, "select id, c from t")
+    assert refused.value.what == "a text of column 'c' is not UTF-8"
+    assert "secre" not in str(refused.value) + refused.value.private
+    assert refused.value.where["column"] == "c"
+
+
+@pytest.mark.parametrize("code", [sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY_DIRECTORY])
+def test_a_database_that_sqlite_cannot_open_is_no_fault_of_the_query(database, monkeypatch, code):
+    error = sqlite3.OperationalError("unable to open database file")
+    error.sqlite_errorcode = code
+
+    def refuse(*_, **__):
+        raise error
+
+    monkeypatch.setattr("sqlite3.connect", refuse)
+    with pytest.raises(DataError, match="in WAL mode needs a folder") as refused:
+        query(database, "select id from t")
+    assert "journal_mode=DELETE" in refused.value.todo
 
 
 def test_an_absent_database_is_refused_and_not_created(tmp_path):

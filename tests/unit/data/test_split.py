@@ -386,3 +386,29 @@ def test_split_needs_its_options(tmp_path):
     result = run(str(tmp_path / "pool.parquet"), "--layout", "vertical")
     assert result.exit_code == 2
     assert "--party" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("cells", "kind"),
+    [
+        ([str(1234567890123456781 + n) for n in range(4)], "int64"),
+        ([str(2**63 + n) for n in range(4)], "uint64"),
+        ([str(10**20 + n) for n in range(4)], "string"),
+        ([f"{1234567890123456781 + n}.5" for n in range(4)], "string"),
+        (["NA", "-9007199254740993", "9007199254740993", "9007199254740992"], "int64"),
+        (["0.1", "2", "3.25", "1e300"], "double"),
+    ],
+)
+def test_split_loses_no_digit_of_what_csv_says(tmp_path, cells, kind):
+    lines = "".join(f"{n},{n % 2},1,{cell}\n" for n, cell in enumerate(cells))
+    (tmp_path / "t.csv").write_text("id,y,x,account\n" + lines)
+    arguments = ("--layout", "vertical", "--label", "y", "--party", "a=x", "--party", "b=account")
+    run(str(tmp_path / "t.csv"), *arguments, "--out", str(tmp_path))
+    account = pq.read_table(tmp_path / "b.parquet")["account"]
+    assert str(account.type) == kind
+    expected = [None if cell == "NA" else cell for cell in cells]
+    if kind == "double":
+        expected = [float(cell) for cell in cells]
+        assert account.to_pylist() == expected
+    else:
+        assert account.cast(pa.string()).to_pylist() == expected

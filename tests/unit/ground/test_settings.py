@@ -6,9 +6,10 @@ import pytest
 from pydantic import Field
 
 from fedboost.core.params import TreeParams
+from fedboost.data.selection import Selection
 from fedboost.data.sources import SourceSpec
 from fedboost.ground.errors import ConfigError
-from fedboost.ground.settings import FILE_BYTES_MAX, Settings, load, parse, read_yaml
+from fedboost.ground.settings import FILE_BYTES_MAX, Settings, load, parse, read_yaml, yaml_in
 from fedboost.job import JobSpec, Parties
 from fedboost.protocols import known, named
 from fedboost.runtime.transport.tls import TlsFiles
@@ -53,7 +54,7 @@ def test_an_unknown_key_is_refused_with_the_nearest_one(raw, key, nearest):
 @pytest.mark.parametrize(
     ("raw", "todo"),
     [
-        ({"name": 3}, "change 'name'"),
+        ({"name": 3}, "put it in quotes: YAML reads No, 1 and 12:30 otherwise"),
         ({"name": "a", "inner": {"rate": 0.0}}, "change 'rate'"),
         ({}, "add 'name'"),
     ],
@@ -262,3 +263,45 @@ def test_an_unknown_protocol_is_refused_with_the_nearest_one():
 def test_a_path_that_no_file_can_have_is_refused(kind, raw):
     with pytest.raises(ConfigError, match="a zero byte is in no path"):
         parse(kind, raw)
+
+
+@pytest.mark.parametrize(
+    ("text", "read_as"),
+    [
+        ("No", "a word for true or false"),
+        ("1", "a number"),
+        ("1.5", "a number"),
+        ("12:30", "a number"),
+        ("2024-01-31", "a date"),
+        ("2024-01-31 12:30:00", "a date"),
+    ],
+)
+def test_a_text_that_yaml_reads_otherwise_is_to_be_quoted(text, read_as):
+    with pytest.raises(ConfigError) as refused:
+        parse(Selection, yaml_in(f"label: {text}".encode()))
+    assert refused.value.what == f"label: expected a text, got {read_as}"
+    assert "quotes" in refused.value.todo
+    assert parse(Selection, yaml_in(f"label: '{text}'".encode())).label == text
+
+
+@pytest.mark.parametrize(("text", "number"), [("1e-1", 0.1), ("-2E3", -2000.0), ("1.e1", 10.0)])
+def test_numbers_with_an_exponent_are_numbers(text, number):
+    assert parse(Selection, yaml_in(f"missing: {text}".encode())).missing == number
+    assert yaml_in(b"[1e, e1, 1e-, v1e1, '1e1']") == ["1e", "e1", "1e-", "v1e1", "1e1"]
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("a: 1\nid: [x\nlabel: y\nweight: w\n", 2),
+        ("a: {b: 1\nc: d\n", 1),
+        ("a: 'x\nb: c\nd: e\n", 1),
+        ("a: 1\n b: 2\n", 2),
+        ("a: 1\nb: @x\nc: 1\n", 2),
+        ("a:\n\tb: 1\n", 2),
+    ],
+)
+def test_a_fault_of_yaml_is_said_at_its_line(text, line):
+    with pytest.raises(ConfigError, match="not valid YAML") as refused:
+        yaml_in(text.encode())
+    assert refused.value.where["line"] == str(line)

@@ -202,6 +202,30 @@ def test_the_file_is_strict_json_with_names_that_xgboost_takes():
     assert len(booster.get_dump()) == 4
 
 
+def named(name):
+    """A model whose last column has such a name."""
+    made = random_model(8)
+    facts = {**made["shop"].facts, "columns": [name]}
+    made["shop"] = Artefact(facts, made["shop"].arrays)
+    return whole(made)
+
+
+@pytest.mark.parametrize("name", ["größe", "通话", "😀", 'a "b"', "a\\b", "a\tb", "e\u0301"])
+def test_a_name_of_any_letters_is_read_by_xgboost_as_it_is(name):
+    found = named(name)
+    booster = loaded(found)
+    assert booster.feature_names == feature_names(found)
+    assert booster.feature_names[-1].endswith(name)
+    booster.predict(rows_of(found, np.zeros((1, len(found.columns)), np.float32)))
+
+
+@pytest.mark.parametrize("sign", ["\0", "\b", "\f", "\x1f", "<"])
+def test_a_sign_that_xgboost_does_not_read_back_is_an_underscore(sign):
+    found = named(f"a{sign}b")
+    assert loaded(found).feature_names == feature_names(found)
+    assert feature_names(found)[-1].endswith("a_b")
+
+
 def test_names_that_fall_together_are_told_apart():
     made = random_model(8)
     telco = made["telco"]

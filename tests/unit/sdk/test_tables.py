@@ -9,7 +9,7 @@ import pytest
 from scipy.sparse import coo_array, csc_array, csr_matrix, dok_array
 
 from fedboost.ground.errors import DataError
-from fedboost.sdk import seats
+from fedboost.sdk import labels, seats
 from fedboost.sdk.tables import DeclaredTable, rows_of
 
 NUMBERS = np.array([[1.0, np.nan], [2.5, -3.0], [0.0, 7.0]])
@@ -122,6 +122,30 @@ def test_data_frames_whose_indexes_differ_are_not_joined_by_place():
     assert seats.partner_rows(found, "bank")["telco"].tolist() == [2, 1, 0]
 
 
+def test_a_series_is_a_table_of_one_column():
+    pandas, polars = pytest.importorskip("pandas"), pytest.importorskip("polars")
+    for series in (pandas.Series([1.5, 2.0], name="a"), polars.Series("a", [1.5, 2.0])):
+        rows = rows_of(series)
+        assert (rows.names, rows.is_named) == (("a",), True)
+        assert frame(rows).values.tolist() == [[1.5], [2.0]]
+    assert rows_of(pandas.Series([1.5])).names == ("f0",)
+    with pytest.raises(ValueError, match="X has no columns: it is of the type ChunkedArray"):
+        rows_of(pa.chunked_array([[1.5]]))
+
+
+@pytest.mark.parametrize("given", [["a", "b", "c"], [5, 3, 4]])
+def test_labels_with_the_rows_index_in_another_order_are_refused(given):
+    pandas = pytest.importorskip("pandas")
+    rows = rows_of(pandas.DataFrame({"x": [1.0, 2.0, 3.0]}, index=given))
+    y = pandas.Series([0, 1, 1], index=given)
+    with pytest.raises(ValueError, match="y has the index of X in another order") as refused:
+        labels.check_order(y.iloc[[2, 0, 1]], rows.index, "y")
+    assert "y.loc[X.index]" in str(refused.value)
+    for other in (y, y.reset_index(drop=True), y.to_numpy(), y.tolist(), None):
+        labels.check_order(other, rows.index, "y")
+    labels.check_order(y, rows_of(NUMBERS).index, "y")
+
+
 @pytest.mark.parametrize(
     ("tables", "ids", "text"),
     [
@@ -198,3 +222,20 @@ def test_a_declaration_that_says_nothing_known_is_refused(declared, text):
 def test_a_declared_date_that_is_none_is_refused():
     with pytest.raises(ValueError, match="'income', declared in 'dates', holds something else"):
         rows_of(DeclaredTable(pa.table(GERMAN), dates=["income"]))
+
+
+@pytest.mark.parametrize("kind", ["object", "category", "boolean", "string"])
+def test_missing_labels_are_counted_whatever_their_type(kind):
+    pandas = pytest.importorskip("pandas")
+    words = [True, False, True] if kind == "boolean" else ["yes", "no", "yes"]
+    y = pandas.Series(words, dtype=kind).where([True, True, False])
+    with pytest.raises(ValueError, match="1 of 3 labels are missing"):
+        labels.column(y, 3, "X")
+
+
+@pytest.mark.parametrize("kind", [">f8", ">f4", ">i4", ">u2", "<f8"])
+def test_numbers_are_read_in_either_order_of_their_bytes(kind):
+    pandas = pytest.importorskip("pandas")
+    given = np.array([[1], [2]]).astype(kind)
+    assert frame(rows_of(given)).values.tolist() == [[1.0], [2.0]]
+    assert frame(rows_of(pandas.DataFrame({"a": given[:, 0]}))).values.tolist() == [[1.0], [2.0]]

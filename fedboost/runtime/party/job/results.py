@@ -65,10 +65,11 @@ def _write_model(table: JobTable, protocol: flow.Protocol[Settings], left: Artef
 
 def _write_predictions(table: JobTable, left: Artefact) -> None:
     """Write the ids as the party's table has them, in its order, with their predictions."""
-    from fedboost.data.predictions import predictions_tables, write_parquet
+    from fedboost.data.predictions import predictions_tables
+    from fedboost.data.table_files import write_tables
 
     files, rows = table.files, table.aligned()
     assert table.id_cells is not None
     assert rows is not None
     made = predictions_tables(table.id_cells, rows, left.arrays["prediction"])
-    write_parquet(files.predictions, made)
+    write_tables(files.predictions, made)

@@ -235,7 +235,7 @@ def loaded(signed: SignedJob, source: SourceSpec, folder: Path) -> tuple[Frame, 
 
     `folder` is the party's store.
     """
-    from fedboost.data.loading import check_label, load_with_ids
+    from fedboost.data.loading import check_label, load_with_ids, refuse_unread_label
     from fedboost.data.mapped_rows import rows_to_predict, rows_to_train
     from fedboost.data.reading import TableInMemory
     from fedboost.data.row_count import row_count_most
@@ -253,6 +253,8 @@ def loaded(signed: SignedJob, source: SourceSpec, folder: Path) -> tuple[Frame, 
         )
     labelled = signed.role in signed.protocol.tables.labelled
     check_label(selection, signed.party, needs_label=labelled)
+    if signed.guest_label is not None:
+        refuse_unread_label(selection, signed.party)
     is_small = isinstance(source, TableInMemory) or row_count_most(source) < LARGE_ROWS
     if predicts or is_small:
         frame, ids = load_with_ids(

@@ -252,6 +252,9 @@ def test_a_coordinator_is_no_party():
         ("[::1]:1", ("::1", 1)),
         ("bank.example.org:65535", ("bank.example.org", 65535)),
         ("localhost:0", ("localhost", 0)),
+        ("fedboost_telco_1:7102", ("fedboost_telco_1", 7102)),
+        ("_telco:7102", ("_telco", 7102)),
+        ("telco.ns.svc.cluster.local.:7102", ("telco.ns.svc.cluster.local.", 7102)),
     ],
 )
 def test_addresses_split(address, parts):
@@ -261,7 +264,7 @@ def test_addresses_split(address, parts):
 @pytest.mark.parametrize(
     "address",
     ["", ":1", "a", "a:", "a:b", "a:65536", "a:-1", "a:+1", "::1:1", "[::1]", "[a]:1", "a b:1",
-     "http://a:1", "a/b:1", "-a:1", "a:1\n", "a:１"],
+     "http://a:1", "a/b:1", "-a:1", "a:1\n", "a:１", ".:1", "a..:1"],
 )  # fmt: skip
 def test_what_is_no_address_is_refused(address):
     with pytest.raises(ConfigError, match="is not an address"):

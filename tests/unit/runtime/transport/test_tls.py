@@ -1,6 +1,7 @@
 """Certificates from the CA to the daemon: made, rotated under it, revoked, never shown."""
 
 import base64
+import shutil
 import stat
 from datetime import timedelta
 
@@ -228,3 +229,15 @@ def test_a_second_revocation_keeps_the_first(certs):
     for peer in peers:
         with pytest.raises(UnreachableError, match="revoked"):
             Revocations(tls_of(certs, "coord")).check(peer)
+
+
+def test_a_pem_with_a_byte_order_mark_is_read_and_one_in_a_line_is_named(certs, tmp_path):
+    files = tls_of(shutil.copytree(certs, tmp_path / "copies"), "bank")
+    pem = files.cert.read_bytes()
+    for path in (files.ca, files.cert, files.key):
+        path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())
+    assert load_identity(files).name == "bank"
+    files.cert.write_bytes(pem.replace(b"\n", b" "))
+    with pytest.raises(ConfigError, match="PEM in one line") as refused:
+        load_identity(files)
+    assert "line breaks" in refused.value.todo
