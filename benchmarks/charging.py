@@ -109,7 +109,7 @@ def _timed(spent: Spent) -> Charges:
     def charge(self: Spending, messages: Sequence[Noted], sql: sqlite3.Connection) -> None:
         started = time.thread_time()
         CHARGE(self, messages, sql)
-        if self._party == HOST:
+        if self.party == HOST:
             spent.charging += time.thread_time() - started
             spent.messages += sum(bool(one.about.charges) for one in messages)
 

@@ -67,8 +67,8 @@ def demo(folder: Path, pages: bool) -> int:
         f"[bold]{len(y)} patients, 30 measurements.[/] The clinic knows the diagnosis and 10 "
         "columns; the laboratory and the imaging centre have 10 each.\nEach knows about "
         f"{SHARED:.0%} of the patients, in an order of its own. Nobody shows its table to anybody."
-        "\nOf so few patients too much could be read off the sums that hosts release: the default "
-        "policy refuses\nsuch jobs, the demo's policies say [bold]disclosure_max: .inf[/] and warn."
+        "\nWith so few patients, the sums could reveal too much. The default policy refuses such "
+        "jobs; the demo's\npolicies allow them by [bold]disclosure_max: .inf[/], and warn."
     )
     spec = _job()
     started = time.monotonic()

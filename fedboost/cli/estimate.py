@@ -48,7 +48,7 @@ Numbers = dict[str, int]
 @click.option("--cores", type=click.IntRange(1, 4096), help="Of a machine.  [default: this one's]")
 @JSON
 def estimate_command(file: Path, *, as_json: bool, **given: Any) -> int:
-    """Say what memory and bytes the job in FILE will take, and about how long.
+    """Estimate time, memory and traffic of the job in FILE.
 
     \b
       fedboost estimate job.yaml --data bank=bank.parquet --data telco=telco.parquet
@@ -184,7 +184,7 @@ def _print(forecast: Estimate, place: Placement, warnings: list[str]) -> None:
 @cli.command("warm")
 @JSON
 def warm(as_json: bool) -> None:
-    """Compile the numeric kernels once for this machine, so that no job has to.
+    """Pre-compile the numeric kernels, so that the first job starts at once.
 
     \b
       fedboost warm

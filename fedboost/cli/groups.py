@@ -112,14 +112,13 @@ class LazyGroup(click.Group):
                  "beside XGBoost."),
         "doctor": ("daemons", "Check certificates, disk, tables, clocks, versions and every link "
                               "both ways; list failures."),
-        "estimate": ("estimate", "Say what memory and bytes the job in FILE will take, and about "
-                     "how long."),
+        "estimate": ("estimate", "Estimate time, memory and traffic of the job in FILE."),
         "restore": ("backup", "Put the store of a backup into the empty folder that the settings "
                     "name, every file checked."),
         "schema": ("schema", "Print the JSON Schema of a settings or job file, for editors."),
         "simulate": ("cluster", "Run the job in FILE with all parties in this process."),
-        "warm": ("estimate", "Compile the numeric kernels once for this machine, so that no "
-                             "job has to."),
+        "warm": ("estimate", "Pre-compile the numeric kernels, so that the first job starts at "
+                             "once."),
     },
 )  # fmt: skip
 @click.version_option(__version__, prog_name="fedboost")

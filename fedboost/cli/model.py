@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 import click
@@ -15,9 +14,9 @@ from rich.table import Table
 from rich.text import Text
 
 from fedboost.cli.complete import models_here
-from fedboost.cli.connect import JSON, TABLE_OUT, YES, CoordinatorAccess, connection
+from fedboost.cli.connect import JSON, YES, CoordinatorAccess, connection
 from fedboost.cli.groups import model_group
-from fedboost.cli.predicting import PredictionRequest, alone, scored_by_job
+from fedboost.cli.predicting import PredictionRequest, Target, alone, scored_by_job
 from fedboost.cli.shelves import PARTY, Shelves, pairs, stores
 from fedboost.ground.printable import printable
 from fedboost.model import kinds
@@ -156,14 +155,14 @@ def rules(model: str, columns: str | None, top: int, shelves: Shelves, as_json: 
 @click.option("--data", multiple=True, required=True, metavar="PARTY=…",
               help="Once for each party (of a whole model, for one): a file; "
               "with --config a declared data set.")  # fmt: skip
-@TABLE_OUT
+@Target.options
 @stores
 @connection
 @JSON
 def predict(
     model: str,
     data: tuple[str, ...],
-    out: Path,
+    target: Target,
     as_json: bool,
     shelves: Shelves,
     coordinator: CoordinatorAccess,
@@ -190,8 +189,8 @@ def predict(
                 "a whole model predicts here, without a coordinator: leave "
                 "--coordinator and --tls out"
             )
-        return alone(shelves, model, pairs("--data", data), out, as_json=as_json)
-    wish = PredictionRequest.of(shelves.guest_shard(model), pairs("--data", data), out)
+        return alone(shelves, model, pairs("--data", data), target, as_json=as_json)
+    wish = PredictionRequest.of(shelves.guest_shard(model), pairs("--data", data), target)
     return scored_by_job(wish, shelves, coordinator).conclude(as_json=as_json)
 
 

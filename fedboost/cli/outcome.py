@@ -76,7 +76,7 @@ def ended(
     error = faults.from_message(status.reason)
     if status.state == JobState.PAUSED and not error.todo:
         error.todo = f"fedboost job resume {status.id}"
-    click.echo(f"job {status.id} is {status.state}", err=True)
+    click.echo(f"Job {status.id} {status.state}", err=True)
     shown = error.lines()
     if status.state == JobState.PAUSED:  # the reason is among the lines of its progress
         shown = [f"to do: {error.todo}"]

@@ -30,6 +30,7 @@ from fedboost.messages.party_pb2 import (
 from fedboost.runtime.client.client import ask_owner
 from fedboost.runtime.config.daemons import PartyConfig
 from fedboost.runtime.config.policy import Policy
+from fedboost.runtime.jobs.submitted import asks_at
 from fedboost.runtime.policy.account import Account, AccountEntry, totals
 
 OWNED_FIELDS = (
@@ -157,7 +158,7 @@ def _wants(job: OwnedJob) -> list[str]:
     """Return everything that a job wants of its party, a line each."""
     lines = [f"risk {job.risk}: {job.forecast}"] if job.risk else []
     lines += [f"- {reason}" for reason in job.because]
-    lines += [f"{job.protocol} for {job.submitter} at {job.coordinator}"]
+    lines += [f"{job.protocol} for {asks_at(job.submitter, job.coordinator)}"]
     lines += [f"{use.about}: {use.says}" for use in job.uses]
     return [*lines, *([job.tells] if job.tells else [])]
 

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import wraps
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -18,19 +20,22 @@ import pyarrow.parquet as pq
 
 from fedboost import protocols
 from fedboost.cli.cluster import read_sources, run_job
-from fedboost.cli.connect import CoordinatorAccess
+from fedboost.cli.connect import TABLE_OUT, CoordinatorAccess
 from fedboost.cli.outcome import conclude, follow
 from fedboost.cli.shelves import Shelves, in_order
+from fedboost.data.predictions import unknown_note, unknown_shares
 from fedboost.data.sources import SourceSpec
 from fedboost.data.table_files import check_ending, write_tables
 from fedboost.flow import Artefact
 from fedboost.ground.errors import ConfigError
+from fedboost.ground.printable import printable
 from fedboost.ground.settings import parse
 from fedboost.job import JobSpec
 from fedboost.messages.job_pb2 import JobJournal
 from fedboost.model import kinds
 from fedboost.model.batches import batch_rows
 from fedboost.model.scoring import score_table
+from fedboost.model.unknown_categories import UNKNOWN_MAX
 from fedboost.report import units
 from fedboost.report.progress import LINE_EVERY_S
 from fedboost.runtime.client.client import CoordinatorClient, result_of
@@ -38,7 +43,37 @@ from fedboost.runtime.cluster.local import DATASET
 from fedboost.runtime.config.daemons import PartyConfig
 from fedboost.runtime.store.rows_in_common import RowsInCommon
 
+UNKNOWN_SHARE = click.option(
+    "--unknown-max",
+    type=click.FloatRange(0, 1),
+    default=UNKNOWN_MAX,
+    show_default=True,
+    help="Share of a column's values that may be categories which the model does not know.",
+)
 NAME_CHARS_MAX = 63 - len("-predict")  # of a job's name
+
+
+@dataclass(frozen=True)
+class Target:
+    """Where predictions go, and how many unknown categories they may rest on."""
+
+    out: Path
+    unknown_max: float = UNKNOWN_MAX  # share of a column's values
+
+    @property
+    def params(self) -> dict[str, Any]:
+        """Return what the job says of it, beside defaults."""
+        return {} if self.unknown_max == UNKNOWN_MAX else {"unknown_max": self.unknown_max}
+
+    @staticmethod
+    def options(command: Callable[..., Any]) -> Callable[..., Any]:
+        """Add `--out` and `--unknown-max` to a command, and pass it the `target` that they name."""
+
+        @wraps(command)
+        def aimed(*, out: Path, unknown_max: float, **given: Any) -> Any:
+            return command(**given, target=Target(out, unknown_max))
+
+        return TABLE_OUT(UNKNOWN_SHARE(aimed))
 
 
 @dataclass(frozen=True)
@@ -47,17 +82,22 @@ class PredictionRequest:
 
     facts: dict[str, Any]  # of the guest's shard
     data: dict[str, str]  # by party: a file or a data set's name
-    out: Path
+    target: Target
 
     @classmethod
-    def of(cls, guest: Artefact, data: dict[str, str], out: Path) -> PredictionRequest:
+    def of(cls, guest: Artefact, data: dict[str, str], target: Target) -> PredictionRequest:
         """Check that `data` names exactly the parties of the model; raise ConfigError otherwise."""
         parties = [guest.facts["guest"], *guest.facts["hosts"]]
         part = "which has a part in the model", "which has no part in the model"
         data = in_order(data, parties, part)
-        check_ending(out)
-        check_folder(out)
-        return cls(guest.facts, data, out)
+        check_ending(target.out)
+        check_folder(target.out)
+        return cls(guest.facts, data, target)
+
+    @property
+    def out(self) -> Path:
+        """Return the file of the answer."""
+        return self.target.out
 
     @property
     def guest(self) -> str:
@@ -77,12 +117,13 @@ class PredictionRequest:
             for party, name in datasets.items()
         }
         kind = kinds.of(self.facts)
+        params = {**kind.scoring_params(self.facts), **self.target.params}
         raw = {
             "name": f"{self.facts['name'][:NAME_CHARS_MAX]}-predict",
             "protocol": kind.scored_by,
             "parties": {"guest": self.guest, "hosts": self.facts["hosts"]},
             "data": data,
-            "params": {"model": self.model, **kind.scoring_params(self.facts)},
+            "params": {"model": self.model, **params},
         }
         return parse(JobSpec, raw)
 
@@ -100,6 +141,7 @@ class Scored:
     journal: JobJournal
     result: dict[str, Any]  # empty unless it finished
     table_rows: int  # of the guest's table
+    unknown: dict[str, float]  # by column the share of categories that the model does not know
 
     def conclude(self, *, as_json: bool) -> int:
         """Print the result or the error; return the exit code."""
@@ -108,9 +150,12 @@ class Scored:
         if as_json:
             summary = {"job": self.result["job"], "model": self.wish.model, "rows": self.rows}
             more = {"rows_without_partner": self.rows_without_partner, "out": str(self.wish.out)}
-            click.echo(json.dumps(summary | more))
+            unknown = {"unknown_categories": self.unknown}
+            warned = {"warnings": self.result.get("warnings", [])}
+            click.echo(json.dumps(summary | more | unknown | warned))
             return 0
         click.echo(f"{self.rows} rows predicted: {self.wish.out}")
+        say_unknown(self.unknown)
         if self.rows_without_partner:
             click.echo(
                 f"{self.rows_without_partner} rows of {self.wish.guest}'s table are not predicted: "
@@ -171,13 +216,16 @@ def over_daemons(
     return _collected(wish, journal, result_of(journal), config.store)
 
 
-def alone(shelves: Shelves, model: str, data: dict[str, str], out: Path, *, as_json: bool) -> int:
+def alone(
+    shelves: Shelves, model: str, data: dict[str, str], target: Target, *, as_json: bool
+) -> int:
     """Score a party's rows with a model that it holds whole; return the exit code.
 
     `data` names one party with a file or a data set of its settings file. Raise ConfigError if it
     names several parties, or one without a shard here; raise DataError for a table that lacks a
     column of the model, or has it with another type.
     """
+    out = target.out
     check_ending(out)
     check_folder(out)
     if len(data) > 1:
@@ -189,14 +237,26 @@ def alone(shelves: Shelves, model: str, data: dict[str, str], out: Path, *, as_j
     ((party, name),) = data.items()
     source = source_of(shelves, party, name)
     shard, pace = shelves.shard(model, party), Pace()
-    rows = score_table(shard, source, out, pace, party)
-    pace.end(rows)
+    scored = score_table(shard, source, out, unknown_max=target.unknown_max, tell=pace, party=party)
+    pace.end(scored.rows)
     if as_json:
-        summary = {"job": None, "model": model, "rows": rows}
-        click.echo(json.dumps(summary | {"rows_without_partner": 0, "out": str(out)}))
+        summary = {"job": None, "model": model, "rows": scored.rows}
+        more = {"unknown_categories": scored.unknown.shares}
+        click.echo(json.dumps(summary | {"rows_without_partner": 0, "out": str(out)} | more))
     else:
-        click.echo(f"{rows} rows predicted: {out}")
+        click.echo(f"{scored.rows} rows predicted: {out}")
+        say_unknown(scored.unknown.shares)
     return 0
+
+
+def say_unknown(shares: dict[str, float]) -> None:
+    """Print the shares of categories that the model does not know, by column."""
+    for column, share in shares.items():
+        click.echo(
+            f"warning: {100 * share:.3g} % of the values of {printable(column)} are categories "
+            "that the model does not know; it reads them as missing",
+            err=True,
+        )
 
 
 class Pace:
@@ -255,10 +315,13 @@ def _collected(
 ) -> Scored:
     """Write the predictions in the guest's store to the output file."""
     if not result:
-        return Scored(wish, journal, result, 0)
-    with pq.ParquetFile(store / "predictions" / f"{result['job']}.parquet") as kept:
-        batches = map(pa.table, kept.iter_batches())
-        write_tables(wish.out, chain([kept.schema_arrow.empty_table()], batches))
-    scored = Scored(wish, journal, result, RowsInCommon(store).table_rows(result["job"]))
+        return Scored(wish, journal, result, 0, {})
+    path = store / "predictions" / f"{result['job']}.parquet"
+    unknown = unknown_shares(path)
+    with pq.ParquetFile(path) as kept:
+        tables = chain([kept.schema_arrow.empty_table()], map(pa.table, kept.iter_batches()))
+        write_tables(wish.out, tables, lambda: unknown_note(unknown))
+    table_rows = RowsInCommon(store).table_rows(result["job"])
+    scored = Scored(wish, journal, result, table_rows, unknown)
     _say_pace(scored.rows, result["seconds"]["total"])
     return scored

@@ -38,6 +38,8 @@ class Frame:
     values are indices into them, 0.0, 1.0, …
     `merged`: columns with different whole numbers that became the same 32-bit float.
     `notes`: sentences for the party's own log about values that were changed when read.
+    `unlisted`: by categorical column how many of its missing values are categories that the reader
+    did not ask for.
     `group_cuts`: by column number the cut points between the owner's groups of values, float32 and
     rising; a column without them has its values as they were read.
     """
@@ -51,6 +53,7 @@ class Frame:
     merged: tuple[str, ...] = ()
     weight: NDArray[np.float64] | None = None
     categories: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    unlisted: Mapping[str, int] = field(default_factory=dict)
     group_cuts: Mapping[int, NDArray[np.float32]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -134,6 +137,7 @@ class Frame:
             values=values,
             label=None if label is None else label[chosen],
             weight=None if weight is None else weight[chosen],
+            unlisted={},
         )
 
     def allow_changes(self) -> None:

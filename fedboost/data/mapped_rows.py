@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
@@ -71,7 +71,8 @@ def rows_to_predict(
     """Return the frame of `load_with_ids` for prediction, without label and weights, and its ids.
 
     The cells of the id columns lie in a file, too. If the table has more rows than a batch, the
-    categories of a column are the `known` ones of the model; other categories are missing.
+    categories of a column are the `known` ones of the model; other categories are missing, and
+    `unlisted` counts them.
     """
     selection = selection.model_copy(update={"label": None, "label_values": None, "weight": None})
     with placed(party=party):
@@ -102,6 +103,7 @@ class _Rows:
     end: int = 0
     notes: dict[str, None] = field(default_factory=dict)
     merged: dict[str, None] = field(default_factory=dict)
+    unlisted: Counter[str] = field(default_factory=Counter)
 
     @classmethod
     def of(
@@ -148,7 +150,9 @@ class _Rows:
         for place, name in () if frame.is_sparse else enumerate(frame.columns):
             column = frame.values[:, place]
             if name in self.categories:
-                column = listed(column, frame.categories[name], self._places(name, frame))
+                cells = column
+                column = listed(cells, frame.categories[name], self._places(name, frame))
+                self.unlisted[name] += int(np.isnan(column).sum() - np.isnan(cells).sum())
             self.values[rows, place] = column
         for whole, part in ((self.label, frame.label), (self.weight, frame.weight)):
             if whole is not None:
@@ -194,6 +198,7 @@ class _Rows:
             merged=tuple(self.merged),
             weight=self.weight,
             categories=categories,
+            unlisted=dict(self.unlisted),
         )
 
 

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+import json
+from collections.abc import Collection, Iterator, Mapping
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from fedboost.data.columns import WHOLE
 from fedboost.data.frame import BATCH_ROWS
 from fedboost.ground.mapped import LET_GO_ROWS, let_go, let_go_table
+
+UNKNOWN = "fedboost.unknown_categories"  # metadata of a file of predictions
 
 
 def predictions_tables(
@@ -58,6 +63,18 @@ def as_numbers(ids: pa.Table, names: Collection[str]) -> dict[str, pa.ChunkedArr
     """Return the id columns by name, the columns in `names` as int64."""
     columns = zip(ids.column_names, ids.columns, strict=True)
     return {n: pc.cast(cells, pa.int64()) if n in names else cells for n, cells in columns}
+
+
+def unknown_note(shares: Mapping[str, float]) -> dict[str, str]:
+    """Return the metadata of a file of predictions: by column the share of unknown categories."""
+    return {UNKNOWN: json.dumps(dict(shares))} if shares else {}
+
+
+def unknown_shares(path: Path) -> dict[str, float]:
+    """Return what `unknown_note` wrote into a file of predictions; empty without a note."""
+    metadata = pq.read_metadata(path).metadata or {}
+    shares: dict[str, float] = json.loads(metadata.get(UNKNOWN.encode(), b"{}"))
+    return shares
 
 
 def with_predictions(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import closing
 from datetime import date, time, timedelta
 from decimal import Decimal
@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from fedboost.data.kinds import FORMATS
 from fedboost.ground.disk import PUBLIC_MODE, replacing
@@ -54,11 +55,14 @@ def check_ending(path: Path) -> None:
         )
 
 
-def write_tables(path: Path, tables: Iterable[pa.Table]) -> int:
+def write_tables(
+    path: Path, tables: Iterable[pa.Table], note: Callable[[], Mapping[str, str]] = dict
+) -> int:
     """Write tables of the same columns, one at least, as one file that everybody here may read.
 
     Its ending decides the format; a ConfigError refuses another. Return its number of rows. What is
-    raised while the tables are made leaves an older file as it is.
+    raised while the tables are made leaves an older file as it is, and so does an error of `note`.
+    That gives the metadata of a Parquet file once all rows are written; other formats have none.
     """
     check_ending(path)
     rest = iter(tables)
@@ -68,6 +72,9 @@ def write_tables(path: Path, tables: Iterable[pa.Table]) -> int:
         for table in chain([first], rest):
             writer.write_table(table)
             rows += len(table)
+        noted = dict(note())
+        if isinstance(writer, pq.ParquetWriter):
+            writer.add_key_value_metadata(noted)
     return rows
 
 

@@ -17,6 +17,7 @@ Modules:
     scoring        scores a table of any number of rows
     shards         reads and writes a party's share of a model
     telling        noisy buckets of a host's columns
+    unknown_categories  categories of a table to predict that no training row had
     vertical       trees whose splits belong to several parties
     whole          models that every party holds whole
     words          metrics and importance for the coordinator

@@ -20,6 +20,7 @@ from fedboost.ground.state import Growing, state
 from fedboost.messages.job_pb2 import Count, StatusReport
 from fedboost.model import columns
 from fedboost.model.shards import MODEL_ID
+from fedboost.model.unknown_categories import UNKNOWN_MAX
 
 CELLS_MAX = 1 << 24  # rows × trees, or columns, of a batch: 128 MiB of indices, 64 MiB of cells
 
@@ -46,6 +47,8 @@ class ScoringParams(Settings):
     # Id or name of the job that trained it, or latest.
     model: str = Field(pattern=f"^{MODEL_ID.pattern}$")
     batch_rows: int = Field(1 << 18, ge=1, le=1 << 22)  # bounds memory and the largest message
+    # Share of a column's values whose category the model does not know; more end the job.
+    unknown_max: float = Field(UNKNOWN_MAX, ge=0.0, le=1.0)
     output_margin: bool = False  # give the sums of leaves, not probabilities or means
 
 

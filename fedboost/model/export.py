@@ -50,6 +50,7 @@ from fedboost.flow import Artefact
 from fedboost.ground.errors import DataError
 from fedboost.ground.settings import Settings
 from fedboost.model import vertical
+from fedboost.model.unknown_categories import RARE
 from fedboost.model.vertical import LEAF, OwnSplit
 
 KIND, VERSION = "fedboost-shard", 1
@@ -91,8 +92,8 @@ class HostShard(Settings):
 
 
 def facts_of(shard: Artefact) -> dict[str, Any]:
-    """Return the facts of a shard, without the format of its files."""
-    return {name: value for name, value in shard.facts.items() if name != "format"}
+    """Return the facts of a shard, without the format of its files and categories without a bin."""
+    return {name: value for name, value in shard.facts.items() if name not in ("format", RARE)}
 
 
 def text_of(facts: Mapping[str, Any], entries: Mapping[str, Sequence[Mapping[str, Any]]]) -> str:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
-from fedboost.data.predictions import as_numbers, with_predictions
+from fedboost.data.predictions import as_numbers, unknown_note, with_predictions
 from fedboost.data.reading import placed
 from fedboost.data.row_batches import RowBatches
 from fedboost.data.selection import Selection
@@ -17,35 +18,56 @@ from fedboost.data.table_files import check_ending, write_tables
 from fedboost.flow import Artefact
 from fedboost.ground.settings import parse
 from fedboost.model import kinds
+from fedboost.model.unknown_categories import UNKNOWN_MAX, UnknownCategories
 
 Progress = Callable[[int, int], None]  # rows done, and all rows
 
 
+@dataclass(frozen=True)
+class ScoredTable:
+    """What a file of predictions holds."""
+
+    rows: int
+    unknown: UnknownCategories
+
+
 def score_table(
-    shard: Artefact, source: SourceSpec, out: Path, tell: Progress | None = None, party: str = ""
-) -> int:
-    """Write ids and predictions of all rows, in their order; return the number of rows.
+    shard: Artefact,
+    source: SourceSpec,
+    out: Path,
+    *,
+    unknown_max: float = UNKNOWN_MAX,
+    tell: Progress | None = None,
+    party: str = "",
+) -> ScoredTable:
+    """Write ids and predictions of all rows, in their order; return what was written.
 
     Memory does not grow with the rows except for 8 bytes a row while ids are compared, unless
     `read_batches` reads the table as one batch. A ConfigError or DataError names the party and the
-    file if the table does not fit the model; an older output file then stays as it was.
-    The ending of `out` decides the format, as `write_tables` says.
+    file if the table does not fit the model, or has more unknown categories than `unknown_max`
+    allows; an older output file then stays as it was. The ending of `out` decides the format, as
+    `write_tables` says.
     """
     check_ending(out)
-    kind = kinds.of(shard.facts)
+    kind, unknown = kinds.of(shard.facts), UnknownCategories(shard.facts)
     with placed(party=party, file=source.name):
         table = RowBatches.of(source, selection_of(shard.facts))
 
         def scored() -> Iterator[pa.Table]:
             done = 0
             for frame, ids in table.frames(kind.batch_rows(shard.facts)):
+                unknown.add(frame)
                 prediction = kind.predict_alone(shard, frame)
                 yield with_predictions(as_numbers(ids, table.numbers), prediction)
                 done += frame.n_rows
                 if tell is not None:
                     tell(done, table.rows)
 
-        return write_tables(out, scored())
+        def note() -> dict[str, str]:
+            unknown.check(unknown_max)
+            return unknown_note(unknown.shares)
+
+        return ScoredTable(write_tables(out, scored(), note), unknown)
 
 
 def selection_of(facts: dict[str, Any]) -> Selection:

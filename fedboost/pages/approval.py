@@ -13,12 +13,13 @@ from fedboost.report import units
 from fedboost.report.disclosure import protection
 from fedboost.report.html import Html, join, tag
 from fedboost.report.tables import Band, Row, absent, details, names, section, table
+from fedboost.runtime.jobs.submitted import asks_at
 from fedboost.runtime.policy.approval import REASON_CHARS_MAX, Decision, Risk
 from fedboost.runtime.store.store import OVER, JobState, StoredJob
 
 TONES = {Risk.LOW: "good", Risk.MEDIUM: "wait", Risk.HIGH: "bad"}
 RECKONED = (
-    "This is a forecast from your own settings and store. “Like” counts earlier jobs here, agreed "
+    "This is a forecast from your own settings and store. “Similar” counts jobs here, agreed "
     "to and not failed, of which each line above is the same: who asks, protocol, parties, data "
     "set, columns, label, noise. What could be learnt are the equations about the rows of a bin, "
     "of the most that your policy allows. High: the policy refuses, nothing hides what leaves, or "
@@ -60,11 +61,11 @@ def forecast(owned: OwnedJob, *, explains: bool = False) -> Html:
 def wants(owned: OwnedJob) -> Html:
     """Describe in a sentence the user, the coordinator and the request."""
     verb = " wanted to run " if owned.state in OVER else " wants to run "
-    who, what = (owned.submitter, owned.coordinator), (owned.protocol, owned.dataset)
-    user, coordinator, protocol, dataset = (tag("b", name or "nobody") for name in (*who, *what))
+    who = asks_at(owned.submitter or "nobody", owned.coordinator or "nobody")
+    asker, protocol, dataset = (tag("b", words) for words in (who, owned.protocol, owned.dataset))
     on = join(" on ", dataset) if owned.dataset else " without a data set of ours"
     parties = names(list(owned.parties))
-    return join(user, " at ", coordinator, verb, protocol, on, f" among {parties}.")
+    return join(asker, verb, protocol, on, f" among {parties}.")
 
 
 def uses(owned: OwnedJob) -> Html:
@@ -91,15 +92,20 @@ def _verdict(asking: Asking) -> Html:
         for rule in asking.rules
     ]
     drawn = table("Your policy and this job", heads, rows, folds=True) if rows else ""
-    later = (
-        " What can be judged only when the table is read, or when the rows in common are known, "
-        "is judged then."
-    )
-    verdict = tag("p", tag("b", "Your policy allows this job."), later)
+    verdict = tag("p", tag("b", "Your policy allows this job."), " Some limits are checked later.")
+    if asking.excess:
+        verdict = _excess(asking)
     if asking.refusal is not None:
         verdict = frame.refusal(asking.refusal, "Your policy refuses this job")
     folded = details(f"{units.plural(len(rows), 'key')} of your policy, one by one", drawn)
     return section("verdict", "What your policy says", verdict, folded if rows else "")
+
+
+def _excess(asking: Asking) -> Html:
+    """Warn that an approval may change nothing."""
+    words = f" {asking.excess} To allow it, raise policy.disclosure_max."
+    refuses = "Your policy will probably refuse this job once it runs, even if you approve it."
+    return tag("p", tag("b", refuses), words, role="alert")
 
 
 def _mark(rule: Rule, is_refused: bool, is_reason: bool) -> Html:
@@ -188,6 +194,7 @@ def approve(view: OwnedJobView, asking: Asking, session: BrowserSession) -> list
         forecast(view.owned, explains=True),
         uses(view.owned),
         "" if asking.refusal is None else frame.refusal(asking.refusal, "Your policy refuses it"),
+        _excess(asking) if asking.excess else "",
         _leaving(asking),
         form,
     ]

@@ -22,6 +22,7 @@ from fedboost.runtime.jobs.manifest import Manifest
 from fedboost.runtime.jobs.signed import SignedJob
 from fedboost.runtime.party.node.node import PartyNode
 from fedboost.runtime.policy import declared
+from fedboost.runtime.policy.approval import expected_excess
 from fedboost.runtime.store.store import StoredJob
 
 
@@ -56,6 +57,7 @@ class Asking:
     role: str
     rules: Sequence[Rule]
     refusal: FedboostError | None  # the policy's objection
+    excess: str  # an expected refusal as the job runs; empty: none
     leaving: Sequence[Leaving]
     tells: str  # content of sums about our table; empty: none
     told: str  # messages from us to the coordinator
@@ -78,6 +80,7 @@ def read(node: PartyNode, job: StoredJob) -> Asking:
         role=" and ".join(signed.table.roles_of(node.config.name)),
         rules=() if ask is None else tuple(_rules(node, signed, ask, policy)),
         refusal=refusal,
+        excess=expected_excess(node.spending, policy, job),
         leaving=tuple(_leaving(signed)),
         tells=node.spending.said(job),
         told=_told(signed, policy),

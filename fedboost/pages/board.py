@@ -19,7 +19,7 @@ from fedboost.runtime.jobs.submitted import KEY_BYTES
 from fedboost.runtime.store.store import FINAL, JobState, StoredJob
 
 ENDED_SHOWN = 10
-RESUMABLE = (JobState.PAUSED, JobState.FAILED)
+MENDED = ("unreachable", "store", "policy", "internal")  # errors whose cause may be gone later
 METRICS_SHOWN = 2
 
 
@@ -146,9 +146,20 @@ def _head(status: JobStatus, facts: Story | None) -> Html:
     return parts.title(status.id, status.name, [*words, parts.moment(status.created), attempt])
 
 
+def may_help_to_resume(status: JobStatus) -> bool:
+    """Return whether another attempt at a job may succeed: a denial is final, and a job's settings
+    and tables stay as they are.
+    """
+    if status.state != JobState.FAILED:
+        return status.state == JobState.PAUSED
+    reason = status.reason
+    by_limit = any(place.key == "key" for place in reason.where)
+    return reason.code in MENDED and (reason.code != "policy" or by_limit)
+
+
 def _actions(status: JobStatus, session: BrowserSession, may: May) -> Html:
     here = f"/jobs/{status.id}"
-    resume = may.submit and status.state in RESUMABLE
+    resume = may.submit and may_help_to_resume(status)
     return parts.actions(
         parts.button("Resume", f"{here}/resume", session.csrf, tone="strong-button")
         if resume

@@ -15,6 +15,7 @@ from fedboost.pages.sessions import BrowserSession
 from fedboost.report import audit, units
 from fedboost.report.html import Html, join, tag
 from fedboost.report.tables import Band, Row, absent, names, section, table
+from fedboost.runtime.jobs.submitted import asks_at
 from fedboost.runtime.ledger.rows import Amount
 from fedboost.runtime.policy.approval import Decision
 from fedboost.runtime.store.store import FINAL, OVER, JobState, StoredJob
@@ -165,7 +166,7 @@ def _decided(decision: Decision) -> Html:
 
 def _head(view: OwnedJobView) -> Html:
     owned = view.owned
-    by = f"by {owned.submitter} at {owned.coordinator}" if owned.submitter else ""
+    by = f"by {asks_at(owned.submitter, owned.coordinator)}" if owned.submitter else ""
     words = [f"{fact} · " for fact in (owned.protocol, by) if fact]
     return parts.title(owned.id, owned.name, [*words, parts.moment(view.job.created)])
 

@@ -157,24 +157,28 @@ def summary(result: Mapping[str, Any]) -> RenderableType:
 
 
 def rehearsed(rehearsal: Mapping[str, Any]) -> list[str]:
-    """Return four lines: the benefit of a federation, and the verdict of default policies."""
+    """Return the benefit of a federation and the verdict of default policies, three lines or
+    four.
+    """
     metric = printable(rehearsal.get("metric") or "metric")
     which, single = alone(rehearsal)
+    federated = f"federated: {metric} {units.measured(rehearsal.get('federated'))}"
+    if rehearsal.get("group_rows_min"):
+        federated += (
+            f" (measured without the default group_rows_min of {rehearsal['group_rows_min']}, "
+            "which may change it)"
+        )
+    lines = [f"{which}: {metric} {units.measured(single)}", federated]
     left = rehearsal.get("jobs_left")
     if rehearsal["accepted"]:
-        verdict = f"accepted, {'any number of' if left is None else left} more such jobs"
-        change = "nothing to change"
-    else:
-        verdict = f"refused (by {printable(rehearsal['refused_by'])}), 0 such jobs left"
-        change = "no smaller job is accepted: ask the owner, or bring more rows"
-        if rehearsal.get("change"):
-            change = f"{printable(rehearsal['change'])} ({printable(rehearsal['cost'])})"
-    return [
-        f"{which}: {metric} {units.measured(single)}",
-        f"federated: {metric} {units.measured(rehearsal.get('federated'))}",
-        f"between organisations: {verdict}",
-        f"smallest change that is accepted: {change}",
-    ]
+        more = "any number of" if left is None else left
+        return [*lines, f"With default policies this job is accepted, and {more} more like it."]
+    party, _, key = printable(rehearsal["refused_by"]).partition(": ")
+    lines.append(f"With default policies {party} would refuse this job ({key}).")
+    if rehearsal.get("change"):
+        change = f"{printable(rehearsal['change'])} ({printable(rehearsal['cost'])})"
+        return [*lines, f"Smallest change that helps: {change}"]
+    return [*lines, "A smaller job does not help: the owner must allow it."]
 
 
 def alone(rehearsal: Mapping[str, Any]) -> tuple[str, float | None]:

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from fedboost.data.frame import Frame
 from fedboost.flow import Artefact
 from fedboost.model import contributions, kinds
+from fedboost.model.unknown_categories import UNKNOWN_MAX
 from fedboost.model.vertical import Whole
 from fedboost.sdk.federated import Rows, Score
 from fedboost.sdk.fitted import Fitted
@@ -49,6 +50,7 @@ class Boosted(Fitted):
         output_margin: bool,
         pred_contribs: bool,
         iteration_range: IterationRange | None,
+        unknown_max: float = UNKNOWN_MAX,
     ) -> Any:
         """Return margins, contributions, or the margins of some rounds."""
         if pred_contribs:
@@ -56,12 +58,14 @@ class Boosted(Fitted):
                 raise InvalidParameterError(
                     "contributions cover all rounds", todo="leave iteration_range out"
                 )
-            return self._predicted(X, self._contributed)
+            return self._predicted(X, self._contributed, unknown_max)
         if iteration_range is not None:
             return self._predicted(
-                X, _xgboosts(output_margin=output_margin, **_checked(iteration_range))
+                X,
+                _xgboosts(output_margin=output_margin, **_checked(iteration_range)),
+                unknown_max,
             )
-        return self._predicted(X, _margins)
+        return self._predicted(X, _margins, unknown_max)
 
     def _contributed(
         self, shards: Shards, guest: str, frames: Frames, held: Any
@@ -75,7 +79,9 @@ class Boosted(Fitted):
         contributed[:, :, [*places, -1]] = parts
         return contributed[:, 0] if contributed.shape[1] == 1 else contributed
 
-    def _predicted(self, X: Rows, score: Score | None = None) -> Any:
+    def _predicted(
+        self, X: Rows, score: Score | None = None, unknown_max: float = UNKNOWN_MAX
+    ) -> Any:
         raise NotImplementedError
 
 

@@ -26,12 +26,13 @@ from fedboost.ground.settings import Settings, parse
 from fedboost.job import JobSpec
 from fedboost.messages.job_pb2 import Event
 from fedboost.model import kinds
+from fedboost.model.unknown_categories import UNKNOWN_MAX, UnknownCategories
 from fedboost.sdk import assembly, callbacks, disclosure, labels, seats, simulation
 from fedboost.sdk.assembly import Assembled, Taught
 from fedboost.sdk.callbacks import FitOptions, RoundCallbacks
 from fedboost.sdk.fitted import Fitted
 from fedboost.sdk.progress import watching
-from fedboost.sdk.refusals import InvalidParameterError, InvalidTableError, refusing
+from fedboost.sdk.refusals import InvalidParameterError, InvalidTableError, refusing, warn_of
 from fedboost.sdk.seats import PartyRows, Seats
 from fedboost.sdk.tables import rows_of
 
@@ -346,9 +347,14 @@ class Federated(Fitted):
 
     # Predictions
 
-    def _predicted(self, X: Rows, score: Score | None = None) -> Scores:
+    def _predicted(
+        self, X: Rows, score: Score | None = None, unknown_max: float = UNKNOWN_MAX
+    ) -> Scores:
         """Return probabilities or means, float64 (rows of the guest, outputs), or the values of
         another `score`; by party if every party has labels and X holds their tables.
+
+        Warn of categories that the model does not know; raise InvalidTableError above
+        `unknown_max`.
         """
         self._check_fitted()
         with refusing():
@@ -363,16 +369,18 @@ class Federated(Fitted):
                         "only the hosts together know this model's leaf values",
                         todo="call predict without options, or train with split='scored'",
                     )
-                return self._asked(tables)
+                return self._asked(tables, unknown_max)
             if kind.scores_common:
                 seats.check_partners(partners, guest)
             held = {host: np.flatnonzero(rows >= 0) for host, rows in partners.items()}
             scored = {guest: tables[guest]}
             scored |= {h: tables[h].take(rows[rows >= 0]) for h, rows in partners.items()}
-            frames = {party: self._frame(seat, party) for party, seat in scored.items()}
+            frames = {
+                party: self._frame(seat, party, unknown_max) for party, seat in scored.items()
+            }
             return (score or kind.predict)(self.shards_, guest, frames, held)
 
-    def _asked(self, tables: Seats) -> Floats:
+    def _asked(self, tables: Seats, unknown_max: float = UNKNOWN_MAX) -> Floats:
         """Return the predictions of a job: leaf values are encrypted at hosts, which can only
         decrypt them together.
         """
@@ -384,20 +392,33 @@ class Federated(Fitted):
             "protocol": kind.scored_by,
             "parties": {"guest": self.guest_, "hosts": facts["hosts"]},
             "data": given.data,
-            "params": {"model": facts["job"], **kind.scoring_params(facts)},
+            "params": {
+                "model": facts["job"],
+                "unknown_max": unknown_max,
+                **kind.scoring_params(facts),
+            },
         }
         ended = self._job(parse(JobSpec, spec), given.sheets, model=self.shards_)
+        for warning in ended.result.get("warnings", ()):
+            warnings.warn(warning, stacklevel=5)
         assert ended.predictions is not None
         return values_of(ended.predictions, len(facts["base_margin"]))
 
-    def _frame(self, seat: PartyRows, party: str) -> Frame:
-        """Return a table in the form that a party's shard of the model reads."""
+    def _frame(self, seat: PartyRows, party: str, unknown_max: float) -> Frame:
+        """Return a table in the form that a party's shard of the model reads; warn of unknown
+        categories, and refuse more of them than `unknown_max`.
+        """
         facts = self.shards_[party].facts
         # Networks hash the columns of a sparse table by their numbers, whichever it has.
         is_hashed = kinds.of(facts).is_hashed(facts)
         names = seat.rows.names if is_hashed else facts["columns"]
         with refusing(party=party):
-            return seat.rows.frame(names, list(facts["categories"]))
+            frame = seat.rows.frame(names, list(facts["categories"]))
+            unknown = UnknownCategories(facts)
+            unknown.add(frame)
+            unknown.check(unknown_max)
+        warn_of(unknown, party if len(self.shards_) > 1 else "")
+        return frame
 
     def _columns(self) -> list[tuple[str, str]]:
         if self._is_horizontal:

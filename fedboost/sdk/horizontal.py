@@ -9,6 +9,7 @@ import numpy as np
 
 from fedboost.ground.arrays import Indices
 from fedboost.model import kinds
+from fedboost.model.unknown_categories import UNKNOWN_MAX
 from fedboost.sdk import holdout, labels, seats
 from fedboost.sdk.assembly import Taught
 from fedboost.sdk.federated import Federated, Labels, Rows, Score, Scores
@@ -83,19 +84,23 @@ class Horizontal(Federated):
             {party: part for party, part in weights.items() if part is not None},
         )
 
-    def _predicted(self, X: Rows, score: Score | None = None) -> Scores:
+    def _predicted(
+        self, X: Rows, score: Score | None = None, unknown_max: float = UNKNOWN_MAX
+    ) -> Scores:
         self._check_fitted()
         if not self._is_horizontal:
-            return super()._predicted(X, score)
+            return super()._predicted(X, score, unknown_max)
         with refusing():
             if seats.are_by_party(X):
                 tables = self._seats(X, learns=False)
-                return {party: self._scored(seat, score) for party, seat in tables.items()}
+                return {
+                    party: self._scored(seat, score, unknown_max) for party, seat in tables.items()
+                }
             table = self._same_columns(seats.single(X, self.get_params().get("ids")))
-            return self._scored(self._as_said(table, self.guest_), score)
+            return self._scored(self._as_said(table, self.guest_), score, unknown_max)
 
-    def _scored(self, seat: PartyRows, score: Score | None) -> Any:
+    def _scored(self, seat: PartyRows, score: Score | None, unknown_max: float) -> Any:
         guest = self.guest_
-        shard, frame = self.shards_[guest], self._frame(seat, guest)
+        shard, frame = self.shards_[guest], self._frame(seat, guest, unknown_max)
         score = score or kinds.of(shard.facts).predict
         return score({guest: shard}, guest, {guest: frame}, {})

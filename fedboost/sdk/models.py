@@ -18,6 +18,8 @@ from fedboost.ground.errors import ConfigError, DataError
 from fedboost.model import kinds, shards
 from fedboost.model.kinds.kind import ImportanceShare
 from fedboost.model.scoring import score_table
+from fedboost.model.unknown_categories import UNKNOWN_MAX, UnknownCategories
+from fedboost.sdk.refusals import warn_of
 from fedboost.sdk.tables import TableLike, rows_of
 
 
@@ -43,19 +45,27 @@ class Model:
         """Return the first trees as text, as far as this party knows them."""
         return self._kind.tree_lines(self._shard, trees)
 
-    def predict(self, rows: TableLike) -> NDArray[np.float64]:
+    def predict(self, rows: TableLike, *, unknown_max: float = UNKNOWN_MAX) -> NDArray[np.float64]:
         """Return probabilities or means, by the objective: float64 (n,), or (n, classes) for
         several classes.
 
         `rows` is a table with the model's columns by name, or an array or sparse matrix with the
-        columns in the model's order; NaN is a missing value. Raise ConfigError if the model is not
+        columns in the model's order; NaN is a missing value. A category that the model does not
+        know is read as missing, with a warning; raise DataError if in a column the share of such
+        values is above `unknown_max`. Raise ConfigError if the model is not
         whole: then its parties predict together, with `fedboost model predict`.
         """
         self._check_whole()
-        predictions = self._kind.predict_alone(self._shard, self._frame(rows))
+        frame, unknown = self._frame(rows), UnknownCategories(self._shard.facts)
+        unknown.add(frame)
+        unknown.check(unknown_max)
+        warn_of(unknown)
+        predictions = self._kind.predict_alone(self._shard, frame)
         return predictions[:, 0] if predictions.shape[1] == 1 else predictions
 
-    def predict_table(self, table: str | Path, out: str | Path) -> int:
+    def predict_table(
+        self, table: str | Path, out: str | Path, *, unknown_max: float = UNKNOWN_MAX
+    ) -> int:
         """Score a file of any size, or a file that declares a table (.yaml); return the number of
         rows.
 
@@ -64,7 +74,10 @@ class Model:
         `predict`; a DataError names missing columns.
         """
         self._check_whole()
-        return score_table(self._shard, source_at(str(table)), Path(out))
+        source = source_at(str(table))
+        scored = score_table(self._shard, source, Path(out), unknown_max=unknown_max)
+        warn_of(scored.unknown)
+        return scored.rows
 
     def _check_whole(self) -> None:
         if not self.is_whole:

@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from fedboost.core import metrics, objectives
 from fedboost.ground.arrays import Floats
+from fedboost.model.unknown_categories import UNKNOWN_MAX
 from fedboost.sdk import keeping, labels
 from fedboost.sdk.boosters import Boosted, IterationRange
 from fedboost.sdk.federated import Federated, Labels, Rows
@@ -55,16 +56,24 @@ class Classifier(Estimator):
 
     _estimator_type = "classifier"
 
-    def predict_proba(self, X: Rows, *, iteration_range: IterationRange | None = None) -> Any:
+    def predict_proba(
+        self,
+        X: Rows,
+        *,
+        iteration_range: IterationRange | None = None,
+        unknown_max: float = UNKNOWN_MAX,
+    ) -> Any:
         """Return probabilities, float64 (n, classes), in the order of `classes_`; by party like
         `predict`.
 
         With `iteration_range` (first, end) use only those rounds, in float32, added up like
-        XGBoost.
+        XGBoost. Categories that the model does not know count as missing, with a warning; raise
+        InvalidTableError if their share of a column's values is above `unknown_max`.
         """
         if iteration_range is None:
-            return _each(self._predicted(X), _probabilities)
-        return _each(self._scores(X, False, False, iteration_range), _probabilities)
+            return _each(self._predicted(X, unknown_max=unknown_max), _probabilities)
+        scores = self._scores(X, False, False, iteration_range, unknown_max)
+        return _each(scores, _probabilities)
 
     def predict(
         self,
@@ -73,6 +82,7 @@ class Classifier(Estimator):
         output_margin: bool = False,
         pred_contribs: bool = False,
         iteration_range: IterationRange | None = None,
+        unknown_max: float = UNKNOWN_MAX,
     ) -> Any:
         """Return the likeliest label of each row of the guest, (n,).
 
@@ -80,12 +90,13 @@ class Classifier(Estimator):
         `output_margin` return the sums of the trees instead, (n,) or, for several classes, (n,
         classes); with `pred_contribs` each column's contribution to them, float32 (n, columns + 1),
         the last one the bias (TreeSHAP), for several classes (n, classes, columns + 1).
-        `iteration_range` (first, end) uses only those rounds, added up like XGBoost. The errors are
-        those of `get_booster`.
+        `iteration_range` (first, end) uses only those rounds, added up like XGBoost; `unknown_max`
+        is as in `predict_proba`. The errors are those of `get_booster`.
         """
         if output_margin or pred_contribs:
-            return _each(self._scores(X, output_margin, pred_contribs, iteration_range), _narrow)
-        chances = self.predict_proba(X, iteration_range=iteration_range)
+            scores = self._scores(X, output_margin, pred_contribs, iteration_range, unknown_max)
+            return _each(scores, _narrow)
+        chances = self.predict_proba(X, iteration_range=iteration_range, unknown_max=unknown_max)
         return _each(chances, lambda chances: self.classes_[chances.argmax(axis=1)])
 
     def score(self, X: Rows, y: Labels, sample_weight: Any = None) -> float:
@@ -117,6 +128,7 @@ class Regressor(Estimator):
         output_margin: bool = False,
         pred_contribs: bool = False,
         iteration_range: IterationRange | None = None,
+        unknown_max: float = UNKNOWN_MAX,
     ) -> Any:
         """Return the mean of the label of each row of the guest, float64 (n,).
 
@@ -124,8 +136,9 @@ class Regressor(Estimator):
         options are those of a classifier's `predict`.
         """
         if output_margin or pred_contribs or iteration_range is not None:
-            return _each(self._scores(X, output_margin, pred_contribs, iteration_range), _narrow)
-        return _each(self._predicted(X), _narrow)
+            scores = self._scores(X, output_margin, pred_contribs, iteration_range, unknown_max)
+            return _each(scores, _narrow)
+        return _each(self._predicted(X, unknown_max=unknown_max), _narrow)
 
     def score(self, X: Rows, y: Labels, sample_weight: Any = None) -> float:
         """Return R²: 1 − squared errors of the predictions / squared errors of the mean; nan for

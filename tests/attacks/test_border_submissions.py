@@ -13,7 +13,7 @@ from fedboost.runtime.cluster.local import COORDINATOR, USER, tls_of
 from fedboost.runtime.coordinator import intake
 from fedboost.runtime.jobs import manifest, submitted
 from fedboost.runtime.jobs.manifest import JobMember, Manifest
-from fedboost.runtime.jobs.submitted import sign_submission, submission_id
+from fedboost.runtime.jobs.submitted import asks_at, sign_submission, submission_id
 from fedboost.runtime.policy import judgement
 from fedboost.runtime.policy.judgement import Judge
 from fedboost.runtime.transport import authority
@@ -58,6 +58,9 @@ def invented(certs):
         "a submitter, by its own signature": terms(
             certs, "olga", submission=signed(certs, COORDINATOR)
         ),
+        "a person on another's page": terms(
+            certs, f"olga via coordinator {USER}", submission=signed(certs, USER)
+        ),
         "a submitter, by another's signature": terms(
             certs, "olga", submission=signed(certs, "eve")
         ),
@@ -72,6 +75,7 @@ def invented(certs):
 WORDS = {
     "a submitter": "names olga as its submitter, user user has signed it",
     "a submitter, by its own signature": "names olga as its submitter, coordinator coordinator",
+    "a person on another's page": "names olga via coordinator user as its submitter, user user has",
     "a submitter, by another's signature": "names olga as its submitter, user eve has signed it",
     "a party that submits": "names bank as its submitter, party bank has signed it",
     "a job": "the signature of user user does not fit",
@@ -122,7 +126,9 @@ def test_a_revoked_user_submits_nothing(tmp_path):
         now(revoked())
 
 
-@pytest.mark.parametrize("name", ["ann\x1b]0;owned\x07", "ann\n", "coordinator", "Ann", ""])
+@pytest.mark.parametrize(
+    "name", ["ann\x1b]0;owned\x07", "ann\n", "coordinator", "Ann", "", "ann via eve"]
+)
 def test_a_submitter_is_a_name_or_the_manifest_is_none(tmp_path, name):
     world.issue(tmp_path, [("user", USER), *(("party", one) for one in JOB.parties.everybody)])
     text = terms(tmp_path).model_copy(update={"submitter": name}).encode()
@@ -150,7 +156,7 @@ async def test_a_coordinator_refuses_what_its_caller_did_not_sign(tmp_path):
         assert certs.exists()
 
 
-def test_what_is_handed_in_on_a_coordinators_page_is_the_coordinators_own(tmp_path):
+def test_a_job_from_a_coordinators_page_names_the_person_and_the_coordinator_signs(tmp_path):
     async def on_the_page():
         async with town(tmp_path) as cluster:
             telco = cluster.parties["telco"]
@@ -164,7 +170,12 @@ def test_what_is_handed_in_on_a_coordinators_page_is_the_coordinators_own(tmp_pa
             [seen] = (await telco.jobs(cluster.user, job_pb2.ListRequest())).jobs
             return seen.submitter
 
-    assert now(on_the_page()) == f"coordinator {COORDINATOR}"
+    assert now(on_the_page()) == f"{USER} via coordinator {COORDINATOR}"
+
+
+def test_who_asks_is_said_with_the_page_or_the_coordinator():
+    assert asks_at("ana", "hq") == "ana at hq"
+    assert asks_at("ana via coordinator hq", "hq") == "ana on the page of hq"
 
 
 # Old submissions

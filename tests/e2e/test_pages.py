@@ -186,8 +186,10 @@ def test_a_job_is_submitted_approved_watched_and_audited_on_the_pages(town, boar
     shows(every, "No job has ended yet.")
     job = submit(board, JOB)
     shows(board, "waits for telco, the owner’s approval")
-    shows(house, "coordinator coordinator at coordinator wants to run secureboost on data", ".card")
-    shows(house, "like no earlier job; everything that leaves could be learnt", ".card .forecast")
+    shows(house, "user on the page of coordinator wants to run secureboost on data", ".card")
+    shows(
+        house, "no similar job ran here; everything that leaves could be learnt", ".card .forecast"
+    )
     town.draw(house, "asked")
     house.click("text=Look at it and decide")
     shows(house, "Your policy allows this job.")
@@ -255,7 +257,7 @@ def test_the_ledger_the_account_and_the_data_sets_are_the_owners_to_read(town, h
 def test_runs_are_tagged_filtered_sorted_and_compared(town, board, house, trained):
     job = submit(board, JOB.replace("max_depth: 3", "max_depth: 2"))
     go(house, "/")
-    shows(house, "like 1 earlier job;", ".card .forecast")
+    shows(house, "1 similar job ran here;", ".card .forecast")
     assert world.owner(town.cluster, "telco", "approve", job, "--yes").code == 0
     assert world.ask(town.cluster, "job", "watch", job).code == 0
     board.click("nav >> text=Runs")

@@ -126,7 +126,7 @@ def fresh_tables(trained, **how):
 
 
 def check(trained, tables, sources=None):
-    found = score(trained.folder, sources or tables, trained.model)
+    found = score(trained.folder, sources or tables, trained.model, unknown_max=1.0)
     ids = found["id"].to_pylist()
     assert ids == tables["bank"]["id"].to_pylist()
     values = as_the_model_reads(trained, tables, ids)

@@ -4,7 +4,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from fedboost.cli.predicting import PredictionRequest
+from fedboost.cli.predicting import PredictionRequest, Target
 from fedboost.core import objectives
 from fedboost.data.ids import encode_ids
 from fedboost.ground.errors import ConfigError
@@ -92,7 +92,7 @@ def test_the_commands_job_scores_a_model_of_either_kind(tmp_path, split):
 
     def typed(done):
         wish = PredictionRequest.of(
-            done.shards[GUEST], dict.fromkeys(PARTIES, "new"), tmp_path / "p.parquet"
+            done.shards[GUEST], dict.fromkeys(PARTIES, "new"), Target(tmp_path / "p.parquet")
         )
         return wish.job(dict.fromkeys(PARTIES, DATASET))
 

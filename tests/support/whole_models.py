@@ -15,6 +15,7 @@ from fedboost.data.frame import Frame
 from fedboost.flow import Artefact
 from fedboost.ground.ids import EncodedIds
 from fedboost.model import columns, shards, whole
+from fedboost.model.unknown_categories import RARE
 
 MODEL = "credit-0a1b2c3d"
 PARTIES = ("bank", "telco", "shop")
@@ -107,7 +108,9 @@ def model_of(frame: Frame, found: Trained, party: str = "bank") -> Artefact:
         "ids": {name: ["id"] for name in PARTIES},
         "created": "2026-01-31T12:00:00+00:00",
     }
-    return Artefact({**facts, **left.facts}, left.arrays)
+    known = left.facts["categories"]
+    rare = {name: sorted({*frame.categories[name]} - {*texts}) for name, texts in known.items()}
+    return Artefact({**facts, **left.facts, RARE: rare}, left.arrays)
 
 
 def stored(folder: Path, frame: Frame, found: Trained) -> None:

@@ -11,7 +11,7 @@ import importlib
 import pkgutil
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -27,6 +27,7 @@ from fedboost.data.loading import load
 from fedboost.data.sources import SourceSpec
 from fedboost.ground import kernels
 from fedboost.ground.errors import JobError
+from fedboost.ground.kernels import Kernel
 from fedboost.ground.settings import parse
 from fedboost.ground.workers import Serial
 from fedboost.job import JobSpec
@@ -118,9 +119,14 @@ def warm(tell: Callable[[str], None] = lambda _: None) -> Warmed:
     parts = {inner.name for kernel in ready for inner in kernel.parts()}
     names = {kernel.name for kernel in ready} | parts
     warmed.cold = [kernel.name for kernel in kernels.marked() if kernel.name not in names]
-    warmed.read = sum(len(kernel.compiled.signatures) for kernel in ready) - len(warmed.compiled)
+    warmed.read = read_from_disk(ready)
     warmed.seconds = time.monotonic() - started
     return warmed
+
+
+def read_from_disk(ready: Iterable[Kernel]) -> int:
+    """Return how many times kernels were read from the disk, once for each of their types."""
+    return sum(len(kernel.compiled.stats.cache_hits) for kernel in ready)
 
 
 def load_all() -> None:

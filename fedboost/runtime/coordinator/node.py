@@ -20,7 +20,13 @@ from fedboost.runtime.coordinator.attempts import Attempts, PartyCalls
 from fedboost.runtime.coordinator.intake import Intake, signed
 from fedboost.runtime.coordinator.journals import Journals
 from fedboost.runtime.jobs.manifest import Submission, outline
-from fedboost.runtime.jobs.submitted import KEY_BYTES, read_spec, sign_submission, submission_id
+from fedboost.runtime.jobs.submitted import (
+    KEY_BYTES,
+    page_submitter,
+    read_spec,
+    sign_submission,
+    submission_id,
+)
 from fedboost.runtime.store.forgetting import Forgetting, check_over
 from fedboost.runtime.store.store import RESTS, Store
 from fedboost.runtime.store.tags import Tags
@@ -81,7 +87,8 @@ class CoordinatorNode:
         signature = (
             None if self.config.tls is None else sign_submission(spec, key, identity.name, identity)
         )
-        return await self._take_in(str(identity.peer), spec, key, signature)
+        submitter = page_submitter(user.name, identity.peer)
+        return await self._take_in(submitter, spec, key, signature)
 
     async def _take_in(
         self, submitter: str, spec: JobSpec, key: str, submission: Submission | None
@@ -93,10 +100,8 @@ class CoordinatorNode:
         return job_pb2.SubmitReply(id=id_)
 
     def is_theirs(self, user: Peer, submitter: str) -> bool:
-        """Return whether a user submitted the job. Jobs from our page belong to the page's user."""
-        page = self.config.page
-        is_pages = page is not None and page.user == user.name
-        return submitter == user.name or (is_pages and submitter == str(self._identity().peer))
+        """Return whether a job is a user's own, submitted by a command or on our page."""
+        return submitter in (user.name, page_submitter(user.name, self._identity().peer))
 
     def tags(self, user: Peer) -> dict[str, tuple[str, ...]]:
         """Return every job's tags."""

@@ -20,6 +20,8 @@ from fedboost.runtime.coordinator.walk import JobWalk
 from fedboost.runtime.jobs import manifest
 from fedboost.runtime.process.clock import now
 
+NO_VERDICT = "no verdict of default policies: it failed, and the party's log says why"
+
 
 async def walk_job(walk: JobWalk) -> dict[str, Any]:
     """Walk the whole job and return its result; raise the error that ended it."""
@@ -113,7 +115,11 @@ async def _rehearsal(walk: JobWalk, shares: Mapping[str, party_pb2.FinishReply])
         return {}
     told = [share.forecast for share in shares.values() if share.forecast]
     replies = await _conclude(walk, [guest], forecasts=told, journal=await walk.journal())
-    return wire.json_object(replies[guest].forecast, "the rehearsal")
+    rehearsal = wire.json_object(replies[guest].forecast, "the rehearsal")
+    if not rehearsal:
+        warning = job_pb2.Warned(party=guest, warning=NO_VERDICT)
+        walk.warn(StatusReport(warnings=[warning]))
+    return rehearsal
 
 
 async def _conclude(

@@ -114,6 +114,9 @@ _ALL = (
            "the policy's disclosure_warn and disclosure_max, as warn and max", "party"),
     Family("fedboost_disclosed_epsilon_row", "gauge", ("dataset",),
            "epsilon of a row of a data set, over all jobs that told noisy values of it", "party"),
+    Family("fedboost_unknown_categories_share", "gauge", ("dataset", "column"),
+           "share of a column's values whose category the model does not know, in the last table "
+           "to predict since the daemon's start", "party"),
     Family("fedboost_worker_memory_peak_bytes", "gauge", (),
            "peak memory of the worker processes together", "party"),
 )  # fmt: skip

@@ -75,6 +75,10 @@ class PartyMetrics(Metrics):
         policy = self._node.config.policy  # the current one: a reload may change it
         yield "fedboost_disclosed_sums_limit", ("warn",), policy.disclosure_warn
         yield "fedboost_disclosed_sums_limit", ("max",), policy.disclosure_max
+        unknown, declared = self._node.unknown_categories, self._node.config.datasets
+        for dataset in declared:
+            for column, share in unknown.get(dataset, {}).items():
+                yield "fedboost_unknown_categories_share", (dataset, column), share
         yield "fedboost_worker_memory_peak_bytes", (), self._worker_memory()
 
     def stored(self) -> Iterator[Reading]:

@@ -18,8 +18,8 @@ from fedboost.job import ChosenScheme, JobSpec, Name, encryption_of
 # 30,000 columns with names of 30 characters. The 1,000 jobs of a day take a gigabyte of a store at
 # most; jobs that ended before they were approved leave only outlines.
 MANIFEST_BYTES_MAX = 1 << 20
-# Name of a user, or of a coordinator whose page was used to submit the job.
-SUBMITTER = r"^(coordinator )?[a-z][a-z0-9-]{0,62}$"
+# Name of a user; of one on a coordinator's page "ana via coordinator hq", as the coordinator says.
+SUBMITTER = r"^([A-Za-z][A-Za-z0-9_-]{0,62} via coordinator )?[a-z][a-z0-9-]{0,62}$"
 
 
 class JobMember(Settings):

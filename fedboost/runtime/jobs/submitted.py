@@ -22,6 +22,7 @@ from fedboost.runtime.jobs.manifest import (
 )
 from fedboost.runtime.transport.identity import Identity, Peer, check_signature, verify_certificate
 
+VIA = " via "  # between a person and the coordinator whose page the person used
 KEY_BYTES = 16  # of the random key of one submission
 TITLE = "fedboost submission 2"  # separates these signatures from all others
 AGE_MAX_S = 86_400.0  # maximal age of a submission at a coordinator, and at a party's first contact
@@ -35,6 +36,17 @@ def submission_id(spec: JobSpec, submitter: str, key: str) -> str:
     stem = re.sub(r"[^a-z0-9]+", "-", spec.name.lower()).strip("-")[:40]
     content = canonical([submitter, key, spec.model_dump(mode="json")])
     return f"{stem}-{hashlib.sha256(content).hexdigest()[:8]}"
+
+
+def page_submitter(person: str, coordinator: Peer) -> str:
+    """Return the submitter of a job from a coordinator's page: who used it, as it says itself."""
+    return f"{person}{VIA}{coordinator}"
+
+
+def asks_at(submitter: str, coordinator: str) -> str:
+    """Return who wants a job and where: ``ana at hq``, ``ana on the page of hq``."""
+    person, via, _ = submitter.partition(VIA)
+    return f"{person} on the page of {coordinator}" if via else f"{person} at {coordinator}"
 
 
 def signing_time() -> int:
@@ -75,7 +87,9 @@ def submitter_of(terms: Manifest, ca_pem: bytes) -> Peer:
     certificate = submission.certificate.encode()
     peer = verify_certificate(certificate, ca_pem)
     leads = ("coordinator", terms.coordinator) == (peer.role, peer.name)
-    if terms.submitter != (str(peer) if leads else peer.name) or not (leads or peer.role == "user"):
+    person, via, _ = terms.submitter.partition(VIA)
+    signer = page_submitter(person, peer) if via and leads else peer.name
+    if terms.submitter != signer or (peer.role == "user") == bool(via):
         raise PeerError(f"the job names {terms.submitter} as its submitter, {peer} has signed it")
     text = _text(terms.spec, submission.key, terms.coordinator, submission.signed_at)
     check_signature(certificate, peer, text, submission.raw)

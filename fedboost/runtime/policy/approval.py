@@ -163,8 +163,8 @@ class JobVerdicts:
         except FedboostError as error:
             reasons.insert(0, f"your policy refuses it: {error.what}")
             risk = Risk.HIGH
-        jobs = "1 earlier job" if like == 1 else f"{like or 'no'} earlier job{'s' * (like > 1)}"
-        return JobVerdict(risk, f"like {jobs}; {share.words}", (*reasons, *share.reasons))
+        jobs = "1 similar job" if like == 1 else f"{like or 'no'} similar job{'s' * (like > 1)}"
+        return JobVerdict(risk, f"{jobs} ran here; {share.words}", (*reasons, *share.reasons))
 
     def _said(self, config: PartyConfig, job: StoredJob) -> Lines:
         """Return the lines of a request that may be new; empty of another version's job."""
@@ -189,7 +189,7 @@ class JobVerdicts:
         rows, source = self._spending.rows_before(signed)
         attack = attack_in_words(config, signed, rows)
         if not rows:
-            words = "how much could be learnt shows when the rows in common are known"
+            words = "the risk is known once shared rows are counted"
             return _Share(f"{words}; {attack}", risk=Risk.MEDIUM)
         policy, ratio = config.policy, planned.releases.ratio(rows)
         most, after = policy.disclosure_max, planned.before + ratio
@@ -203,6 +203,24 @@ class JobVerdicts:
             reasons.append(f"earlier jobs have taken {earlier} of the budget")
         risk = Risk.MEDIUM if ratio > SHARE_LOW * most else Risk.LOW
         return _Share(words, tuple(reasons), Risk.HIGH if after > policy.disclosure_warn else risk)
+
+
+def expected_excess(spending: Spending, policy: Policy, job: StoredJob) -> str:
+    """Say how far a waiting job passes the policy if it has as many rows in common as the last job
+    on the table; empty where it passes no limit, or there was no such job.
+    """
+    signed = SignedJob(spending.party, manifest.decode(job.manifest), job.manifest_sha256)
+    planned, (rows, source) = spending.planned(job), spending.rows_before(signed)
+    if planned is None or not rows:
+        return ""
+    after, most = planned.before + planned.releases.ratio(rows), policy.disclosure_max
+    if after <= most:
+        return ""
+    earlier = f", of which earlier jobs have taken {_percent(planned.before, most)}"
+    return (
+        f"With {rows:,} rows in common, as in {source}, it needs {_percent(after, most)} of the "
+        f"budget{earlier * (planned.before > 0)}."
+    )
 
 
 def attack_in_words(config: PartyConfig, job: SignedJob, rows: int = 0) -> str:

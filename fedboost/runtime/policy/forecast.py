@@ -142,6 +142,7 @@ class Forecast(Settings):
     placed: float | None = None  # the share of a host's rows that an attack could have placed
     metric: str | None = None  # of a model of the party's own rows and columns
     alone: float | None = None
+    failed: bool = False  # no verdict: something went wrong here
 
     def encode(self) -> bytes:
         """Return it as JSON."""

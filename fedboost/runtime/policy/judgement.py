@@ -108,6 +108,7 @@ class Judge:
         self._row_sets = RowSets(store)
         self._summed = Summed(store)
         self._leaders: dict[str, str] = {}  # by job, for jobs in the store
+        self.by_name = True  # whether tables of one name are equal
 
     def proposal(self, caller: Peer, terms: Manifest) -> None:
         """Refuse a job that its coordinator did not propose, or that has other members."""
@@ -339,7 +340,8 @@ class Judge:
 
     def owned(self, dataset: str) -> Owned:
         """Return a data set of ours as accounts know it."""
-        return owned(self._store.transaction, self.config.datasets, dataset)
+        tables = self.config.datasets
+        return owned(self._store.transaction, tables, dataset, by_name=self.by_name)
 
     def prediction(self, job: SignedJob, rows: int) -> None:
         """Refuse more rows than the policy allows a day; `Spending` counts rows when sent."""

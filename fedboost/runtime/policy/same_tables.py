@@ -35,10 +35,13 @@ _SOURCE = f"source IN ({_LINKED} SELECT name FROM linked)"  # noqa: S608  our wo
 SAME = f"(dataset = :dataset OR (source != '' AND :source != '' AND {_SOURCE}))"
 
 
-def owned(changes: Changes, tables: Mapping[str, SourceSpec], dataset: str) -> Owned:
+def owned(
+    changes: Changes, tables: Mapping[str, SourceSpec], dataset: str, *, by_name: bool = True
+) -> Owned:
     """Return a declared data set of `tables`, after recording the tables that are equal now.
 
     `changes` opens a transaction. A data set that is no longer declared is identified by its name.
+    Without `by_name` tables of one name are equal only if they lie in one place.
     """
     declared = {name: spec.identity for name, spec in tables.items()}
     found = {
@@ -50,7 +53,8 @@ def owned(changes: Changes, tables: Mapping[str, SourceSpec], dataset: str) -> O
         known = set(sql.execute("SELECT source, alias FROM aliases").fetchall())
         rows = sorted(found - known)
         sql.executemany("INSERT INTO aliases (source, alias) VALUES (?, ?)", rows)
-    return Owned(dataset, declared.get(dataset, ""))
+    source = declared.get(dataset, "")
+    return Owned(dataset if by_name or not source else source, source)
 
 
 def names_of(sql: sqlite3.Connection, table: Owned) -> list[str]:

@@ -66,8 +66,9 @@ class Spending:
         tables: Callable[[], Mapping[str, SourceSpec]],
         account: Account,
     ) -> None:
-        self._party, self._policy, self._tables = party, policy, tables
+        self.party, self._policy, self._tables = party, policy, tables
         self.account = account
+        self.by_name = True  # whether tables of one name are equal
         self._jobs: dict[str, AccountEntry] = {}  # that have begun in this process
         self._held_shares: dict[str, float] = {}  # of these jobs: `SignedJob.scored_share`
         self._placed: dict[str, float] = {}  # the share of rows that each could place, at most
@@ -132,7 +133,7 @@ class Spending:
             if about.is_free_again and accounts.has_left(sql, job, peer, digest):
                 continue
             charges = [*about.charges, *noisy_values.further(sql, about)]
-            with refusing(self._party):
+            with refusing(self.party):
                 self._charge(sql, self._jobs[job], peer, charges, stage=envelope.stage)
 
     def tell(self, job: SignedJob, report: StatusReport) -> None:
@@ -143,7 +144,7 @@ class Spending:
         values, entry = values_told(report), self._jobs.get(job.id)
         if not values or entry is None:
             return
-        with refusing(self._party), self.account.changes() as sql:
+        with refusing(self.party), self.account.changes() as sql:
             self._charge(sql, entry, job.manifest.coordinator, [Charge(Spent.METRICS, values)])
 
     def _charge(
@@ -219,11 +220,11 @@ class Spending:
             params = parse(protocol.params, terms.params, section="params")
         except ConfigError:  # of another version of fedboost
             return None
-        if protocol.policy.releases is None or self._party not in table.hosts:
+        if protocol.policy.releases is None or self.party not in table.hosts:
             return None
-        ours = self.owned(terms.spec.data[self._party].dataset or "")
+        ours = self.owned(terms.spec.data[self.party].dataset or "")
         before = self._told(ours, table.guest, besides=job.id)
-        releases = protocol.policy.releases(params, table, self._party, None)
+        releases = protocol.policy.releases(params, table, self.party, None)
         return Planned(releases, table.guest, before)
 
     def rows_before(self, job: SignedJob) -> tuple[int, str]:
@@ -237,7 +238,7 @@ class Spending:
     def _judge(self, job: SignedJob, table: Learnt) -> tuple[Releases, bool]:
         """Return the maximal releases of sums, and whether the owner must be warned."""
         others = self.account.others(self._jobs[job.id].table, job.id)
-        with refusing(self._party):
+        with refusing(self.party):
             try:
                 return judge_expected(self._policy(), job, table, others)
             except PolicyError as error:
@@ -264,7 +265,7 @@ class Spending:
 
         raw = job.manifest.spec.params
         changes = remedies(job.protocol.params, raw, fits)
-        owner = f"{self._party}'s owner to raise {key}, or give a table with more rows"
+        owner = f"{self.party}'s owner to raise {key}, or give a table with more rows"
         if not changes:
             return f"no smaller job fits either: ask {owner}"
         return f"set {', or '.join(in_words(change, raw) for change in changes)}; or ask {owner}"
@@ -281,7 +282,7 @@ class Spending:
         return accounts.sums_of(self.account.others(table, besides), self._policy().together(guest))
 
     def owned(self, dataset: str) -> Owned:
-        return owned(self.account.changes, self._tables(), dataset)
+        return owned(self.account.changes, self._tables(), dataset, by_name=self.by_name)
 
     def _entry(self, job: SignedJob, planned: Releases, columns: int, rows: int) -> AccountEntry:
         """Return the account entry of a job with its expected sums."""
@@ -301,7 +302,7 @@ class Spending:
         """Return the expected and actual releases of a job's sums, with our limits."""
         policy = self._policy()
         return Released(
-            party=self._party,
+            party=self.party,
             planned=entry.planned,
             counted=entry.counted,
             before=self._before(entry),
@@ -319,8 +320,9 @@ class Spending:
         before, most = released.before, released.before + released.planned
         earlier = f", {before:.2g} of them by earlier jobs" if before else ""
         return (
-            f"by the end, {job.table.guest} may hold {most:.2g} sums per bin and row about "
-            f"{self._party}{earlier}; the policy of {self._party} warns above {released.warn:g}"
+            f"By the end, {job.table.guest} may hold {most:.2g} sums per bin and row about "
+            f"{self.party}{earlier}. Above {released.warn:g}, values of single rows may be "
+            "inferred."
         )
 
 

@@ -114,7 +114,7 @@ def test_the_first_job_that_does_not_finish_ends_the_row(capsys, end, state, cod
     left = found["guests"]["fund"]
     assert (left["job"], left["state"]) == ("fraud-fund-01", state)
     assert left["error"]["what"] == end[1].what
-    assert f"job fraud-fund-01 is {state}" in said.err
+    assert f"Job fraud-fund-01 {state}" in said.err
     assert "not begun: fraud-mill" in said.err
 
 

@@ -10,7 +10,7 @@ import yaml
 from click.testing import CliRunner
 
 from fedboost.cli.groups import model_group
-from fedboost.cli.predicting import PredictionRequest
+from fedboost.cli.predicting import PredictionRequest, Target
 from fedboost.flow import Artefact, Table
 from fedboost.ground.errors import ConfigError
 from fedboost.model import shards
@@ -272,7 +272,8 @@ def test_predict_over_daemons_wants_the_guest_and_its_declared_data(folder):
 def test_the_job_of_a_prediction_has_the_ids_of_the_training(made, tmp_path):
     facts = {**made["bank"].facts, "ids": {"bank": ["key"], "telco": ["a", "b"], "shop": ["id"]}}
     data = dict.fromkeys(PARTIES, "new")
-    wish = PredictionRequest.of(Artefact(facts, made["bank"].arrays), data, tmp_path / "p.parquet")
+    target = Target(tmp_path / "p.parquet")
+    wish = PredictionRequest.of(Artefact(facts, made["bank"].arrays), data, target)
     spec = wish.job(data)
     assert {party: one.id for party, one in spec.data.items()} == facts["ids"]
     assert {one.dataset for one in spec.data.values()} == {"new"}

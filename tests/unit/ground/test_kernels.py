@@ -17,6 +17,7 @@ from numba.core import caching, compiler, serialize, sigutils
 
 from fedboost.ground import kernel_files
 from fedboost.ground.kernels import Kernel, kernel
+from fedboost.runtime.cluster import warming
 from tests.conftest import ROOT
 
 FACTOR = 1  # of the kernel below; each has one of its own
@@ -80,8 +81,6 @@ def fresh(factor=2):
 
 def compiled_by(one):
     """How many times numba compiles for a call of the kernel."""
-    from fedboost.runtime.cluster import warming
-
     found: list[str] = []
     with warming.counted(found):
         assert one(np.arange(4)) == 6 * one.function.__globals__["FACTOR"]
@@ -114,6 +113,13 @@ assert numba.njit(lambda a, b: a.dot(b))(np.ones((2, 3)), np.ones((3, 2))).tolis
     env = {**os.environ, "PYTHONPATH": str(ROOT)}
     done = subprocess.run(words, capture_output=True, text=True, cwd=ROOT, env=env, check=False)
     assert done.returncode == 0, done.stderr
+
+
+def test_kernels_that_were_there_already_are_those_read_from_the_disk(place):
+    """`fedboost warm` subtracted what it had compiled, parts of kernels too: -138 were there."""
+    first, second = fresh(7), fresh(7)
+    assert (compiled_by(first), warming.read_from_disk([first])) == (1, 0)
+    assert (compiled_by(second), warming.read_from_disk([second])) == (0, 1)
 
 
 def changed(part):

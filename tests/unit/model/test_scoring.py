@@ -7,6 +7,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from fedboost.core import networks
+from fedboost.data.predictions import unknown_shares
 from fedboost.data.sources import SourceSpec
 from fedboost.flow import Artefact
 from fedboost.ground.errors import ConfigError, DataError
@@ -59,7 +60,7 @@ def test_batches_are_scored_as_the_whole_table(tmp_path, params, ending):
     said, out = [], tmp_path / "p.parquet"
     ids = [str(row * 7 % ROWS) for row in range(ROWS)]
     source = in_file(tmp_path / f"new.{ending}", frame, ids)
-    assert score_table(shard, source, out, lambda *rows: said.append(rows)) == ROWS
+    assert score_table(shard, source, out, tell=lambda *rows: said.append(rows)).rows == ROWS
     assert said == [(min(end, ROWS), ROWS) for end in range(128, ROWS + 128, 128)]
     scored = pq.read_table(out)
     assert scored["id"].to_pylist() == [int(one) for one in ids]  # whole numbers throughout
@@ -125,3 +126,26 @@ def test_python_scores_a_file(tmp_path):
     with pytest.raises(ConfigError, match="only the shard of bank"):
         part.predict_table(source.path, tmp_path / "p.parquet")
     assert model.columns == COLUMNS
+
+
+@pytest.mark.parametrize(("limit", "is_refused"), [(0.1, True), (0.2, False)])
+def test_unknown_categories_of_all_batches_are_refused_or_noted(tmp_path, limit, is_refused):
+    frame = table(5, rows=ROWS)
+    shard, out = model_of(frame, trained(frame)), tmp_path / "p.parquet"
+    out.write_bytes(b"old")
+    source = in_file(tmp_path / "new.parquet", frame, [f"row {row}" for row in range(ROWS)])
+    new = pq.read_table(source.path)
+    cells = new["city"].to_pylist()
+    strange = [row for row, cell in enumerate(cells) if cell is not None][::6]
+    for row in strange:
+        cells[row] = "Atlantis"
+    place = new.column_names.index("city")
+    pq.write_table(new.set_column(place, "city", pa.array(cells)), source.path)
+    share = len(strange) / sum(cell is not None for cell in cells)
+    if is_refused:
+        with pytest.raises(DataError, match="categories that the model does not know"):
+            score_table(shard, source, out, unknown_max=limit)
+        assert out.read_bytes() == b"old"
+        return
+    assert score_table(shard, source, out, unknown_max=limit).unknown.shares == {"city": share}
+    assert unknown_shares(out) == {"city": share}

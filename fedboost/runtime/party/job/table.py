@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
     from fedboost.data.frame import Frame
     from fedboost.ground.ids import EncodedIds
+    from fedboost.model.unknown_categories import UnknownCategories
     from fedboost.runtime.party.job.table_warnings import TableWarning
 
 log = logging.getLogger(__name__)
@@ -44,6 +45,9 @@ class JobTable:
     aligned_ids: EncodedIds | None = None  # of the last stage's rows, if it was aligned
     id_cells: pa.Table | None = None  # of a table to predict, as the party wrote them
     warnings: tuple[TableWarning, ...] = ()  # of `frame`
+    unknown: UnknownCategories | None = None  # of a table to predict
+    hidden: dict[str, set[str]] = field(default_factory=dict)  # categories that jobs may not see
+    trained: dict[str, set[str]] = field(default_factory=dict)  # categories of rows to train on
 
     @property
     def disclosures(self) -> Disclosures:
@@ -73,6 +77,7 @@ class JobTable:
         give_back()  # memory that reading used besides the table
         if signed.protocol.leaves == "model":
             self.warnings = table_warnings.of_frame(signed.party, self.frame)
+        self._look_at_categories(source)
         for note in self.frame.notes:
             log.info("%s: %s", signed.id, note)
         if not self.files.pin("table", self.frame.digest().hex()):
@@ -85,9 +90,38 @@ class JobTable:
             )
         if signed.role is flow.HOST or signed.protocol.tables.rows is flow.RowsUsed.OWN:
             self._coarsen(source, owned)
+        else:
+            self.hidden = {}
+
+    def _look_at_categories(self, source: SourceSpec) -> None:
+        """Count categories that the model does not know, or that training will not keep."""
+        from fedboost.model.unknown_categories import UnknownCategories, present_categories
+        from fedboost.runtime.party.job import table_warnings
+
+        signed, frame = self.signed, self.frame
+        assert frame is not None
+        if signed.protocol.leaves == "predictions" and signed.model is not None:
+            self.unknown = UnknownCategories(signed.used_model(self.files.store.models))
+            self.unknown.add(frame)
+            self.warnings += (*table_warnings.of_unknown(signed.party, self.unknown),)
+        if signed.protocol.leaves == "model":
+            self.hidden = present_categories(frame)
+            bins = {name: self._bins_of(name, source) for name in frame.categories}
+            self.warnings += (*table_warnings.of_many_categories(signed.party, frame, bins),)
+
+    def _bins_of(self, column: str, source: SourceSpec) -> int | None:
+        """Return how many categories of a column a job keeps apart; None: all."""
+        signed = self.signed
+        has_own_rows = signed.protocol.tables.rows is flow.RowsUsed.OWN
+        by_host = signed.role is flow.HOST and hasattr(signed.params, "buckets")
+        setting = "buckets" if by_host else "max_bin"
+        owners = source.groups_of(column) if has_own_rows or signed.role is flow.HOST else None
+        jobs = None if has_own_rows else getattr(signed.params, setting, None)
+        return min((most for most in (owners, jobs) if most is not None), default=None)
 
     def _coarsen(self, source: SourceSpec, owned: Owned) -> None:
         """Replace the table's values by those of their groups, so that others learn no more."""
+        from fedboost.model.unknown_categories import present_categories
         from fedboost.runtime.party.job import table_warnings
         from fedboost.runtime.party.job.value_groups import ValueGroups
 
@@ -100,6 +134,8 @@ class JobTable:
             thresholds = vertical.thresholds(shards.load(self.files.used_model))
         groups = ValueGroups(self.files.store)
         self.frame = groups.coarsen(self.frame, owned, source, thresholds)
+        kept = present_categories(self.frame) if self.hidden else {}
+        self.hidden = {name: texts - kept[name] for name, texts in self.hidden.items()}
         cuts = {self.frame.columns[c]: known for c, known in self.frame.group_cuts.items()}
         asked = [(t, cuts[name]) for name, t in thresholds.items() if name in cuts]
         inside = sum(int((~np.isin(t, known)).sum()) for t, known in asked)
@@ -116,6 +152,7 @@ class JobTable:
         """Refuse a table that the job's protocol, or the model to predict with, cannot use."""
         from fedboost.data.categories import refuse_many
         from fedboost.model import columns
+        from fedboost.model.batches import ScoringParams
 
         signed = self.signed
         if self.frame is None:
@@ -123,6 +160,9 @@ class JobTable:
         try:
             if signed.model is not None:
                 columns.indices(signed.used_model(self.files.store.models), self.frame)
+            if self.unknown is not None:
+                assert isinstance(signed.params, ScoringParams)
+                self.unknown.check(signed.params.unknown_max)
             max_bin = getattr(signed.params, "max_bin", None)
             if signed.protocol.leaves == "model" and max_bin is not None:
                 refuse_many(self.frame.categories, self.frame.n_rows, max_bin)
@@ -173,6 +213,8 @@ class JobTable:
         Only the last stage's table stays in memory: a later attempt reads the table again. A
         DataError if an earlier attempt at the stage had other rows.
         """
+        from fedboost.model.unknown_categories import present_categories
+
         protocol = protocols.named(stage)
         is_last = stage == self.signed.stages[-1] and protocol.leaves != "rows"
         frame = self.rows_of(stage, artefacts, goes=is_last and not self.stays)
@@ -182,6 +224,11 @@ class JobTable:
                 party=self.signed.party,
                 todo="submit a new job",
             )
+        if frame is not None and is_last and protocol.leaves == "model":
+            self.trained = {
+                name: texts | self.hidden.get(name, set())
+                for name, texts in present_categories(frame).items()
+            }
         if frame is not None and is_last:
             self.aligned_ids = None if self.aligned() is None else frame.ids
         return replace(frame) if frame is not None and self.stays else frame
@@ -239,6 +286,7 @@ def loaded(signed: SignedJob, source: SourceSpec, folder: Path) -> tuple[Frame, 
     from fedboost.data.mapped_rows import rows_to_predict, rows_to_train
     from fedboost.data.reading import TableInMemory
     from fedboost.data.row_count import row_count_most
+    from fedboost.model.unknown_categories import known_categories
 
     models = folder / "models"
     selection = signed.selection(models)
@@ -247,7 +295,7 @@ def loaded(signed: SignedJob, source: SourceSpec, folder: Path) -> tuple[Frame, 
     needs = signed.role is not flow.GUEST or is_horizontal
     predicts = signed.protocol.leaves == "predictions"
     if predicts and signed.model is not None:
-        known = signed.used_model(models)["categories"]
+        known = known_categories(signed.used_model(models))
         return rows_to_predict(
             source, selection, known, folder, party=signed.party, needs_features=needs
         )

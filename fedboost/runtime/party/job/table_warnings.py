@@ -6,7 +6,7 @@ A warning refuses no job. The table's owner reads the whole warning in the log; 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,11 +17,13 @@ from fedboost.data.features import merging_note, shown
 from fedboost.data.frame import Frame
 from fedboost.data.id_differences import likely_cause
 from fedboost.ground.ids import EncodedIds
+from fedboost.model.unknown_categories import KIND, UnknownCategories, category_counts
 
 MATCHED_MIN = 0.9  # share of a party's ids; below it, look for a cause
 CLASS_ROWS_MIN = 10  # in a smaller class a column ranks the labels so well by chance
 ROWS_MAX = 20_000  # rows to rank a column by; more take time and do not change the verdict
 CATEGORIES_MAX = 100  # with more of them a column ranks any labels
+SHOWN = 5  # columns that a warning names
 
 
 @dataclass(frozen=True)
@@ -79,6 +81,34 @@ def of_thresholds(party: str, inside: int) -> Iterator[TableWarning]:
         )
 
 
+def of_unknown(party: str, unknown: UnknownCategories) -> Iterator[TableWarning]:
+    """Yield a warning where the model does not know categories of a table to predict."""
+    if unknown.shares:
+        yield TableWarning(unknown.warning(party), f"{party}: {KIND}")
+
+
+def of_many_categories(
+    party: str, frame: Frame, bins: Mapping[str, int | None]
+) -> Iterator[TableWarning]:
+    """Yield a warning of columns with more categories than training keeps apart, `bins` of each."""
+    found = []
+    for column in frame.categorical:
+        name = frame.columns[column]
+        most, counts = bins[name], np.sort(category_counts(frame, column))[::-1]
+        if most is not None and np.count_nonzero(counts) > most:
+            share = counts[most:].sum() / counts.sum()
+            found.append(f"{name} has {np.count_nonzero(counts)} and keeps {most}; the others are "
+                         f"{100 * share:.3g} % of its values")  # fmt: skip
+    if found:
+        kind = f"{party}: a column has more categories than bins, the rarest are read as missing"
+        more = f", and {len(found) - SHOWN} columns more" if len(found) > SHOWN else ""
+        yield TableWarning(
+            f"{kind}: {', '.join(found[:SHOWN])}{more}; group them, or raise max_bin (of a host's "
+            "column its owner's bins_max, too)",
+            kind,
+        )
+
+
 def _merged(party: str, frame: Frame) -> Iterator[TableWarning]:
     if frame.merged:
         yield TableWarning(
@@ -114,12 +144,12 @@ def _giving_away(party: str, frame: Frame) -> Iterator[TableWarning]:
             values = _means(values, label)
         if ranks_alone(label, values):
             named.append(name)
+    gives, it = ("alone nearly gives", "it") if len(named) == 1 else ("each nearly give", "them")
     if named:
         yield TableWarning(
-            f"{party}: each of these columns alone ranks the labels almost perfectly (AUC beyond "
-            f"{0.5 + GIVES_AWAY:g}): {shown(named)}; name in 'ignore' what nobody knows yet when "
-            "the model predicts",
-            f"{party}: a column alone ranks the labels almost perfectly",
+            f"{party}: {shown(named)} {gives} the answer (AUC beyond {0.5 + GIVES_AWAY:g}). If "
+            f"unknown at prediction time, add {it} to 'ignore'.",
+            f"{party}: a column alone nearly gives the answer",
         )
 
 

@@ -100,6 +100,7 @@ class PartyNode:
         self.parts = parts = PartyParts(config, trust, store, links, workers)
         self.store, self.ledger, self.judge = store, parts.ledger, parts.judge
         self.spending, self.states, self.under_way = parts.spending, parts.states, parts.jobs
+        self.unknown_categories = parts.unknown_categories
         self.forecasts = JobVerdicts(store, parts.spending, parts.judge.job)
         self._identity = trust.identity
         self._forgetting = Forgetting(store)

@@ -152,6 +152,8 @@ class PartyParts:
             lambda: self.judge.config.datasets,
             Account(store.database),
         )
+        # By data set the shares of unknown categories in the last table of it to predict.
+        self.unknown_categories: dict[str, dict[str, float]] = {}
         self.rehearsing: Rehearsing | None = None
         if config.rehearses:
             self.rehearse()
@@ -162,7 +164,11 @@ class PartyParts:
         self.memory = JobMemory(config, lambda: self.judge.config.datasets, self.jobs)
 
     def rehearse(self) -> None:
-        """Have each trial from now on judged by default limits as well."""
+        """Have each trial from now on judged by default limits as well.
+
+        All tables of trials have one name, so a table is known by its source.
+        """
+        self.judge.by_name = self.spending.by_name = False
         self.rehearsing = Rehearsing(self.judge, self.store, self.spending.account)
 
     def close(self) -> None:

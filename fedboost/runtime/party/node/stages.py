@@ -107,6 +107,8 @@ class Starting:
             source, owned = config.datasets[signed.dataset], parts.spending.owned(signed.dataset)
             await asyncio.to_thread(table.read, source, owned)
         await asyncio.to_thread(table.check_alignment, config.policy.intersection_min)
+        if table.unknown is not None:
+            parts.unknown_categories[signed.dataset] = table.unknown.shares
         table.check()
         await asyncio.to_thread(parts.spending.judge_table, signed, table.frame)
         return await asyncio.to_thread(job.files.how_far)

@@ -8,6 +8,7 @@ uses up nothing of the limits for later ones.
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -47,6 +48,8 @@ from fedboost.runtime.store.store import Store
 if TYPE_CHECKING:
     from fedboost.data.frame import Frame
 
+log = logging.getLogger(__name__)
+
 REFUSED = "refused-trials.json"  # in the store: jobs that use up nothing
 LEFT_MAX = 1000  # limit for the number of further jobs
 NO_TREES = {"encryption", "dropout"}  # settings that leave trees as they are
@@ -64,17 +67,37 @@ class Rehearsing:
         policy = with_default_limits(judge.config.policy)
         config = judge.config.model_copy(update={"policy": policy})
         self.judge, self.policy = Judge(config, judge.trust, store), policy
+        self.judge.by_name, self._open = False, judge.config.policy
         self.store, self.account = store, account
 
     def forecast(self, job: PartyJob) -> Forecast:
         """Return the verdict of the party's policy on a job that has just been tried."""
         if job.signed.protocol.leaves != "model":
             return Forecast(party=job.signed.party)
-        return _Trial(self, job).forecast()
+        try:
+            return _Trial(self, job).forecast()
+        except Exception:  # the job has its model, whatever is wrong with what is said of it
+            log.exception("%s: the rehearsal failed", job.id)
+            return Forecast(party=job.signed.party, failed=True)
 
     def compare(self, job: PartyJob, told: Sequence[bytes], journal: JobJournal) -> dict[str, Any]:
-        """Return the guest's `rehearsal` for the result, from the forecasts of all parties."""
+        """Return the guest's `rehearsal` for the result, from the forecasts of all parties.
+
+        It is empty where one of them, or this, failed.
+        """
         forecasts = [parse(Forecast, json.loads(text)) for text in told]
+        if any(forecast.failed for forecast in forecasts):
+            return {}
+        try:
+            return self._compared(job, forecasts, journal)
+        except Exception:  # as in `forecast`
+            log.exception("%s: the rehearsal failed", job.id)
+            return {}
+
+    def _compared(
+        self, job: PartyJob, forecasts: Sequence[Forecast], journal: JobJournal
+    ) -> dict[str, Any]:
+        """Return what all parties' forecasts come to."""
         trial = _Trial(self, job)
         curve = Curve.of(journal, trial.metric)
         alone = {
@@ -86,9 +109,18 @@ class Rehearsing:
             "guest_alone": of_guest,
             **({"alone": alone} if len(alone) > 1 else {}),
             "federated": curve.best,
+            **self._other_trees(job),
             "placed": {one.party: one.placed for one in forecasts if one.placed is not None},
             **verdict(forecasts, job.signed.manifest.spec.params, trial.cost(curve, of_guest)),
         }
+
+    def _other_trees(self, job: PartyJob) -> dict[str, int]:
+        """Return the policies' minimum of rows between cuts, where the trial's trees had another
+        and hosts' sums follow it.
+        """
+        has_sums = job.signed.protocol.policy.releases is not None
+        default, tried = self.policy.group_rows_min, self._open.group_rows_min
+        return {"group_rows_min": default} if has_sums and default != tried else {}
 
     @property
     def refused(self) -> list[str]:
@@ -297,7 +329,12 @@ class _Trial:
     # Changes that would be accepted
 
     def changes(self, key: str) -> list[Change]:
-        """Return changes of settings that would make this party accept the job."""
+        """Return changes of settings that would make this party accept the job.
+
+        There are none where rows decide.
+        """
+        if self._fits(self.signed.params):
+            return []
         first = INSTEAD.get(key, {})
         if key == "policy.quantile_tolerance_min":
             first = {"quantile_tolerance": self.policy.quantile_tolerance_min}
@@ -345,12 +382,15 @@ class _Trial:
                 return loss, f"{self.metric} {value:.4f}, as measured after so many rounds"
             if not matters:
                 return 0.0, "none: other ciphers, the same trees"
-            other = None if alone is None else self.alone(change)
+            try:
+                other = None if alone is None else self.alone(change)
+            except ConfigError:  # of changes that single parties accept, but no job has together
+                other = None
             if alone is None or other is None:
                 return float("inf"), "not known: try it"
             return sign * (other - alone), (
-                f"{self.metric} changes by about {other - alone:+.4f}, as that of "
-                f"{self.signed.party} alone does"
+                f"expected {self.metric} change {other - alone:+.3f}, estimated on "
+                f"{self.signed.party}'s data"
             )
 
         return of

@@ -63,6 +63,7 @@ class Node:
     def __init__(self, store, config):
         self.config, self.ledger, self.spending = config, Ledger(store.database), self
         self.account = Account(store.database)
+        self.unknown_categories = {}
 
 
 def values(made):
@@ -313,6 +314,13 @@ def test_limits_and_data_sets_are_those_of_the_last_reload(party, store):
     found = again(party)
     assert found["fedboost_disclosed_sums_limit", ("max",)] == 0.5
     assert found["fedboost_disclosed_sums", ("new", "telco")] == pytest.approx(0.03)
+
+
+def test_unknown_categories_of_declared_data_sets_are_shown(party, store):
+    party._node.unknown_categories |= {"credit": {"town": 0.25}, SECRET: {"town": 1.0}}
+    found = page(party, store)
+    assert found["fedboost_unknown_categories_share", ("town", "credit")] == 0.25
+    assert not [labels for _, labels in found if SECRET in labels]
 
 
 def test_a_node_and_its_links_are_counted_at_the_border(party):

@@ -8,9 +8,12 @@ import pytest
 from fedboost.ground.errors import ConfigError
 from fedboost.ground.settings import parse
 from fedboost.ground.workers import Serial
+from fedboost.job import JobSpec
 from fedboost.report.progress import rehearsed
 from fedboost.runtime.cluster.local import cluster
 from fedboost.runtime.config.daemons import PartyConfig
+from fedboost.runtime.coordinator.walker import NO_VERDICT
+from fedboost.runtime.party.owner import rehearsing
 from tests.support import small_jobs
 from tests.support.whole_jobs import written
 
@@ -76,13 +79,72 @@ def test_every_party_of_a_horizontal_job_is_measured_alone(tmp_path):
     assert rehearsed(found)[0] == f"each party alone, on average: auc {mean:.4f}"
 
 
-def test_a_trial_ends_with_four_lines(tmp_path):
+def test_a_trial_ends_with_its_verdict(tmp_path):
     (found,) = tried(tmp_path, {**LATTICE, "n_estimators": 1})
-    lines = rehearsed(found)
-    assert [line.split(":")[0] for line in lines] == [
-        "guest alone", "federated", "between organisations", "smallest change that is accepted"
-    ]  # fmt: skip
-    assert f"accepted, {found['jobs_left']} more such jobs" in lines[2]
+    alone, federated, verdict = rehearsed(found)
+    assert alone.startswith("guest alone: auc ")
+    assert federated.endswith(
+        "(measured without the default group_rows_min of 20, which may change it)"
+    )
+    left = found["jobs_left"]
+    assert verdict == f"With default policies this job is accepted, and {left} more like it."
+    (found,) = tried(tmp_path / "large", {**LATTICE, "n_estimators": 5})
+    *_, verdict, change = rehearsed(found)
+    assert verdict == "With default policies telco would refuse this job (disclosure_max)."
+    assert change.startswith("Smallest change that helps: ")
+
+
+def test_no_smaller_job_is_proposed_where_rows_decide(tmp_path):
+    """Rounds were proposed one by one, each of which the same limit refused again."""
+    sources = written(tmp_path, small_jobs.tables("secureboost", 300))
+    raw = small_jobs.raw("secureboost", **LATTICE, n_estimators=2, max_depth=2)
+    few = parse(JobSpec, {**raw, "validation": {"fraction": 0.1, "seed": 7}})
+
+    async def work():
+        async with cluster(tmp_path / "c", few, sources, Serial()) as made:
+            return result(await made.rehearse().run(few))["rehearsal"]
+
+    found = asyncio.run(work())
+    assert (found["refused_by"], found["change"]) == ("bank: holdout_rows_min", None)
+    assert rehearsed(found)[-1] == "A smaller job does not help: the owner must allow it."
+
+
+def test_another_table_has_an_account_of_its_own(tmp_path):
+    """Each trial's table is called `data`, whichever file it is."""
+    spec = small_jobs.spec("secureboost", **LATTICE, n_estimators=2)
+
+    def ran(sources):
+        async def work():
+            async with cluster(tmp_path / "c", spec, sources, Serial()) as made:
+                return result(await made.rehearse().run(spec))
+
+        return asyncio.run(work())
+
+    first = written(tmp_path / "a", small_jobs.tables("secureboost", 300))
+    other = written(tmp_path / "b", small_jobs.tables("secureboost", 300, seed=2))
+    assert not [w for w in ran(first)["warnings"] if "earlier jobs" in w]
+    assert not [w for w in ran(other)["warnings"] if "earlier jobs" in w]
+    assert [w for w in ran(first)["warnings"] if "earlier jobs" in w]
+
+
+@pytest.mark.parametrize("method", ["forecast", "cost"])
+def test_a_rehearsal_that_fails_leaves_the_job_its_model(tmp_path, monkeypatch, caplog, method):
+    def failing(*_):
+        raise ConfigError("max_depth is 5, guest_depth and host_depth make 4: leave max_depth out")
+
+    monkeypatch.setattr(rehearsing._Trial, method, failing)
+    sources = written(tmp_path, small_jobs.tables("hybridtree", 300))
+    spec = small_jobs.spec("hybridtree", n_estimators=1)
+
+    async def work():
+        async with cluster(tmp_path / "c", spec, sources, Serial()) as made:
+            return await made.rehearse().run(spec)
+
+    journal = asyncio.run(work())
+    assert journal.status.state == "finished"
+    assert "rehearsal" not in result(journal)
+    assert NO_VERDICT in result(journal)["warnings"]
+    assert "the rehearsal failed" in caplog.text
 
 
 def test_only_a_party_on_one_machine_rehearses(tmp_path):

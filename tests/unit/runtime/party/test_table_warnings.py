@@ -45,8 +45,10 @@ def test_a_column_of_the_guest_that_ranks_the_labels_alone_is_a_warning(tmp_path
     with caplog.at_level(logging.WARNING):
         done = run(tmp_path, given)
     (warning,) = done.result["warnings"]
-    assert warning.startswith("bank: each of these columns alone ranks the labels almost perfectly")
-    assert "(AUC beyond 0.95): paid; name in 'ignore'" in warning
+    assert warning == (
+        "bank: paid alone nearly gives the answer (AUC beyond 0.95). If unknown at prediction "
+        "time, add it to 'ignore'."
+    )
     assert list(done.journal.status.warnings) == [warning]
     assert f"Warning: {warning}".replace("'", "&#39;") in render(done.journal)
     assert warning in caplog.text
@@ -82,7 +84,7 @@ def test_others_read_no_name_unless_the_owner_tells_figures():
     (one,) = table_warnings.of_frame("bank", frame([0, 1] * 10, paid=[0.0, 1.0] * 10))
     assert "paid" in one.text
     assert "paid" not in one.quiet
-    assert one.quiet.startswith("bank: a column alone ranks the labels almost perfectly; ")
+    assert one.quiet.startswith("bank: a column alone nearly gives the answer; ")
 
 
 def test_a_host_that_adds_nothing_to_the_model_is_a_warning(tmp_path):
@@ -226,3 +228,15 @@ def test_thresholds_inside_groups_of_a_table_to_predict_are_warned_of():
     (warning,) = table_warnings.of_thresholds("telco", 3)
     assert "3 of its thresholds" in warning.text
     assert not [*table_warnings.of_thresholds("telco", 0)]
+
+
+def test_more_categories_than_bins_are_warned_of_with_the_share_that_is_merged():
+    values = np.asfortranarray(np.array([[0.0], [0.0], [1.0], [2.0], [np.nan]], np.float32))
+    ids = EncodedIds.of(f"{n}".encode() for n in range(5))
+    table = Frame(ids, values, ("town",), None, ("id",), categories={"town": ("a", "b", "c")})
+    (warning,) = table_warnings.of_many_categories("telco", table, {"town": 2})
+    assert "town has 3 and keeps 2; the others are 25 % of its values" in warning.text
+    assert "raise max_bin" in warning.text
+    assert "town" not in warning.quiet
+    assert not [*table_warnings.of_many_categories("telco", table, {"town": 3})]
+    assert not [*table_warnings.of_many_categories("telco", table, {"town": None})]

@@ -103,9 +103,9 @@ def test_an_owner_is_warned_in_the_log_the_journal_and_at_approval(place, caplog
         done = place.run(spec())
     warned = [e.warned for e in done.journal.events if e.WhichOneof("what") == "warned"]
     assert {one.party for one in warned} == {TELCO, SHOP}
-    assert all("warns above 0.06" in one.warning for one in warned)
+    assert all("Above 0.06, values of" in one.warning for one in warned)
     assert list(done.journal.status.warnings) == [one.warning for one in warned]
-    assert any("warns above 0.06" in record.message for record in caplog.records)
+    assert any("Above 0.06, values of" in record.message for record in caplog.records)
 
 
 def test_a_job_below_the_limits_warns_of_nothing(place):

@@ -7,6 +7,9 @@ from typing import Any
 import pytest
 
 from fedboost.ground.workers import Serial
+from fedboost.pages.approval import technical
+from fedboost.pages.asking import read
+from fedboost.report.html import join
 from fedboost.runtime.cluster.local import cluster
 from fedboost.runtime.jobs import manifest
 from fedboost.runtime.store.store import JobState
@@ -60,7 +63,7 @@ def test_the_same_job_again_is_like_it_and_takes_a_small_share_of_a_wide_budget(
     def test(own):
         said = own.asked(rules=ROOM)
         assert said.risk == "low"
-        assert said.forecast.startswith("like 1 earlier job; an ordinary job tells bank 0.")
+        assert said.forecast.startswith("1 similar job ran here; an ordinary job tells bank 0.")
         assert " sums per bin and row (" in said.forecast
         assert "% of the budget), with few rows in common at most " in said.forecast
         assert said.forecast.endswith("could place all of the 240 rows, each in one of 16 groups")
@@ -96,7 +99,7 @@ def test_another_user_or_less_protection_is_new(owner):
     def test(own):
         said = own.asked(rules=ROOM, submitter="eve")
         assert (said.risk, "new: user eve" in said.because) == ("medium", True)
-        assert said.forecast.startswith("like no earlier job;")
+        assert said.forecast.startswith("no similar job ran here;")
         open_ = own.asked("open", encryption={"scheme": "plain"})
         assert open_.risk == "high"
         assert "its scheme hides nothing" in open_.forecast
@@ -112,6 +115,25 @@ def test_over_a_tenth_of_the_budget_is_medium_and_over_the_warning_high(owner):
         assert medium.risk == "medium"
         high = own.asked("h", rules={"disclosure_warn": told / 2, "disclosure_max": 4 * told})
         assert high.risk == "high"
+
+    owner(test)
+
+
+def test_an_owner_reads_before_approving_that_the_job_will_be_refused_as_it_runs(owner):
+    """A page said that the policy allows a job which then failed within a second."""
+
+    def test(own):
+        entry = own.node.spending.account.entries()[0]
+        told = entry.planned + entry.counted
+        own.asked("wide", rules={**ROOM, "disclosure_max": 3 * told})
+        assert read(own.node, own.node.store.job("wide")).excess == ""
+        own.asked("tight", rules={**ROOM, "disclosure_max": 0.9 * told})
+        asking = read(own.node, own.node.store.job("tight"))
+        assert asking.refusal is None
+        assert asking.excess.startswith(f"With 240 rows in common, as in {own.ran}, it needs 1")
+        shown = join(*technical(asking))
+        assert "Your policy will probably refuse this job once it runs, even if you" in shown
+        assert "Your policy allows this job" not in shown
 
     owner(test)
 
