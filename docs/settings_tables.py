@@ -44,15 +44,20 @@ def tables(
     above: tuple[type[Settings], ...] | None = None,
 ) -> Iterator[str]:
     """The keys of a class of settings, but for those of the classes `above`, its bases if absent,
-    and of the settings that these keys hold.
+    and of the settings that these keys hold. A key with another default than above is listed again.
     """
     said = comments(kind)
     bases = [one for one in kind.__mro__[1:] if is_settings(one)] if above is None else above
-    known = {name for one in bases for name in one.model_fields}
-    own = {name: field for name, field in kind.model_fields.items() if name not in known}
+    ordered = [one for one in kind.__mro__[::-1] if one in bases]
+    known = {name: field for one in ordered for name, field in one.model_fields.items()}
+    own = {
+        name: field
+        for name, field in kind.model_fields.items()
+        if name not in known or default_cell(field) != default_cell(known[name])
+    }
     yield from SETTINGS_HEAD
     for name, field in own.items():
-        cells = (f"`{name}`", _default(field), _allowed(field), cell(said.get(name, "")))
+        cells = (f"`{name}`", default_cell(field), _allowed(field), cell(said.get(name, "")))
         yield f"| {' | '.join(cells)} |"
     yield ""
     for name, field in own.items():
@@ -96,7 +101,8 @@ def _comments(source: str) -> dict[str, str]:
     return found
 
 
-def _default(field: FieldInfo) -> str:
+def default_cell(field: FieldInfo) -> str:
+    """Return a field's default in the form of a table's cell."""
     if field.is_required():
         return "required"
     if field.default is PydanticUndefined:

@@ -19,7 +19,7 @@ Modules:
     leaf_gradients   gradients as exact as sums can be, for leaf values
     local            training on one pooled table
     margins          checks that margins after a round are finite
-    metrics          metrics and curves in float64
+    metrics          metrics in float64
     monotone         bounds of the weights below a node, for ordered predictions
     networks         random one-layer networks from a seed
     objectives       objectives, a record each: derivatives, labels, predictions
@@ -30,6 +30,7 @@ Modules:
     placement        how far divisions have placed rows, in bits
     purity           how much a node says about its rows' labels
     quantiles        quantiles of many parties' columns by counting
+    roc_curves       curves of a binary prediction
     row_parts        rows of growing trees that workers add up
     rules            rules that all trees of a job share
     sampling         rows and columns that a tree uses, from the job's seed

@@ -46,8 +46,8 @@ VALUE_MAX = 16.0  # limit of a bottom node's value, in units of greatest |g| / g
 class HybridParams(TreeParams):
     """Settings of HybridTree: numbers of layers that the guest grows, and the hosts below."""
 
-    guest_depth: int = Field(5, ge=1, lt=MAX_DEPTH)
-    host_depth: int = Field(2, ge=1, lt=MAX_DEPTH)
+    guest_depth: int = Field(2, ge=1, lt=MAX_DEPTH)  # layers of the guest, on its own columns
+    host_depth: int = Field(1, ge=1, lt=MAX_DEPTH)  # layers below, of each host on its columns
     split: Literal["scored", "unscored"] = "scored"  # whether the guest scores the hosts' splits
 
     @model_validator(mode="after")

@@ -1,4 +1,4 @@
-"""Metrics of a prediction and the curves of a report, as XGBoost defines them, in float64.
+"""Metrics of a prediction, as XGBoost defines them, in float64.
 
 A metric is one record in `METRICS`. Settings, tallies of many parties' rows, reports and the
 reference read all facts from the record, so a new metric is only a new record.
@@ -18,15 +18,16 @@ from fedboost.ground.errors import DataError
 from fedboost.ground.kernels import kernel
 from fedboost.ground.settings import NameIn
 
-# Predictions of an objective for a row: the chance of label 1, a chance of each class, a number, or
-# a number above 0, like all labels.
-Predicts = Literal["chance", "classes", "number", "positive"]
+# Predictions of an objective for a row: the chance of label 1, a chance of each class, a number, a
+# number above 0 like all labels, or the mean of counts or of amounts from 0 up.
+Predicts = Literal["chance", "classes", "number", "positive", "count", "amount"]
 
 GIVES_AWAY = 0.45  # |AUC − 0.5| of a column that may hold the label; few honest ones exceed it
 PROBABILITY_MIN = 1e-16  # XGBoost's floor before a logarithm
 AMOUNT_MIN = 1e-9  # XGBoost adds it to labels and predictions before a division
 DEVIANCE_MAX = 2.0**20  # limit of a row in a sum over parties: a prediction of a millionth
 HUBER_SLOPE = 1.0  # XGBoost's
+TWEEDIE_POWER = 1.5  # XGBoost's
 
 
 def evaluate(
@@ -190,6 +191,21 @@ def _gamma_deviances(y: Floats, p: Floats) -> Floats:
     return np.log(p / y) + y / p - 1.0
 
 
+def _poisson_losses(y: Floats, p: Floats) -> Floats:
+    from scipy.special import gammaln  # coordinators run without scipy
+
+    p = np.maximum(p, PROBABILITY_MIN)
+    return gammaln(y + 1.0) + p - np.log(p) * y
+
+
+def _tweedie_mean(power: float) -> WeightedMean:
+    def losses(y: Floats, p: Floats) -> Floats:
+        p = np.maximum(p, PROBABILITY_MIN)
+        return p ** (2.0 - power) / (2.0 - power) - y * p ** (1.0 - power) / (1.0 - power)
+
+    return WeightedMean(losses, most=lambda _: DEVIANCE_MAX)
+
+
 def _huber_mean(slope: float) -> WeightedMean:
     def errors(y: Floats, p: Floats) -> Floats:
         return (y - p) ** 2 / (1.0 + np.sqrt(1.0 + ((y - p) / slope) ** 2))
@@ -294,7 +310,7 @@ def _log_loss_mean() -> WeightedMean:
 _TWO: tuple[Predicts, ...] = ("chance",)
 _SEVERAL: tuple[Predicts, ...] = ("classes",)
 _ANY_CLASSES: tuple[Predicts, ...] = ("chance", "classes")
-_NUMBERS: tuple[Predicts, ...] = ("chance", "number", "positive")
+_NUMBERS: tuple[Predicts, ...] = ("chance", "number", "positive", "count", "amount")
 
 METRICS: dict[str, Metric] = {
     metric.name: metric
@@ -345,7 +361,7 @@ METRICS: dict[str, Metric] = {
             "mphe",
             "mean pseudo-Huber error",
             _huber_mean(HUBER_SLOPE),
-            ("number", "positive"),
+            ("number", "positive", "count", "amount"),
             False,
             setting="huber_slope",
             measure_at=_huber_mean,
@@ -359,41 +375,22 @@ METRICS: dict[str, Metric] = {
             ("positive",),
             False,
         ),
+        Metric(
+            "poisson-nloglik",
+            "mean negative log-likelihood of a Poisson distribution",
+            WeightedMean(_poisson_losses, most=lambda _: DEVIANCE_MAX),
+            ("count",),
+            False,
+        ),
+        Metric(
+            "tweedie-nloglik",
+            "mean negative log-likelihood of a Tweedie distribution, at the job's variance power",
+            _tweedie_mean(TWEEDIE_POWER),
+            ("amount",),
+            False,
+            setting="tweedie_variance_power",
+            measure_at=_tweedie_mean,
+        ),
     )
 }
 MetricName = Annotated[str, NameIn("metric", METRICS)]
-
-
-@dataclass(frozen=True)
-class Curves:
-    """Points of the ROC, precision-recall and KS curves; all float64 (points,), same order."""
-
-    threshold: Floats  # rows with a score at or above it are called positive; falling
-    share: Floats  # weight of the rows called positive, of all
-    true_positive_rate: Floats  # recall
-    false_positive_rate: Floats
-    precision: Floats
-
-
-def curves(y: Floats, prediction: Floats, points_max: int = 200) -> Curves:
-    """Return at most `points_max` (3 or more) points of the curves of a binary prediction.
-
-    They are evenly spaced in the share of rows; the first, the last and the point of greatest KS
-    stay.
-    """
-    assert points_max >= 3
-    ranks = ranking(y, prediction, np.ones(len(y)))
-    true_rate = ranks.positive[1:] / ranks.positive[-1]
-    false_rate = ranks.negative[1:] / ranks.negative[-1]
-    called = ranks.positive[1:] + ranks.negative[1:]
-    # The first point and the greatest KS take two of the points.
-    wanted = np.linspace(called[0], called[-1], points_max - 1)
-    even = np.searchsorted(called, wanted)
-    kept = np.unique(np.append(even, np.argmax(np.abs(true_rate - false_rate))))
-    return Curves(
-        ranks.score[kept],
-        called[kept] / called[-1],
-        true_rate[kept],
-        false_rate[kept],
-        ranks.positive[1:][kept] / called[kept],
-    )

@@ -86,7 +86,9 @@ class Forest(Settings):
 
 
 class BoostingParams(ObjectiveParams):
-    """Settings every boosting protocol shares; names, defaults and meaning are XGBoost's."""
+    """Settings every boosting protocol shares; names and meaning are XGBoost's, and the
+    defaults are unless a table below lists a key again.
+    """
 
     model_config = ConfigDict(allow_inf_nan=False)
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from fedboost.core import metrics, objectives
+from fedboost.core import metrics, objectives, roc_curves
 from fedboost.core.metrics import GIVES_AWAY
 from fedboost.core.params import TreeParams
 from fedboost.core.tree import Tree
@@ -89,7 +89,7 @@ def curves(y: Floats, prediction: Floats, parts: Parts) -> list[Curve]:
     for part, rows in parts.items():
         if y[rows].min() == y[rows].max():
             continue
-        curves = metrics.curves(y[rows], prediction[rows])
+        curves = roc_curves.curves(y[rows], prediction[rows])
         for name, x, height in (
             ("roc", curves.false_positive_rate, curves.true_positive_rate),
             ("pr", curves.true_positive_rate, curves.precision),

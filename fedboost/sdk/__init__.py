@@ -27,6 +27,7 @@ Modules:
     simulation  runs a job in this process
     tables      tables of numpy, scipy, pandas, polars or Arrow
     trees       estimators of trees, by protocol and label
+    xgboost_parameters  XGBoost's parameters that no job has
 """
 
 import logging
@@ -44,6 +45,8 @@ from fedboost.sdk.trees import (
     HybridTreeRegressor,
     SecureBoostClassifier,
     SecureBoostRegressor,
+    SecureBoostRFClassifier,
+    SecureBoostRFRegressor,
 )
 
 __all__ = [
@@ -62,6 +65,8 @@ __all__ = [
     "Model",
     "PartyClient",
     "SecureBoostClassifier",
+    "SecureBoostRFClassifier",
+    "SecureBoostRFRegressor",
     "SecureBoostRegressor",
     "load_model",
 ]

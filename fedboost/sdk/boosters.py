@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from fedboost.model import contributions, kinds
 from fedboost.model.unknown_categories import UNKNOWN_MAX
 from fedboost.model.vertical import Whole
 from fedboost.sdk.federated import Rows, Score
-from fedboost.sdk.fitted import Fitted
+from fedboost.sdk.fitted import Fitted, margin_shift
 from fedboost.sdk.refusals import InvalidParameterError, refusing
 
 Shards = Mapping[str, Artefact]
@@ -41,7 +42,7 @@ class Boosted(Fitted):
         """Return the leaf of each row in each tree, int32 (n, trees), as XGBoost numbers nodes; by
         party as `predict` has it. Errors as of `get_booster`.
         """
-        options = _checked(iteration_range)
+        options = self._checked_range(iteration_range)
         return self._predicted(X, _xgboosts(pred_leaf=True, **options))
 
     def _scores(
@@ -62,10 +63,22 @@ class Boosted(Fitted):
         if iteration_range is not None:
             return self._predicted(
                 X,
-                _xgboosts(output_margin=output_margin, **_checked(iteration_range)),
+                _xgboosts(output_margin=output_margin, **self._checked_range(iteration_range)),
                 unknown_max,
             )
         return self._predicted(X, _margins, unknown_max)
+
+    def _checked_range(self, iteration_range: IterationRange | None) -> dict[str, Any]:
+        self._check_fitted()
+        options = _checked(iteration_range)
+        end = options.get("iteration_range", (0, 0))[1]
+        if end > self.best_round_ + 1:
+            raise InvalidParameterError(
+                f"iteration_range ends at round {end}, and the model has {self.best_round_ + 1}: "
+                "those beyond the best one are not kept",
+                todo=f"end at {self.best_round_ + 1} at most",
+            )
+        return options
 
     def _contributed(
         self, shards: Shards, guest: str, frames: Frames, held: Any
@@ -86,7 +99,8 @@ class Boosted(Fitted):
 
 
 def _margins(shards: Shards, guest: str, frames: Frames, held: Any) -> NDArray[np.float64]:
-    return kinds.of(shards[guest].facts).margins(shards, guest, frames, held)
+    facts = shards[guest].facts
+    return kinds.of(facts).margins(shards, guest, frames, held) - margin_shift(facts)
 
 
 def _xgboosts(**options: Any) -> Score:
@@ -105,9 +119,11 @@ def _whole(shards: Shards, guest: str) -> Whole:
     facts = shards[guest].facts
     kind = kinds.of(facts)
     kind.check_joined(facts)
-    return kind.joined(
+    whole = kind.joined(
         shards[guest], {party: shard for party, shard in shards.items() if party != guest}
     )
+    margin = np.array(whole.facts["base_margin"]) - margin_shift(facts)
+    return replace(whole, facts={**whole.facts, "base_margin": margin.tolist()})
 
 
 def _values(model: Whole, frames: Frames) -> Any:

@@ -19,13 +19,21 @@ EvalsLog = dict[str, dict[str, list[float]]]  # part of the rows, metric: a valu
 class FitOptions(TypedDict, total=False):
     """Options of `fit` beside tables and labels, by XGBoost's names."""
 
-    verbose: bool | int  # print the metrics of every round, or of every so many
+    verbose: (
+        bool | int | None
+    )  # print the metrics of every round, or of every so many; False: nor warn
     callbacks: Sequence[Any] | None  # objects that receive the metrics; see `TrainingCallback`
     xgb_model: Any  # fitted estimator of the same parties and columns; its trees come first
+    sample_weight_eval_set: Sequence[Any] | None  # weights of each set of `eval_set`
+    base_margin: None  # XGBoost's options that have no meaning here
+    base_margin_eval_set: None
+    feature_weights: None
 
 
 class TrainingCallback:
-    """The base of callbacks; any object with these methods will do, XGBoost's own too."""
+    """The base of callbacks; any object with these methods will do, such as XGBoost's
+    `EvaluationMonitor`.
+    """
 
     def before_training(self, model: Any) -> Any:
         """Hear that `model`, an estimator, is about to be trained."""
@@ -108,8 +116,8 @@ class TensorBoardCallback(_LogTo):
 class RoundCallbacks:
     """Turns a job's events into calls of callbacks, in the thread that called `fit`."""
 
-    def __init__(self, model: Any, callbacks: Sequence[Any]) -> None:
-        self._model, self._callbacks = model, callbacks
+    def __init__(self, model: Any, callbacks: Sequence[Any], names: Mapping[str, str]) -> None:
+        self._model, self._callbacks, self._names = model, callbacks, names
         self._log: EvalsLog = {}
         self._epoch = 0
 
@@ -118,7 +126,7 @@ class RoundCallbacks:
         if event.WhichOneof("what") != "round" or not event.round.metrics:
             return
         for metric in event.round.metrics:
-            of_split = self._log.setdefault(metric.split, {})
+            of_split = self._log.setdefault(self._names.get(metric.split, metric.split), {})
             of_split.setdefault(metric.name, []).append(metric.value)
         for callback in self._callbacks:
             if callback.after_iteration(self._model, self._epoch, self._log):
@@ -129,17 +137,52 @@ class RoundCallbacks:
         self._epoch += 1
 
 
+NO_OPTIONS = {  # of `fit`
+    "eval_metric": "give it to the estimator, as in XGBoost",
+    "early_stopping_rounds": "give it to the estimator, as in XGBoost",
+    "group": "no protocol ranks rows within groups",
+    "qid": "no protocol ranks rows within groups",
+}
+NO_VALUES = {
+    "base_margin": "set base_score, one first prediction for all rows",
+    "base_margin_eval_set": "set base_score, one first prediction for all rows",
+    "feature_weights": "leave it out: colsample_bytree draws all columns alike",
+}
+
+
 def check_options(options: Mapping[str, Any]) -> None:
-    """Raise a TypeError, as Python does, for an option that `fit` does not have."""
-    for name in options:
+    """Raise a TypeError, as Python does, for an option that `fit` does not have; an
+    InvalidParameterError for a value of XGBoost's without a meaning here.
+    """
+    for name, value in options.items():
         if name not in FitOptions.__annotations__:
-            raise TypeError(f"fit() got an unexpected keyword argument {name!r}")
+            todo = f": {NO_OPTIONS[name]}" if name in NO_OPTIONS else ""
+            raise TypeError(f"fit() got an unexpected keyword argument {name!r}{todo}")
+        if name in NO_VALUES and value is not None:
+            raise InvalidParameterError(f"{name} has no effect here", todo=NO_VALUES[name])
 
 
-def asked(options: FitOptions) -> list[Any]:
-    """Return the callbacks of a `fit`, with one that prints every `verbose`-th round."""
-    callbacks, verbose = list(options.get("callbacks") or ()), options.get("verbose", False)
+# Callbacks of XGBoost that change the training, which is the parties'.
+TRAINING_CALLBACKS = {
+    "EarlyStopping": "set early_stopping_rounds",
+    "LearningRateScheduler": "set learning_rate, one number for all rounds",
+    "TrainingCheckPoint": "save the fitted estimator with save_model",
+}
+
+
+def asked(options: FitOptions, of_estimator: Sequence[Any] | None = None) -> list[Any]:
+    """Return the callbacks of an estimator and of its `fit`, with one that prints every
+    `verbose`-th round.
+    """
+    callbacks = [*(of_estimator or ()), *(options.get("callbacks") or ())]
+    verbose = options.get("verbose") or False
     for callback in callbacks:
+        name, is_theirs = type(callback).__name__, type(callback).__module__.startswith("xgboost.")
+        if is_theirs and name in TRAINING_CALLBACKS:
+            raise InvalidParameterError(
+                f"xgboost's {name} changes the training, which callbacks cannot do here",
+                todo=TRAINING_CALLBACKS[name],
+            )
         if not hasattr(callback, "after_iteration"):
             raise InvalidParameterError(
                 f"a callback is of the type {type(callback).__name__}",

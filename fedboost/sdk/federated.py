@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any, ClassVar, Self, TypeAlias, Unpack
 
 import numpy as np
@@ -27,11 +28,19 @@ from fedboost.job import JobSpec
 from fedboost.messages.job_pb2 import Event
 from fedboost.model import kinds
 from fedboost.model.unknown_categories import UNKNOWN_MAX, UnknownCategories
-from fedboost.sdk import assembly, callbacks, disclosure, labels, seats, simulation
+from fedboost.sdk import (
+    assembly,
+    callbacks,
+    disclosure,
+    labels,
+    seats,
+    simulation,
+    xgboost_parameters,
+)
 from fedboost.sdk.assembly import Assembled, Taught
 from fedboost.sdk.callbacks import FitOptions, RoundCallbacks
 from fedboost.sdk.fitted import Fitted
-from fedboost.sdk.progress import watching
+from fedboost.sdk.progress import warn_once, watching
 from fedboost.sdk.refusals import InvalidParameterError, InvalidTableError, refusing, warn_of
 from fedboost.sdk.seats import PartyRows, Seats
 from fedboost.sdk.tables import rows_of
@@ -52,6 +61,7 @@ class Federated(Fitted):
     """The base of all estimators: builds a job's parts from tables, and reads its outcome."""
 
     _protocol_name: ClassVar[str]
+    _absent_is_missing: ClassVar[bool] = True  # in sparse tables; False: they are 0
 
     classes_: NDArray[Any]
     parties_: tuple[str, ...]  # parties of the training, the guest first
@@ -79,7 +89,9 @@ class Federated(Fitted):
         earlier = None if xgb_model is None else self._continued(xgb_model)
         self._forget()
         with refusing():
-            hooks = callbacks.asked(options)
+            xgboost_parameters.check(self.get_params())
+            xgboost_parameters.check_metric(self.get_params().get("eval_metric"))
+            hooks = callbacks.asked(options, self.get_params().get("callbacks"))
             for hook in hooks:
                 hook.before_training(self)
             train = self._taught(X, y, sample_weight, learns=True)
@@ -94,8 +106,14 @@ class Federated(Fitted):
                         todo="use either eval_set or validation",
                     )
                 with refusing(argument="eval_set"):
-                    held = self._taught(*labels.eval_parts(eval_set), learns=False)
-            self._run(self._assembled(train, held), train, RoundCallbacks(self, hooks), earlier)
+                    weights = options.get("sample_weight_eval_set")
+                    parts, self._split_names = labels.eval_parts(eval_set, X, weights)
+                    held = self._taught(*parts, learns=False)
+            rounds = RoundCallbacks(self, hooks, self._split_names)
+            self._run(self._assembled(train, held), train, rounds, earlier)
+        if options.get("verbose", True) is not False:
+            for warning in self.result_.get("warnings", ()):
+                warn_once(type(self).__name__, warning)
         for hook in hooks:
             hook.after_training(self)
         return self
@@ -165,11 +183,10 @@ class Federated(Fitted):
         self.journal_, self.result_, self.shards_ = ended.journal, ended.result, ended.shards
         self.disclosure_ = disclosure.of_job(self._job_journal(), ended.sent)
         self.n_features_in_ = sum(map(len, self.columns_.values()))
-        for warning in self.result_.get("warnings", ()):
-            warnings.warn(warning, stacklevel=3)
 
     def _forget(self) -> None:
         """Delete the attributes of an earlier fit, so that a failed fit leaves none."""
+        vars(self).pop("_split_names", None)
         for name in [name for name in vars(self) if name.endswith("_")]:
             delattr(self, name)
 
@@ -187,7 +204,7 @@ class Federated(Fitted):
         rounds: RoundCallbacks | None = None,
         model: Mapping[str, Artefact] | None = None,
     ) -> simulation.Ended:
-        with watching(self.get_params()["verbose"], spec.name) as shown:
+        with watching(self.get_params()["verbose"] or False, spec.name) as shown:
 
             def hear(event: Event) -> None:
                 shown(event)
@@ -243,6 +260,8 @@ class Federated(Fitted):
 
     def _as_said(self, seat: PartyRows, party: str) -> PartyRows:
         params = self.get_params()
+        if self._absent_is_missing:
+            seat = replace(seat, rows=seat.rows.with_absent_missing())
         declared = seats.with_categories(seat, params.get("categorical") or ())
         return seats.with_missing(declared, params.get("missing"), party)
 

@@ -2,21 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fedboost.core import objectives
 from fedboost.flow import Artefact
 from fedboost.messages.job_pb2 import JobJournal
 from fedboost.model import kinds
+from fedboost.model.kinds.kind import SplitTotals
 from fedboost.report.page import render
 from fedboost.sdk.disclosure import Disclosure
 from fedboost.sdk.parameters import EstimatorParameters
-from fedboost.sdk.refusals import unfitted
+from fedboost.sdk.refusals import InvalidParameterError, InvalidTableError, unfitted
 
 History = list[dict[str, dict[str, float]]]
+IMPORTANCES: Mapping[str, Callable[[SplitTotals], float]] = {  # XGBoost's importance types
+    "gain": lambda one: one.gain / one.splits,
+    "weight": lambda one: float(one.splits),
+    "cover": lambda one: one.cover / one.splits,
+    "total_gain": lambda one: one.gain,
+    "total_cover": lambda one: one.cover,
+}
 
 
 class Fitted(EstimatorParameters):
@@ -24,6 +34,7 @@ class Fitted(EstimatorParameters):
 
     _estimator_type: ClassVar[str]
     early_stopping_rounds: int | None
+    _split_names: Mapping[str, str] = {"validation": "validation_0"}  # XGBoost's, of history_'s
 
     # Results of a federated `fit`.
     result_: dict[str, Any]  # the job's result, as in `fedboost job status --json`
@@ -75,8 +86,15 @@ class Fitted(EstimatorParameters):
         return by_metric
 
     def evals_result(self) -> dict[str, dict[str, list[float]]]:
-        """Return `evals_result_`, by XGBoost's name."""
-        return self.evals_result_
+        """Return the metrics of `eval_set` under XGBoost's names:
+        {"validation_0": {"auc": [0.7, 0.8, …]}}; a DataError if there was none.
+        """
+        if "validation" not in self.evals_result_:
+            raise InvalidTableError(
+                "no rows were validated on: the fit had no eval_set",
+                todo="give eval_set, or read evals_result_, which has the training rows",
+            )
+        return {name: self.evals_result_[split] for split, name in self._split_names.items()}
 
     @property
     def best_round_(self) -> int:
@@ -95,24 +113,56 @@ class Fitted(EstimatorParameters):
     @property
     def best_score(self) -> float:
         """The last metric of the held-out rows in the best round; as `best_iteration`."""
+        best = self.best_iteration
         *_, values = self.evals_result_["validation"].values()
-        return values[self.best_iteration]
+        return values[best]
 
     @property
     def feature_importances_(self) -> NDArray[np.float64]:
-        """The share of the trees' gain that is each column's, float64 (n_features_in_,).
+        """Each column's share of the model, float64 (n_features_in_,), by `importance_type` as in
+        XGBoost: the mean gain of its splits, or another measure.
 
         In the order of the columns, one party's after the other's. In this process alone: parties
         do not tell one another which columns their splits ask for. An AttributeError where
         nothing is a tree, or a job's guest does not score splits.
         """
         self._check_fitted()
-        gains = kinds.of(self.shards_[self.guest_].facts).gains(self.shards_, self.guest_)
-        if gains is None:
+        kind = self.get_params().get("importance_type") or "gain"
+        if kind not in IMPORTANCES:
+            raise InvalidParameterError(
+                f"importance_type is {kind!r}", todo=f"give one of {', '.join(IMPORTANCES)}"
+            )
+        totals = kinds.of(self.shards_[self.guest_].facts).gains(self.shards_, self.guest_)
+        if totals is None:
             raise AttributeError("feature_importances_: no gain of a split is known to this model")
-        gain = np.array([gains.get(key, 0.0) for key in self._columns()])
-        total = float(gain.sum())
-        return gain / total if total else gain
+        measure = IMPORTANCES[kind]
+        value = np.array(
+            [measure(totals[key]) if key in totals else 0.0 for key in self._columns()]
+        )
+        total = float(value.sum())
+        return value / total if total else value
+
+    @property
+    def intercept_(self) -> NDArray[np.float64]:
+        """The first prediction, float64 (1,); of several classes the first margin of each."""
+        self._check_fitted()
+        facts = self.shards_[self.guest_].facts
+        margin = np.array(facts["base_margin"], np.float64)
+        if len(margin) > 1:
+            return margin - margin_shift(facts)
+        return objectives.transform(facts["objective"], margin[None, :])[0]
+
+    def get_xgb_params(self) -> dict[str, Any]:
+        """Return the parameters under XGBoost's names, with `random_state` as a whole number."""
+        params = self.get_params()
+        if params["random_state"] is not None:
+            params["random_state"] = self.seed_said()
+        return params
+
+    def get_num_boosting_rounds(self) -> int:
+        """Return `n_estimators`, or its default."""
+        rounds = self.get_params()["n_estimators"]
+        return int(self.defaults()["n_estimators"] if rounds is None else rounds)
 
     def _columns(self) -> list[tuple[str, str]]:
         """Return every column, as party and name; no party if every party has it."""
@@ -132,3 +182,12 @@ class Fitted(EstimatorParameters):
                 "was needed"
             )
         return JobJournal.FromString(self.journal_)
+
+
+def margin_shift(facts: Mapping[str, Any]) -> float:
+    """Return the difference between a model's estimated margins of several classes and
+    XGBoost's: the first margins there add up to 0.
+    """
+    margin = np.array(facts["base_margin"], np.float64)
+    is_estimated = len(margin) > 1 and facts.get("params", {}).get("base_score") is None
+    return float(margin.mean()) if is_estimated else 0.0

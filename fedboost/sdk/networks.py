@@ -36,6 +36,7 @@ class _Gbun(Horizontal):
     """
 
     _protocol_name = "gbun"
+    _absent_is_missing = False
 
     trained_: TrainedNetworks  # of a single table
 
@@ -70,7 +71,8 @@ class _Gbun(Horizontal):
             table = self._table(X, y, sample_weight, learns=True)
             held = None
             if eval_set is not None:
-                held = self._table(*labels.eval_parts(eval_set), learns=False)
+                parts, _ = labels.eval_parts(eval_set)
+                held = self._table(*parts, learns=False)
             self._train(table, held)
         return self
 

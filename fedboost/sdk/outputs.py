@@ -12,13 +12,15 @@ from numpy.typing import ArrayLike, NDArray
 from fedboost.core import metrics, objectives
 from fedboost.ground.arrays import Floats
 from fedboost.model.unknown_categories import UNKNOWN_MAX
-from fedboost.sdk import keeping, labels
+from fedboost.sdk import keeping, labels, xgboost_parameters
 from fedboost.sdk.boosters import Boosted, IterationRange
 from fedboost.sdk.federated import Federated, Labels, Rows
 from fedboost.sdk.labels import Classes
 from fedboost.sdk.refusals import InvalidParameterError, refusing
 
 One = TypeVar("One")
+# What XGBoost calls the learning of classes; the labels decide between two and more.
+CLASS_OBJECTIVES = (objectives.of_classes(2), objectives.of_classes(3), "multi:softmax")
 
 
 class Estimator(Federated, Boosted):
@@ -105,6 +107,7 @@ class Classifier(Estimator):
         return float(np.average((predicted == known).astype(np.float64), weights=weight))
 
     def _learn_labels(self, y: NDArray[Any], weight: Floats | None) -> None:
+        self._check_objective()
         classes = Classes.of(y)
         classes.check_weight(y, weight)
         self.classes_ = classes.values
@@ -114,6 +117,24 @@ class Classifier(Estimator):
 
     def _learned_settings(self) -> dict[str, Any]:
         return Classes(self.classes_).settings
+
+    def _check_objective(self) -> None:
+        """Refuse objectives for numbers, and those that no protocol has."""
+        name, objective = type(self).__name__, self.get_params().get("objective")
+        xgboost_parameters.check_objective(objective, name)
+        if objective not in (None, *CLASS_OBJECTIVES):
+            is_number = objective in objectives.OBJECTIVES
+            other = name.replace("Classifier", "Regressor")
+            raise InvalidParameterError(
+                f"objective is {objective!r}, and {name} learns classes",
+                todo=f"use {other} for it" if is_number else "leave it out: labels decide it",
+            )
+
+    @property
+    def n_classes_(self) -> int:
+        """The number of classes."""
+        self._check_fitted()
+        return len(self.classes_)
 
 
 class Regressor(Estimator):
@@ -154,8 +175,9 @@ class Regressor(Estimator):
         return 1.0 - error / spread if spread else float("nan")
 
     def _learn_labels(self, y: NDArray[Any], weight: Floats | None) -> None:
+        xgboost_parameters.check_objective(self.get_params()["objective"], type(self).__name__)
         with refusing():
-            record = objectives.named(self.get_params()["objective"])
+            record = objectives.named(self.get_params()["objective"] or objectives.of_numbers())
         if record.classifies:
             name = type(self).__name__
             raise InvalidParameterError(

@@ -8,12 +8,12 @@ from __future__ import annotations
 import difflib
 import inspect
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, get_args
 
 import numpy as np
 from pydantic import BaseModel
 
-from fedboost.core import other_names
+from fedboost.sdk import xgboost_parameters
 from fedboost.sdk.refusals import InvalidParameterError
 
 # Of every estimator, beside a job's params.
@@ -78,7 +78,7 @@ class EstimatorParameters:
                 [nearest] = difflib.get_close_matches(name, known, n=1, cutoff=0.0)
                 raise InvalidParameterError(
                     f"{type(self).__name__} has no parameter {name[:64]!r}",
-                    todo=other_names.remedy(name, known) or f"did you mean {nearest!r}?",
+                    todo=xgboost_parameters.remedy(name, known) or f"did you mean {nearest!r}?",
                 )
         vars(self).update(params)
         return self
@@ -88,16 +88,31 @@ class EstimatorParameters:
         return f"{type(self).__name__}({params})"
 
     def said(self) -> dict[str, Any]:
-        """Return the parameters that differ from their defaults."""
+        """Return the parameters that differ from their defaults; None, as in XGBoost, stands for a
+        default.
+        """
         defaults = self.defaults()
-        params = self.get_params()
-        return {name: params[name] for name in params if not _same(params[name], defaults[name])}
+        return {
+            name: value
+            for name, value in self.get_params().items()
+            if not _same(value, defaults[name]) and (value is not None or self._takes_none(name))
+        }
+
+    @classmethod
+    def _takes_none(cls, name: str) -> bool:
+        """Return True if None means something other than the default."""
+        fields = [m.model_fields[name] for m in cls._models if name in m.model_fields]
+        return any(type(None) in get_args(field.annotation) for field in fields)
 
     def _job_params(self, model: type[BaseModel], **derived: Any) -> dict[str, Any]:
         """Return the `params` of a job: given parameters, and those that follow from the data."""
         fields = set(model.model_fields)
         shared = {name: value for name, value in self._own.items() if name in fields}
-        given = {**shared, **self.said()}
+        said = self.said()
+        asked = xgboost_parameters.job_settings(self.get_params(), said)
+        given = {**shared, **said, **asked}
+        if "forest" in asked:  # it has these two
+            given = {n: v for n, v in given.items() if n not in ("subsample", "colsample_bytree")}
         seed = self.seed_said()
         if seed is not None:
             given["seed"] = seed
@@ -115,6 +130,8 @@ class EstimatorParameters:
             return None
         if isinstance(state, np.random.RandomState):
             state = int(state.randint(2**31 - 1))
+        if isinstance(state, np.random.Generator):
+            state = int(state.integers(2**31 - 1))
         if isinstance(state, bool) or not isinstance(state, int | np.integer) or state < 0:
             raise InvalidParameterError(
                 f"random_state is {state!r}, expected a whole number", todo="give 0 or more"
@@ -145,7 +162,8 @@ def _same(first: Any, second: Any) -> bool:
     if first is second:
         return True
     is_plain = type(first) is type(second) and isinstance(first, str | int | float | tuple)
-    return is_plain and bool(first == second)
+    are_nan = isinstance(first, float) and isinstance(second, float) and np.isnan([first, second])
+    return is_plain and bool(first == second or np.all(are_nan))
 
 
 def plain(value: Any) -> Any:

@@ -30,6 +30,7 @@ TableLike: TypeAlias = Any  # array-like (n, columns), scipy sparse, or an Arrow
 
 NAMES_SHOWN = 5  # of columns, in an error
 SWAPPED = "<" if sys.byteorder == "big" else ">"  # the order of bytes that Arrow does not read
+ABSENT_CELLS_MAX = 1 << 28  # 2 GiB of float64
 FLOATS = (np.dtype(np.float32), np.dtype(np.float64))
 
 
@@ -75,7 +76,8 @@ class DeclaredTable:
 class RowTable:
     """A table of n rows: Arrow columns, or sparse ones that are called by their numbers.
 
-    `sparse`: float64 (n, c) in canonical form, for columns f0, f1, …; then `columns` has none.
+    `sparse`: float64 (n, c), sorted and without duplicates, for columns f0, f1, …; then `columns`
+    has none.
     `index`: the levels of a pandas index, by name; empty where there is none.
     """
 
@@ -112,6 +114,27 @@ class RowTable:
         kinds = tuple(new[name] for name in self.categorical)
         columns = self.columns.rename_columns(list(names))
         return replace(self, names=tuple(names), columns=columns, categorical=kinds)
+
+    def with_absent_missing(self) -> RowTable:
+        """Return a sparse table as a dense one whose absent entries are missing, as XGBoost reads
+        them; other tables unchanged.
+        """
+        if self.sparse is None:
+            return self
+        cells = self.n_rows * len(self.names)
+        if cells > ABSENT_CELLS_MAX:
+            raise InvalidTableError(
+                f"the sparse table has {cells:,} cells, and trees store each absent one as missing",
+                todo=f"give fewer columns ({ABSENT_CELLS_MAX:,} cells at most)",
+            )
+        columns = {}
+        for name in self.names:
+            place = int(name.removeprefix("f"))
+            dense = np.full(self.n_rows, np.nan)
+            first, stop = self.sparse.indptr[place : place + 2]
+            dense[self.sparse.indices[first:stop]] = self.sparse.data[first:stop]
+            columns[name] = dense
+        return replace(self, columns=pa.table(columns), sparse=None)
 
     def take(self, rows: Indices) -> RowTable:
         """Return the rows numbered `rows`, int64 (k,), in that order."""
@@ -166,7 +189,11 @@ class RowTable:
             called[name] = free_name(name, [*self.names, *columns])
             held = cells if isinstance(cells, pa.ChunkedArray) else pa.chunked_array([cells])
             columns[called[name]] = held
-        sparse = None if self.sparse is None else SparseColumns(self.sparse, first=0)
+        sparse = None
+        if self.sparse is not None:
+            values = self.sparse.copy()
+            values.eliminate_zeros()
+            sparse = SparseColumns(values, first=0)
         return Sheet(pa.table(columns), sparse), called
 
     def frame(self, names: Sequence[str], categorical: Sequence[str]) -> Frame:
@@ -190,8 +217,7 @@ def rows_of(given: TableLike | RowTable, what: str = "X") -> RowTable:
         return given
     if isinstance(given, DeclaredTable):
         return given.read(what)
-    if not hasattr(given, "columns") and hasattr(given, "to_frame"):  # a series: one column
-        given = given.to_frame()
+    given = _with_named_columns(given)
     names = Counter(getattr(given, "column_names", None) or list(getattr(given, "columns", ())))
     if twice := [str(name) for name, count in names.items() if count > 1]:
         raise InvalidTableError(
@@ -233,11 +259,30 @@ def _arrow_table(given: Any, what: str) -> pa.Table:
 
 def _is_pandas(given: TableLike) -> bool:
     pandas = sys.modules.get("pandas")
-    return pandas is not None and isinstance(given, pandas.DataFrame)
+    return pandas is not None and isinstance(given, pandas.DataFrame | pandas.Series)
+
+
+def _with_named_columns(given: Any) -> Any:
+    """Return a table as it is, but data frames and series with texts for names of columns."""
+    if _is_pandas(given):
+        return _with_text_names(given)
+    is_series = not hasattr(given, "columns") and hasattr(given, "to_frame")
+    return given.to_frame() if is_series else given
+
+
+def _with_text_names(given: Any) -> Any:
+    """Return a data frame whose columns are named by texts, as XGBoost names them; a series is one
+    column.
+    """
+    if given.ndim == 1:
+        return given.to_frame("f0" if given.name is None else str(given.name))
+    names = [
+        " ".join(map(str, name)) if isinstance(name, tuple) else str(name) for name in given.columns
+    ]
+    return given.set_axis(names, axis=1)
 
 
 def _of_pandas(given: Any) -> RowTable:
-    named = all(isinstance(name, str) for name in given.columns)
     swapped = {n: k for n, k in given.dtypes.items() if getattr(k, "byteorder", "=") == SWAPPED}
     given = given.astype({name: kind.newbyteorder("=") for name, kind in swapped.items()})
     try:
@@ -247,10 +292,7 @@ def _of_pandas(given: Any) -> RowTable:
             f"a column of the data frame cannot be read: {_first_line(error)}",
             todo="give numbers, texts or categories",
         ) from None
-    rows = _of_arrow(table)
-    if not named:  # numbered, like the columns of an array
-        rows = rows.renamed([f"f{place}" for place in range(len(rows.names))])
-    return replace(rows, is_named=named, index=index_of(given))
+    return replace(_of_arrow(table), index=index_of(given))
 
 
 def index_of(given: Any) -> dict[str, pa.ChunkedArray]:
@@ -303,7 +345,6 @@ def _of_sparse(given: Any, what: str) -> RowTable:
         )
     values = csc_array(given, dtype=np.float64, copy=True)
     values.sum_duplicates()
-    values.eliminate_zeros()
     names = tuple(f"f{place}" for place in range(values.shape[1]))
     return RowTable(names, pa.table({}), int(values.shape[0]), sparse=values)
 

@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import math
+import warnings
 from typing import Any, ClassVar
+
+from pydantic import BaseModel
 
 from fedboost import protocols
 from fedboost.core import objectives
 from fedboost.flow import Protocol
 from fedboost.ground.settings import Settings
+from fedboost.protocols.federboost_horizontal.checks import ROWS_PER_BIN_MIN
 from fedboost.protocols.federboost_horizontal.params import FederBoostHorizontalParams
 from fedboost.protocols.federboost_vertical.params import FederBoostVerticalParams
 from fedboost.protocols.hybridtree.params import HybridTreeParams
 from fedboost.protocols.secureboost.params import SecureBoostParams
+from fedboost.sdk import xgboost_parameters
 from fedboost.sdk.horizontal import Horizontal
 from fedboost.sdk.outputs import Classifier, Regressor
+from fedboost.sdk.parameters import EstimatorParameters
 from fedboost.sdk.refusals import InvalidParameterError
 
 # Settings that name an earlier job; a simulation keeps none.
@@ -29,6 +35,8 @@ TABLES: dict[str, Any] = {
     "categorical": None,  # columns to treat as categories, of any type
     "missing": math.nan,  # a number that means missing beside NaN, or such numbers by party
 }
+OF_XGBOOST = {name: one.default for name, one in xgboost_parameters.XGBOOST_PARAMETERS.items()}
+CLASS_DEFAULTS = {"objective": objectives.of_classes(2)}  # of two; of more it is multi:softprob
 NUMBERS = {"objective": objectives.of_numbers()}
 
 
@@ -41,7 +49,7 @@ class SecureBoostClassifier(Classifier):
 
     _models = (SecureBoostParams,)
     _absent = OF_CLASSES | EARLIER
-    _own: ClassVar[dict[str, Any]] = TABLES
+    _own: ClassVar[dict[str, Any]] = {**TABLES, **OF_XGBOOST, **CLASS_DEFAULTS}
     _protocol_name = "secureboost"
 
 
@@ -50,8 +58,60 @@ class SecureBoostRegressor(Regressor):
 
     _models = (SecureBoostParams,)
     _absent = ONLY_CLASSES | EARLIER
-    _own: ClassVar[dict[str, Any]] = {**TABLES, **NUMBERS}
+    _own: ClassVar[dict[str, Any]] = {**TABLES, **OF_XGBOOST, **NUMBERS}
     _protocol_name = "secureboost"
+
+
+class _Forest(EstimatorParameters):
+    """Base of random forests: one round of `n_estimators` trees, with XGBoost's defaults for it."""
+
+    _forest: ClassVar[dict[str, Any]] = {
+        "learning_rate": 1.0,
+        "subsample": 0.8,
+        "colsample_bynode": 0.8,
+        "reg_lambda": 1e-5,
+    }
+
+    def get_num_boosting_rounds(self) -> int:
+        """Return 1: all trees grow in one round."""
+        return 1
+
+    def get_xgb_params(self) -> dict[str, Any]:
+        """Return the parameters under XGBoost's names, the trees as `num_parallel_tree`."""
+        params = super().get_xgb_params()  # type: ignore[misc]
+        return {**params, "num_parallel_tree": self._n_trees()}
+
+    def _n_trees(self) -> int:
+        trees = self.get_params()["n_estimators"]
+        return int(self.defaults()["n_estimators"] if trees is None else trees)
+
+    def _job_params(self, model: type[BaseModel], **derived: Any) -> dict[str, Any]:
+        given = self.get_params()
+        for name in ("early_stopping_rounds", "num_parallel_tree", "forest"):
+            if given.get(name) is not None:
+                raise InvalidParameterError(
+                    f"{name} is {given[name]!r}, and a random forest has one round of n_estimators "
+                    "trees",
+                    todo="leave it out",
+                )
+        settings = super()._job_params(model, **derived)
+        drawn = {
+            name: settings.pop(name, default)
+            for name, default in (("subsample", 0.8), ("colsample_bytree", 1.0))
+        }
+        return {**settings, "n_estimators": 1, "forest": {"n_trees": self._n_trees(), **drawn}}
+
+
+class SecureBoostRFClassifier(_Forest, SecureBoostClassifier):
+    """A random forest of SecureBoost+ for classes: XGBoost's XGBRFClassifier."""
+
+    _own: ClassVar[dict[str, Any]] = {**SecureBoostClassifier._own, **_Forest._forest}
+
+
+class SecureBoostRFRegressor(_Forest, SecureBoostRegressor):
+    """A random forest of SecureBoost+ for numbers: XGBoost's XGBRFRegressor."""
+
+    _own: ClassVar[dict[str, Any]] = {**SecureBoostRegressor._own, **_Forest._forest}
 
 
 class _FederBoost(Horizontal):
@@ -72,6 +132,23 @@ class _FederBoost(Horizontal):
                 )
         return protocol
 
+    def _learned_settings(self) -> dict[str, Any]:
+        """Return as many bins as a small table allows, if the user has not said how many."""
+        settings, said = super()._learned_settings(), self.said()
+        if not self._is_horizontal or {"max_bin", "quantile_tolerance"} & set(said):
+            return settings
+        held_out = (said.get("validation") or {}).get("fraction", 0.0)
+        rows = int(sum(self._train_rows.values()) * (1.0 - held_out))
+        usual, most = self.defaults()["max_bin"], max(2, rows // ROWS_PER_BIN_MIN)
+        if most >= usual:
+            return settings
+        warnings.warn(
+            f"{rows} training rows allow max_bin={most}, not {usual}: a bin needs "
+            f"{ROWS_PER_BIN_MIN} rows",
+            stacklevel=4,
+        )
+        return {**settings, "max_bin": most}
+
     def _is_deterministic(self) -> bool:
         params = self.get_params()
         return params["layout"] == "horizontal" or params["epsilon"] is None
@@ -87,7 +164,12 @@ class FederBoostClassifier(_FederBoost, Classifier):
 
     _models = (FederBoostVerticalParams, FederBoostHorizontalParams)
     _absent = OF_CLASSES | EARLIER
-    _own: ClassVar[dict[str, Any]] = {"layout": "vertical", **TABLES}
+    _own: ClassVar[dict[str, Any]] = {
+        "layout": "vertical",
+        **TABLES,
+        **OF_XGBOOST,
+        **CLASS_DEFAULTS,
+    }
 
 
 class FederBoostRegressor(_FederBoost, Regressor):
@@ -95,7 +177,12 @@ class FederBoostRegressor(_FederBoost, Regressor):
 
     _models = (FederBoostVerticalParams, FederBoostHorizontalParams)
     _absent = ONLY_CLASSES | EARLIER
-    _own: ClassVar[dict[str, Any]] = {"layout": "vertical", **TABLES, **NUMBERS}
+    _own: ClassVar[dict[str, Any]] = {
+        "layout": "vertical",
+        **TABLES,
+        **OF_XGBOOST,
+        **NUMBERS,
+    }
 
 
 class HybridTreeClassifier(Classifier):
@@ -106,7 +193,7 @@ class HybridTreeClassifier(Classifier):
 
     _models = (HybridTreeParams,)
     _absent = OF_CLASSES | EARLIER
-    _own: ClassVar[dict[str, Any]] = TABLES
+    _own: ClassVar[dict[str, Any]] = {**TABLES, **OF_XGBOOST, **CLASS_DEFAULTS}
     _protocol_name = "hybridtree"
 
 
@@ -115,5 +202,5 @@ class HybridTreeRegressor(Regressor):
 
     _models = (HybridTreeParams,)
     _absent = ONLY_CLASSES | EARLIER
-    _own: ClassVar[dict[str, Any]] = {**TABLES, **NUMBERS}
+    _own: ClassVar[dict[str, Any]] = {**TABLES, **OF_XGBOOST, **NUMBERS}
     _protocol_name = "hybridtree"

@@ -27,16 +27,23 @@ class Logistic(Objective):
 
     @classmethod
     def start(cls, params: ObjectiveSettings, summary: Summary) -> Logistic:
-        """Return the loss; base score: the weighted share of label 1."""
+        """Return the loss; base score: the weighted share of label 1.
+
+        With scale_pos_weight it is one Newton step from the margin 0, as in XGBoost.
+        """
         score = params.base_score
-        if score is None:
-            score = summary.mean
-            if not 0.0 < score < 1.0:
-                raise DataError(
-                    "all rows with a weight above 0 have the same label",
-                    todo="check the label column, the weights and the rows chosen",
-                )
-        return cls(np.array([math.log(score / (1.0 - score))]), params.scale_pos_weight)
+        if score is not None:
+            return cls(np.array([math.log(score / (1.0 - score))]), params.scale_pos_weight)
+        if not 0.0 < summary.mean < 1.0:
+            raise DataError(
+                "all rows with a weight above 0 have the same label",
+                todo="check the label column, the weights and the rows chosen",
+            )
+        if params.scale_pos_weight != 1.0:
+            margin = 4.0 * summary.mean - 2.0  # −Σg / Σh, where p is 1/2 in every row
+        else:
+            margin = math.log(summary.mean / (1.0 - summary.mean))
+        return cls(np.array([margin]), params.scale_pos_weight)
 
     def gradients(self, margin: Floats, y: Floats, weight: Floats) -> Gradients:
         """See Objective."""

@@ -66,11 +66,11 @@ def _content(params: Mapping[str, Any], outputs: int) -> dict[str, str]:
 
 RECORD = ObjectiveRecord(
     name="count:poisson",
-    predicts="number",
+    predicts="count",
     start=Poisson.start,
     link=links.LOG,
     labels=labels.COUNTS,
-    metrics=("rmse",),  # its likelihood is not on the list of metrics
+    metrics=("rmse", "poisson-nloglik"),
     xgboost=XgboostForm("poisson_regression_param", _content),
     steps=StepRule(STEP, STEP_MAX, "a factor of e^{step:g} on counts"),
 )

@@ -65,11 +65,11 @@ class Tweedie(Objective):
 
 RECORD = ObjectiveRecord(
     name="reg:tweedie",
-    predicts="number",
+    predicts="amount",
     start=Tweedie.start,
     link=links.LOG,
     labels=labels.AMOUNTS,
-    metrics=("rmse",),  # its likelihood is not on the list of metrics
+    metrics=("rmse", "tweedie-nloglik"),
     xgboost=XgboostForm(
         "tweedie_regression_param", lambda params, outputs: {POWER: repr(params[POWER])}
     ),

@@ -217,7 +217,7 @@ def _told(columns: TreeColumns, trees: Trees) -> Counts:
     told = columns.usable(range(first, (trees.roots << trees.layers) - 1))
     assert told is not None
     parents = told[: len(told) - (trees.roots << (trees.layers - 1))]
-    pairs = told[trees.roots :].reshape(len(parents), 2, -1).all(axis=1)
+    pairs = told[trees.roots :].reshape(len(parents), 2, told.shape[1]).all(axis=1)
     counts: Counts = told.sum(axis=0) - (pairs & parents).sum(axis=0)
     return counts
 

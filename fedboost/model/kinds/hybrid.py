@@ -123,13 +123,14 @@ class HybridModel(VerticalModel):
         return margin
 
     def gains(self, shards: Shards, guest: str) -> Gains | None:
-        """Return summed gain; None if splits were not scored."""
+        """Return the totals of splits; None if splits were not scored."""
         model, gains = shards[guest], Gains()
         if model.facts["split"] == "unscored":
             return None
         arrays = Tops.of(model).arrays
         at_host = arrays["owner"] == OWN
-        add_gains(gains, guest, model, arrays["feature"][at_host], arrays["gain"][at_host])
+        worth = arrays["gain"][at_host], arrays["cover"][at_host]
+        add_gains(gains, guest, model, arrays["feature"][at_host], worth)
         for number, host in enumerate(model.facts["hosts"], start=1):
             at_host = (model.arrays["below_host"] == number) & (model.arrays["below_owner"] != LEAF)
             shard = shards[host]
@@ -137,7 +138,8 @@ class HybridModel(VerticalModel):
             splits = {name: model.arrays[f"below_{name}"][at_host] for name in ("tree", "node")}
             indices = np.array([place[key] for key in vertical.node_keys(splits)], np.int64)
             feature = shard.arrays["feature"][indices]
-            add_gains(gains, host, shard, feature, model.arrays["below_gain"][at_host])
+            worth = model.arrays["below_gain"][at_host], model.arrays["below_cover"][at_host]
+            add_gains(gains, host, shard, feature, worth)
         return gains
 
 

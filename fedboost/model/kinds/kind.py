@@ -19,8 +19,25 @@ from fedboost.model.vertical import Whole
 Facts = Mapping[str, Any]  # of a shard
 Frames = Mapping[str, Frame]  # by party
 Shards = Mapping[str, Artefact]  # by party
-Gains = dict[tuple[str, str], float]  # by party and column; no party for a whole model
 Exported = tuple[dict[str, Any], dict[str, list[dict[str, Any]]]]  # facts, and lists of entries
+
+
+@dataclass
+class SplitTotals:
+    """The splits of a column, and what they add up to."""
+
+    splits: int = 0
+    gain: float = 0.0
+    cover: float = 0.0  # hessian sums of the nodes divided
+
+    def add(self, gain: float, cover: float) -> None:
+        """Add a split."""
+        self.splits += 1
+        self.gain += gain
+        self.cover += cover
+
+
+Gains = dict[tuple[str, str], SplitTotals]  # by party and column; no party: everybody's
 
 
 @dataclass(frozen=True)
@@ -194,7 +211,7 @@ class ModelKind(ABC):
         return self.predict({"": shard}, "", {"": frame}, {})
 
     def gains(self, shards: Shards, guest: str) -> Gains | None:
-        """Return summed gain by party and column; None if it is unknown.
+        """Return the totals of splits by party and column; None if gains are unknown.
 
         Parties do not tell one another the names of columns; all are known only if one process has
         all shards.

@@ -25,6 +25,7 @@ from fedboost.model.kinds.kind import (
     ModelKind,
     Shards,
     SharedRule,
+    SplitTotals,
 )
 from fedboost.model.vertical import GUEST as OWN
 from fedboost.model.vertical import LEAF, GuestNode, OwnSplit, Whole
@@ -153,8 +154,9 @@ class VerticalModel(ModelKind):
         joined, gains = _joined(shards, guest), Gains()
         inner = joined.arrays["owner"] != LEAF
         indices = joined.arrays["feature"][inner].astype(np.int64).tolist()
-        for place, gain in zip(indices, joined.arrays["gain"][inner].tolist(), strict=True):
-            gains[joined.columns[place]] = gains.get(joined.columns[place], 0.0) + gain
+        gain, cover = (joined.arrays[name][inner].tolist() for name in ("gain", "cover"))
+        for place, *worth in zip(indices, gain, cover, strict=True):
+            gains.setdefault(joined.columns[place], SplitTotals()).add(*worth)
         return gains
 
 
@@ -163,13 +165,16 @@ def add_gains(
     party: str,
     shard: Artefact,
     feature: NDArray[np.generic],
-    gain: NDArray[np.generic],
+    worth: tuple[NDArray[np.generic], NDArray[np.generic]],
 ) -> None:
-    """Add the gains of splits to those of a party's columns; `feature` are column indices."""
-    names = shard.facts["columns"]
-    for place, value in zip(feature.astype(np.int64).tolist(), gain.tolist(), strict=True):
-        key = (party, names[place])
-        gains[key] = gains.get(key, 0.0) + value
+    """Add splits to the totals of a party's columns.
+
+    `feature` are column indices, `worth` the gains and covers of the splits.
+    """
+    names, (gain, cover) = shard.facts["columns"], worth
+    places = feature.astype(np.int64).tolist()
+    for place, *one in zip(places, gain.tolist(), cover.tolist(), strict=True):
+        gains.setdefault((party, names[place]), SplitTotals()).add(*one)
 
 
 def _joined(shards: Shards, guest: str) -> Whole:

@@ -53,8 +53,9 @@ class WholeModel(VerticalModel):
         return whole.margins(shards[guest], frames[guest])
 
     def gains(self, shards: Shards, guest: str) -> Gains | None:
-        """Return the gains by column, of no party."""
+        """Return the totals of splits by column, of no party."""
         arrays, gains = whole.as_guests(shards[guest]).arrays, Gains()
         inner = arrays["owner"] == GUEST
-        add_gains(gains, "", shards[guest], arrays["feature"][inner], arrays["gain"][inner])
+        worth = arrays["gain"][inner], arrays["cover"][inner]
+        add_gains(gains, "", shards[guest], arrays["feature"][inner], worth)
         return gains

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import ClassVar, Self
 
-from pydantic import Field, model_validator
+from pydantic import model_validator
 
-from fedboost.core.gradient_bits import BITS_ENCRYPTED, BITS_MAX, BITS_MIN
 from fedboost.core.hybrid import VALUE_MAX, HybridParams
 from fedboost.data.frame import Frame
 from fedboost.encrypted.host import meter
@@ -30,11 +29,9 @@ _SCORED_ONLY = {
 }
 
 
-class HybridTreeParams(HybridParams, EncryptedTreeParams):
+class HybridTreeParams(EncryptedTreeParams, HybridParams):
     """Trees of two parts, and the encryption of gradients between them."""
 
-    # Repeated because `HybridParams` comes first.
-    precision_bits: int | None = Field(BITS_ENCRYPTED, ge=BITS_MIN, le=BITS_MAX)
     gradient_spare_bits: ClassVar[int] = int(VALUE_MAX).bit_length() - 1  # for h·w beside g
 
     @model_validator(mode="after")

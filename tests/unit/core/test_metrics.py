@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from fedboost.core import metrics
+from fedboost.core import metrics, roc_curves
 from fedboost.ground.errors import DataError
 
 sk = pytest.importorskip("sklearn.metrics")
@@ -128,7 +128,7 @@ def test_no_rows_are_refused():
 
 def test_curves_are_points_of_the_full_curves_and_keep_ends_and_ks():
     y, p, _ = sample(4, n=5000, ties=False)
-    points = metrics.curves(y, p, points_max=50)
+    points = roc_curves.curves(y, p, points_max=50)
     assert len(points.threshold) <= 50
     for i in range(len(points.threshold)):
         called = p >= points.threshold[i]
@@ -144,4 +144,4 @@ def test_curves_are_points_of_the_full_curves_and_keep_ends_and_ks():
 
 def test_curves_of_few_scores_keep_all_points():
     y, p, _ = sample(5, ties=True)
-    assert np.array_equal(metrics.curves(y, p).threshold, np.unique(p)[::-1])
+    assert np.array_equal(roc_curves.curves(y, p).threshold, np.unique(p)[::-1])

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import xgboost as xgb
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -183,12 +184,19 @@ def test_nothing_is_cut_while_margins_stay_near_the_labels(name):
         np.testing.assert_allclose(g[:, 0], exact, rtol=1e-9, atol=1e-9)
 
 
+@pytest.mark.parametrize("factor", [0.25, 5.0])
+def test_scale_pos_weight_begins_with_xgboosts_newton_step(factor):
+    y = np.array([1.0, 0.0, 0.0, 1.0, 0.0])
+    model = xgb.XGBClassifier(n_estimators=1, scale_pos_weight=factor).fit(y[:, None], y)
+    margin = begun(TreeParams(scale_pos_weight=factor), y, np.ones(5)).base_margin
+    assert 1.0 / (1.0 + np.exp(-margin[0])) == pytest.approx(float(model.intercept_[0]), abs=1e-5)
+
+
 def test_scale_pos_weight_weighs_label_one():
     y, weight = np.array([0.0, 1.0, 1.0, 0.0]), np.array([1.0, 2.0, 1.0, 1.0])
     margin = np.array([[0.3], [0.1], [-2.0], [1.0]])
     scaled = begun(TreeParams(scale_pos_weight=3.0), y, weight)
     plain = begun(TreeParams(), y, np.where(y > 0, 3.0, 1.0) * weight)
-    assert scaled.base_margin == plain.base_margin
     for one, two in zip(
         scaled.gradients(margin, y, weight),
         plain.gradients(margin, y, np.where(y > 0, 3.0, 1.0) * weight),

@@ -354,6 +354,12 @@ def test_a_tree_tells_one_equation_and_one_for_every_pair_of_siblings():
     assert planned(layered, 4) == told(10 * 2 * 2, 10 * 3)
 
 
+def test_a_forecast_of_stumps_counts_the_columns_that_their_nodes_draw():
+    stumps = {"n_estimators": 20, "max_depth": 1, "colsample_bynode": 0.5}
+    whole = {**stumps, "colsample_bynode": 1.0}
+    assert 0 < planned(stumps, 4).whole < planned(whole, 4).whole
+
+
 def test_in_mix_a_host_tells_in_its_own_turns_alone():
     turns = {"mode": "mix", "max_depth": 3, "n_estimators": 9, "trees_per_party": 2}
     assert planned(turns, 4) == told(3 * 4 * 2, 3 * 7)  # rounds 2, 3 and 8

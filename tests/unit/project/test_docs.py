@@ -208,6 +208,27 @@ def test_the_reference_has_every_key_and_command(reference):
         assert re.search(rf"^#+ {command}$", pages["cli.md"], re.MULTILINE), command
 
 
+@pytest.mark.parametrize(
+    "name", ["federboost-horizontal", "federboost-vertical", "gbun", "hybridtree", "secureboost"]
+)
+def test_the_job_page_lists_the_default_that_a_protocol_has(name):
+    default_cell = importlib.import_module("settings_tables").default_cell
+    page = (ROOT / "docs/reference/job.md").read_text()
+    sections = dict(re.findall(r"^## (.+)\n((?:(?!## ).*\n)*)", page, re.MULTILINE))
+    own = sections[f"`params` of {name}"]
+    shared = [h for h in sections if h.startswith("Shared") and f"({_link(h)})" in own]
+    listed: dict[str, str] = {}
+    for table in (*(sections[head] for head in shared), own):
+        keys = table.split("\n**`")[0]  # below are the keys inside a key
+        listed |= dict(re.findall(r"^\| `(\w+)` \| (.*?) \|", keys, re.MULTILINE))
+    fields = protocols.named(name).params.model_fields
+    assert listed == {key: default_cell(field) for key, field in fields.items()}
+
+
+def _link(head):
+    return "#" + re.sub(r"[^\w\- ]", "", head.lower()).replace(" ", "-")
+
+
 def test_what_a_key_means_is_the_comment_on_its_line_or_above_it(reference):
     said = importlib.import_module("settings_tables").comments(Policy)
     assert said["peers"] == "parties that may take part in one job with us"

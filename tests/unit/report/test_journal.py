@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedboost.core import metrics
+from fedboost.core import roc_curves
 from fedboost.ground import wire
 from fedboost.ground.errors import PeerError
 from fedboost.messages.fault_pb2 import Fault, Place
@@ -175,7 +175,7 @@ def curves(sample: Sample) -> list[Curve]:
     for split, apart in (("train", 1.55), ("validation", 1.15)):
         draw = np.random.default_rng(3)
         y = (draw.random(3000) < 0.22).astype(np.float64)
-        found = metrics.curves(y, draw.normal(size=3000) + apart * y)
+        found = roc_curves.curves(y, draw.normal(size=3000) + apart * y)
         for name, x, height in (
             ("roc", found.false_positive_rate, found.true_positive_rate),
             ("pr", found.true_positive_rate, found.precision),

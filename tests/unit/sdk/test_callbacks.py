@@ -41,8 +41,8 @@ def fit(**options):
 def test_a_callback_hears_every_round_and_the_fitted_model():
     callback = Heard()
     model = fit(callbacks=[callback])
-    rounds = [(n, {"train": n + 1, "validation": n + 1}) for n in range(3)]
-    assert callback.heard == ["before", *rounds, model.evals_result_]
+    rounds = [(n, {"train": n + 1, "validation_0": n + 1}) for n in range(3)]
+    assert callback.heard == ["before", *rounds, model.evals_result()]
 
 
 def test_a_callback_that_stops_says_what_does():
@@ -54,7 +54,7 @@ def test_verbose_prints_every_so_many_rounds(capsys):
     fit(verbose=2)
     lines = capsys.readouterr().out.splitlines()
     assert [line.split("\t")[0] for line in lines] == ["[0]", "[2]"]
-    assert "validation-auc:" in lines[0]
+    assert "validation_0-auc:" in lines[0]
 
 
 def test_event_files_of_tensorboard_have_each_value(tmp_path):
@@ -67,7 +67,7 @@ def test_event_files_of_tensorboard_have_each_value(tmp_path):
         reason="tensorboard, which reads event files, is not installed",
     ).EventAccumulator(str(tmp_path))
     accumulated.Reload()
-    assert sorted(accumulated.Tags()["scalars"]) == ["train-auc", "validation-auc"]
+    assert sorted(accumulated.Tags()["scalars"]) == ["train-auc", "validation_0-auc"]
     for split, metrics in model.evals_result().items():
         found = accumulated.Scalars(f"{split}-auc")
         assert [one.step for one in found] == [0, 1, 2]

@@ -191,6 +191,23 @@ def test_numbers_and_sparse_tables_are_learned():
     assert sparse.score(thin, Y) > 0.7
 
 
+@pytest.mark.parametrize("names", [["age", 0], [0, 1]])
+def test_columns_named_by_numbers_are_found_by_name_at_prediction(names):
+    table = pd.DataFrame(X[:, [0, 5]], columns=names)
+    for given in (table, {"bank": X[:, 1:3], "telco": table}):
+        model = SecureBoostClassifier(**FEW).fit(given, Y)
+        turned = table[names[::-1]]
+        other = turned if given is table else {**given, "telco": turned}
+        np.testing.assert_array_equal(model.predict_proba(other), model.predict_proba(given))
+
+
+def test_absent_entries_of_sparse_tables_are_missing_as_in_xgboost():
+    thin = csr_matrix(np.where(np.abs(X) < 0.7, 0.0, X))
+    holes = np.where(np.abs(X) < 0.7, np.nan, X)
+    sparse, dense = (SecureBoostClassifier(**FEW).fit(one, Y) for one in (thin, holes))
+    np.testing.assert_array_equal(sparse.predict_proba(thin), dense.predict_proba(holes))
+
+
 # Other layouts
 
 
@@ -285,10 +302,9 @@ def test_parameters_are_a_jobs_and_the_nearest_is_named_for_an_unknown_one():
     with pytest.raises(ConfigError, match="no parameter 'max_dept'") as refused:
         SecureBoostClassifier(max_dept=3)
     assert refused.value.todo == "did you mean 'max_depth'?"
-    with pytest.raises(ConfigError, match="no parameter 'objective'"):
-        SecureBoostClassifier(objective="reg:squarederror")
     model = SecureBoostClassifier(max_depth=np.int64(2), eval_metric=["auc"], random_state=5)
     assert model._job_params(model._protocol().params) == {
+        "objective": "binary:logistic",
         "max_depth": 2,
         "eval_metric": ["auc"],
         "seed": 5,

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
@@ -60,10 +61,38 @@ def test_a_pandas_index_is_a_column_by_its_name():
     assert rows_of(table).names == ("a",)
 
 
-def test_columns_that_pandas_numbers_are_those_of_an_array():
+def test_columns_of_pandas_are_named_by_texts():
     pandas = pytest.importorskip("pandas")
-    rows = rows_of(pandas.DataFrame(NUMBERS))
-    assert (rows.names, rows.is_named) == (("f0", "f1"), False)
+    rows = rows_of(pandas.DataFrame(NUMBERS, columns=["a", 0]))
+    assert (rows.names, rows.is_named) == (("a", "0"), True)
+    assert rows_of(pandas.DataFrame(NUMBERS)).names == ("0", "1")
+    pairs = pandas.MultiIndex.from_tuples([("a", 1), ("a", 2)])
+    assert rows_of(pandas.DataFrame(NUMBERS, columns=pairs)).names == ("a 1", "a 2")
+    with pytest.raises(DataError, match="several columns of one name: 0"):
+        rows_of(pandas.DataFrame(NUMBERS, columns=["0", 0]))
+
+
+def test_a_series_is_a_table_of_one_column():
+    pandas = pytest.importorskip("pandas")
+    column = pandas.Series([1.0, 2.0], index=[5, 6])
+    assert rows_of(column).names == ("f0",)
+    named = rows_of(column.rename("age"))
+    assert (named.names, named.n_rows) == (("age",), 2)
+    assert named.column("index").to_pylist() == [5, 6]
+
+
+def test_absent_entries_are_missing_and_written_zeros_are_zero():
+    sparse = csc_array((np.array([0.0, 2.0]), ([0, 1], [0, 1])), shape=(2, 2))
+    dense = rows_of(sparse).select(["f1", "f0"]).with_absent_missing()
+    np.testing.assert_array_equal(
+        dense.frame(["f1", "f0"], ()).values, [[np.nan, 0.0], [2.0, np.nan]]
+    )
+
+
+def test_a_sparse_table_too_large_for_missing_entries_is_refused():
+    wide = replace(rows_of(csc_array((2, 1))), n_rows=1 << 29)
+    with pytest.raises(DataError, match="536,870,912 cells"):
+        wide.with_absent_missing()
 
 
 def test_rows_below_one_another_find_their_columns_by_name():
@@ -122,13 +151,11 @@ def test_data_frames_whose_indexes_differ_are_not_joined_by_place():
     assert seats.partner_rows(found, "bank")["telco"].tolist() == [2, 1, 0]
 
 
-def test_a_series_is_a_table_of_one_column():
-    pandas, polars = pytest.importorskip("pandas"), pytest.importorskip("polars")
-    for series in (pandas.Series([1.5, 2.0], name="a"), polars.Series("a", [1.5, 2.0])):
-        rows = rows_of(series)
-        assert (rows.names, rows.is_named) == (("a",), True)
-        assert frame(rows).values.tolist() == [[1.5], [2.0]]
-    assert rows_of(pandas.Series([1.5])).names == ("f0",)
+def test_a_column_of_another_library_is_a_table_if_it_has_a_name():
+    polars = pytest.importorskip("polars")
+    rows = rows_of(polars.Series("a", [1.5, 2.0]))
+    assert (rows.names, rows.is_named) == (("a",), True)
+    assert frame(rows).values.tolist() == [[1.5], [2.0]]
     with pytest.raises(ValueError, match="X has no columns: it is of the type ChunkedArray"):
         rows_of(pa.chunked_array([[1.5]]))
 

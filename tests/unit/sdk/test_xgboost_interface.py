@@ -1,0 +1,297 @@
+"""XGBoost's own interface: parameters and attributes of its estimators, with fedboost imported."""
+
+import inspect
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+import xgboost as xgb
+
+from fedboost.sdk import (
+    FederBoostClassifier,
+    SecureBoostClassifier,
+    SecureBoostRegressor,
+    SecureBoostRFClassifier,
+    SecureBoostRFRegressor,
+)
+from fedboost.sdk.refusals import InvalidParameterError
+
+RNG = np.random.default_rng(7)
+X = RNG.integers(0, 20, (300, 5)).astype(float)
+Y = (X[:, 0] - X[:, 4] + RNG.normal(0, 4, 300) > 0).astype(int)
+CLASSES = np.digitize(X[:, 1] + RNG.normal(0, 2, 300), [4, 12])
+SAME = {"n_estimators": 4, "max_depth": 3, "max_bin": 256, "base_score": None}
+PLAIN = {"encryption": {"scheme": "plain"}, "precision_bits": None}
+THEIRS = {
+    name: parameter.default
+    for name, parameter in inspect.signature(xgb.XGBModel.__init__).parameters.items()
+    if parameter.kind is parameter.KEYWORD_ONLY
+}
+
+
+def pair(y=Y, *, ours=SecureBoostClassifier, theirs=xgb.XGBClassifier, **params):
+    """Return the same model of both, fitted."""
+    settings = {**SAME, **params}
+    return ours(**settings, **PLAIN).fit(X, y), theirs(tree_method="hist", **settings).fit(X, y)
+
+
+@pytest.fixture(scope="module")
+def models():
+    return pair()
+
+
+@pytest.mark.parametrize("name", THEIRS)
+def test_every_parameter_of_xgboost_is_taken_at_its_default(name):
+    given = {name: THEIRS[name]}
+    model = SecureBoostClassifier(**given, **PLAIN)
+    assert name in inspect.signature(SecureBoostClassifier).parameters
+    ours = model.get_params()[name]
+    assert ours is THEIRS[name] or ours == THEIRS[name] or math.isnan(ours)
+    assert set(model.said()) == {"encryption", "precision_bits"}
+
+
+def test_a_model_of_all_defaults_of_xgboost_is_the_default_model():
+    spelled = SecureBoostClassifier(**THEIRS, **PLAIN).fit(X, Y)
+    silent = SecureBoostClassifier(**PLAIN).fit(X, Y)
+    assert np.array_equal(spelled.predict_proba(X), silent.predict_proba(X))
+    assert silent.shards_["guest"].facts["trees"] == 25  # fewer than XGBoost's, by design
+
+
+def test_every_attribute_of_xgboost_is_there(models):
+    ours, theirs = models
+    of_sklearn = {"get_metadata_routing"}
+    names = {
+        name
+        for name in dir(xgb.XGBClassifier)
+        if not name.startswith("_") and not name.endswith("_request")
+    }
+    for name in names - of_sklearn:
+        assert hasattr(ours, name) == hasattr(theirs, name), name
+
+
+@pytest.mark.parametrize("kind", ["gain", "weight", "cover", "total_gain", "total_cover"])
+def test_importances_are_xgboosts(models, kind):
+    for model in models:
+        model.set_params(importance_type=kind)
+    ours, theirs = (model.feature_importances_ for model in models)
+    np.testing.assert_allclose(ours, theirs, atol=1e-4)
+    for model in models:
+        model.set_params(importance_type=None)
+
+
+def test_an_unknown_importance_is_refused(models):
+    model = SecureBoostClassifier(importance_type="foo", **PLAIN, n_estimators=1).fit(X, Y)
+    with pytest.raises(ValueError, match="importance_type is 'foo'"):
+        _ = model.feature_importances_
+
+
+@pytest.mark.parametrize("params", [{}, {"scale_pos_weight": 3.0}, {"base_score": 0.3}], ids=str)
+def test_the_intercept_is_xgboosts(params):
+    ours, theirs = pair(**params)
+    np.testing.assert_allclose(ours.intercept_, theirs.intercept_, atol=1e-5)
+    np.testing.assert_allclose(ours.predict_proba(X), theirs.predict_proba(X), atol=1e-5)
+
+
+@pytest.mark.parametrize("base_score", [None, 0.5])
+def test_margins_of_several_classes_are_xgboosts(base_score):
+    ours, theirs = pair(CLASSES, base_score=base_score)
+    np.testing.assert_allclose(
+        ours.predict(X, output_margin=True), theirs.predict(X, output_margin=True), atol=1e-4
+    )
+    parts = ours.predict(X, pred_contribs=True)
+    np.testing.assert_allclose(parts.sum(axis=2), ours.predict(X, output_margin=True), atol=1e-4)
+    first = ours.predict(X, output_margin=True, iteration_range=(0, 1))
+    np.testing.assert_allclose(
+        first, theirs.predict(X, output_margin=True, iteration_range=(0, 1)), atol=1e-4
+    )
+    assert (ours.n_classes_, ours.intercept_.shape) == (3, (3,))
+
+
+def test_the_counts_of_trees_are_xgboosts():
+    model = SecureBoostClassifier(random_state=np.random.default_rng(3), n_estimators=7)
+    assert model.get_num_boosting_rounds() == 7
+    assert isinstance(model.get_xgb_params()["random_state"], int)
+    assert SecureBoostClassifier(n_estimators=None).get_num_boosting_rounds() == 25
+
+
+@pytest.mark.parametrize("objective", ["binary:logistic", "multi:softmax", None])
+def test_the_labels_decide_between_two_classes_and_more(objective):
+    for y, outputs in ((Y, 1), (CLASSES, 3)):
+        model = SecureBoostClassifier(objective=objective, n_estimators=1, **PLAIN).fit(X, y)
+        assert len(model.shards_["guest"].facts["base_margin"]) == outputs
+
+
+def test_parallel_trees_are_a_forest():
+    params = {"num_parallel_tree": 3, "subsample": 0.5, "multi_strategy": "one_output_per_tree"}
+    model = SecureBoostRegressor(**{**SAME, **params}, **PLAIN).fit(X, X[:, 0])
+    assert model.get_booster().num_boosted_rounds() == 4
+    assert len(model.get_booster().get_dump()) == 12
+    with pytest.raises(ValueError, match="num_parallel_tree and forest"):
+        SecureBoostRegressor(num_parallel_tree=3, forest={"n_trees": 2}, **PLAIN).fit(X, X[:, 0])
+    with pytest.raises(ValueError, match="num_parallel_tree is 2"):
+        SecureBoostRegressor(num_parallel_tree=2.5, **PLAIN).fit(X, X[:, 0])
+
+
+def test_trees_with_a_value_for_each_class_are_asked_for_as_in_xgboost():
+    model = SecureBoostClassifier(multi_strategy="multi_output_tree", **SAME, **PLAIN)
+    assert model.fit(X, CLASSES).shards_["guest"].facts["trees"] == 4
+
+
+REFUSED: list[tuple[dict[str, Any], str]] = [
+    ({"booster": "gblinear"}, "boosted trees"),
+    ({"booster": "dart"}, "dropout"),
+    ({"tree_method": "gpu_hist"}, "binned columns"),
+    ({"sampling_method": "gradient_based"}, "goss="),
+    ({"interaction_constraints": [[0, 1]]}, "no protocol constrains"),
+    ({"device": "cuda"}, "compute on processors"),
+    ({"feature_types": ["c"] * 5}, "in `categorical`"),
+    ({"feature_weights": np.ones(5)}, "draws all columns alike"),
+    ({"max_cat_to_onehot": 2}, "ordered by their gradients"),
+    ({"multi_strategy": "one"}, "multi_output_tree"),
+    ({"verbosity": "loud"}, "give 0 to 3"),
+    ({"objective": "rank:ndcg"}, "rank rows by the scores"),
+    ({"objective": "reg:gamma"}, "use SecureBoostRegressor for it"),
+    ({"objective": "binary:hinge"}, "labels decide it"),
+    ({"objective": lambda y, p: (p - y, y)}, "name one of XGBoost's objectives"),
+    ({"eval_metric": max}, "score predictions with the function"),
+    ({"callbacks": [xgb.callback.EarlyStopping(3)]}, "set early_stopping_rounds"),
+    ({"callbacks": [xgb.callback.LearningRateScheduler([0.1])]}, "set learning_rate"),
+    ({"callbacks": [xgb.callback.TrainingCheckPoint(".")]}, "with save_model"),
+]
+
+
+@pytest.mark.parametrize(("params", "text"), REFUSED, ids=[str(next(iter(p))) for p, _ in REFUSED])
+def test_what_has_no_effect_here_is_refused_with_what_to_do(params, text):
+    with pytest.raises(InvalidParameterError, match=text):
+        SecureBoostClassifier(**params, **PLAIN).fit(X, Y)
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("nthread", "write 'n_jobs'"),
+        ("use_label_encoder", "classes may have any names"),
+        ("num_class", "follows from the labels"),
+        ("updater", "grown in one way"),
+        ("rate_drop", "without dropout"),
+        ("eta", "write 'learning_rate'"),
+    ],
+)
+def test_parameters_of_no_estimator_say_what_to_do(name, text):
+    with pytest.raises(InvalidParameterError, match=text):
+        SecureBoostClassifier(**{name: 1})
+
+
+def test_exact_trees_are_grown_on_bins_with_a_warning():
+    with pytest.warns(UserWarning, match="tree_method='exact' grows trees on bins"):
+        SecureBoostClassifier(tree_method="exact", n_estimators=1, **PLAIN).fit(X, Y)
+
+
+def test_the_evaluation_monitor_of_xgboost_hears_the_rounds(capsys):
+    monitor = xgb.callback.EvaluationMonitor()
+    model = SecureBoostClassifier(n_estimators=2, callbacks=[monitor], **PLAIN)
+    model.fit(X[:200], Y[:200], eval_set=[(X[200:], Y[200:])])
+    assert "validation_0-logloss" in capsys.readouterr().out
+    assert set(model.evals_result()) == {"validation_0"}
+    assert len(model.evals_result()["validation_0"]["logloss"]) == 2
+
+
+def test_rounds_after_the_last_one_kept_are_refused(models):
+    ours, _ = models
+    with pytest.raises(InvalidParameterError, match="the model has 4"):
+        ours.predict(X, iteration_range=(0, 5))
+    with pytest.raises(ValueError, match="no rows were validated on"):
+        ours.evals_result()
+
+
+def test_rows_of_the_training_may_be_validated_on_too():
+    sets = [(X, Y), (X[:90], Y[:90])]
+    model = SecureBoostClassifier(n_estimators=2, **PLAIN).fit(X, Y, eval_set=sets, verbose=False)
+    found = model.evals_result()
+    assert found == {
+        "validation_0": model.evals_result_["train"],
+        "validation_1": model.evals_result_["validation"],
+    }
+    with pytest.raises(ValueError, match="validates on one set of rows"):
+        model.fit(X, Y, eval_set=sets[::-1])
+
+
+def test_weights_of_validation_rows_are_those_of_their_set():
+    weight = np.where(np.arange(90) < 30, 5.0, 1.0)
+    given: dict[str, Any] = {"eval_set": [(X[:90], Y[:90])], "sample_weight_eval_set": [weight]}
+    model = SecureBoostClassifier(n_estimators=2, **PLAIN)
+    weighted = model.fit(X, Y, **given).evals_result()
+    plain = model.fit(X, Y, eval_set=given["eval_set"]).evals_result()
+    both = model.fit(X, Y, eval_set=(X[:90], Y[:90], weight)).evals_result()
+    assert weighted == both != plain
+    with pytest.raises(ValueError, match="sample_weight_eval_set has 2 entries"):
+        model.fit(X, Y, eval_set=given["eval_set"], sample_weight_eval_set=[weight, weight])
+
+
+@pytest.mark.parametrize("name", ["base_margin", "base_margin_eval_set", "feature_weights"])
+def test_options_of_fit_without_a_meaning_here_say_what_has_one(name):
+    nothing: dict[str, Any] = {name: None}
+    something: dict[str, Any] = {name: np.ones(300)}
+    model = SecureBoostClassifier(n_estimators=1, **PLAIN).fit(X, Y, **nothing)
+    with pytest.raises(InvalidParameterError, match=f"{name} has no effect"):
+        model.fit(X, Y, **something)
+
+
+@pytest.mark.parametrize(
+    ("name", "text"), [("eval_metric", "give it to the estimator"), ("qid", "ranks rows")]
+)
+def test_options_that_fit_has_lost_say_where_they_are(name, text):
+    option: dict[str, Any] = {name: "auc"}
+    with pytest.raises(TypeError, match=text):
+        SecureBoostClassifier(**PLAIN).fit(X, Y, **option)
+
+
+def test_a_silent_fit_does_not_warn(recwarn):
+    SecureBoostClassifier(n_estimators=2, **PLAIN).fit(X, Y, verbose=False)
+    assert not recwarn.list
+    SecureBoostClassifier(n_estimators=2, **PLAIN).fit(X, Y)
+    assert recwarn.list
+
+
+def test_a_search_shows_a_warning_once(recwarn):
+    from sklearn.model_selection import GridSearchCV
+
+    model = SecureBoostClassifier(n_estimators=2, parties=["bank", "once-only"], **PLAIN)
+    GridSearchCV(model, {"max_depth": [1, 2]}, cv=2, error_score="raise").fit(X, Y)
+    texts = [str(one.message) for one in recwarn.list if "once-only" in str(one.message)]
+    assert len(texts) == len({"".join(c for c in text if c.isalpha()) for text in texts}) > 0
+
+
+@pytest.mark.parametrize("all_rows", [True, False])
+def test_a_random_forest_is_one_round_of_trees_as_in_xgboost(all_rows):
+    drawn = {"subsample": 1.0, "colsample_bynode": 1.0} if all_rows else {}
+    ours, theirs = pair(ours=SecureBoostRFClassifier, theirs=xgb.XGBRFClassifier, **drawn)
+    assert len(ours.get_booster().get_dump()) == len(theirs.get_booster().get_dump()) == 4
+    assert ours.get_booster().num_boosted_rounds() == ours.get_num_boosting_rounds() == 1
+    assert ours.get_xgb_params()["num_parallel_tree"] == 4
+    for name in ("learning_rate", "subsample", "colsample_bynode", "reg_lambda"):
+        assert ours.get_params()[name] == theirs.get_params()[name]
+    found, expected = ours.predict_proba(X)[:, 1], theirs.predict_proba(X)[:, 1]
+    if all_rows:
+        np.testing.assert_allclose(found, expected, atol=1e-4)
+    assert np.corrcoef(found, expected)[0, 1] > 0.9  # each draws its own rows and columns
+    numbers = SecureBoostRFRegressor(n_estimators=3, subsample=0.5, **PLAIN).fit(X, X[:, 0])
+    assert numbers.score(X, X[:, 0]) > 0.5
+
+
+@pytest.mark.parametrize("name", ["early_stopping_rounds", "num_parallel_tree"])
+def test_a_random_forest_has_no_further_rounds(name):
+    with pytest.raises(InvalidParameterError, match="one round of n_estimators trees"):
+        SecureBoostRFClassifier(**{name: 3}, **PLAIN).fit(X, Y)
+
+
+def test_small_tables_have_fewer_bins_with_a_warning():
+    model = FederBoostClassifier(layout="horizontal", n_estimators=1)
+    with pytest.warns(UserWarning, match="300 training rows allow max_bin=3, not 32"):
+        model.fit(X, Y)
+    assert model.shards_["party-1"].facts["params"]["max_bin"] == 3
+    with pytest.warns(UserWarning, match="240 training rows allow max_bin=3"):
+        model.set_params(validation={"fraction": 0.2, "seed": 0}).fit(X, Y)
+    with pytest.raises(ValueError, match="max_bin is 5"):
+        model.set_params(max_bin=5).fit(X, Y)
