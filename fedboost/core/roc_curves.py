@@ -22,16 +22,17 @@ class Curves:
 
 
 def curves(y: Floats, prediction: Floats, points_max: int = 200) -> Curves:
-    """At most `points_max` (3 or more) points of the curves of a binary prediction.
+    """Return at most `points_max` (3 or more) points of the curves of a binary prediction.
 
-    Evenly spaced in the share of rows; the first, the last and the point of greatest KS stay.
+    They are evenly spaced in the share of rows; the first, the last and the point of greatest KS
+    stay.
     """
     assert points_max >= 3
     ranks = ranking(y, prediction, np.ones(len(y)))
     true_rate = ranks.positive[1:] / ranks.positive[-1]
     false_rate = ranks.negative[1:] / ranks.negative[-1]
     called = ranks.positive[1:] + ranks.negative[1:]
-    # Two places are taken by the first point and the greatest KS.
+    # The first point and the greatest KS take two of the points.
     wanted = np.linspace(called[0], called[-1], points_max - 1)
     even = np.searchsorted(called, wanted)
     kept = np.unique(np.append(even, np.argmax(np.abs(true_rate - false_rate))))

@@ -18,7 +18,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedboost.core import categories, objectives
-from fedboost.data.columns import FLOAT32_MAX
 from fedboost.ground.arrays import Floats
 from fedboost.ground.errors import ConfigError
 from fedboost.model import rounds
@@ -27,6 +26,7 @@ from fedboost.model.vertical import LEAF, Whole
 
 VERSION = [2, 1, 0]
 NO_PARENT = 2**31 - 1
+THRESHOLD_MAX = np.finfo(np.float32).max
 BASE_GAP_MAX = 1e-6  # between our base margin and that of XGBoost's base_score
 # Signs that XGBoost refuses in names of columns, or does not read back.
 REFUSED = re.compile(r"[\[\]<\x00-\x08\x0b\x0c\x0e-\x1f]")
@@ -150,7 +150,7 @@ def _tree(model: Whole, nodes: slice, column: int, added: float) -> dict[str, An
     parents[left[inner]] = parents[right[inner]] = inner
     value = (arrays["value"][nodes, column].astype(np.float64) + added).astype(np.float32)
     # The largest number stands for "every present value": JSON has no infinity.
-    threshold = np.minimum(arrays["threshold"][nodes].astype(np.float32), FLOAT32_MAX)
+    threshold = np.minimum(arrays["threshold"][nodes].astype(np.float32), THRESHOLD_MAX)
     by_category = ~is_leaf & (threshold == categories.NO_THRESHOLD)
     return {
         "base_weights": _numbers(np.where(is_leaf, value, np.float32(0))),
