@@ -169,8 +169,8 @@ def test_a_coordinator_of_another_name_cannot_lead(town, running):
     rival = load_identity(tls_of(town.folder / "certs", "rival"))
     changes = {
         "coordinator": "rival",
-        "submitter": "coordinator rival",
-        "job": submission_id(terms.spec, "coordinator rival", "k"),
+        "submitter": "ana via coordinator rival",
+        "job": submission_id(terms.spec, "ana via coordinator rival", "k"),
         "submission": sign_submission(terms.spec, "k", "rival", rival),
     }
     own = terms.model_copy(update=changes)
@@ -192,7 +192,7 @@ def test_a_changed_manifest_is_refused_even_from_the_coordinator(town, running):
     with pytest.raises(PeerError, match="two different jobs under one name"):
         ask(town, COORDINATOR, "bank", "Propose", party_pb2.Proposal(manifest=changed.encode()))
     begin = party_pb2.BeginRequest(job=running, manifest_sha256=b"other", attempt=2)
-    with pytest.raises(PeerError, match="not the one that was proposed"):
+    with pytest.raises(PeerError, match="the job to begin differs from the proposed one"):
         ask(town, COORDINATOR, "bank", "Begin", begin)
     digest = manifest.sha256(terms.encode())
     begin = party_pb2.BeginRequest(job=running, manifest_sha256=digest, attempt=2)

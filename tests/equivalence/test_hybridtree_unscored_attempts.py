@@ -69,7 +69,7 @@ def keyless(kept):
 def test_a_guest_that_changes_its_key_under_kept_leaf_values_is_refused():
     room = made({**PAILLIER, "n_estimators": 2}, rows=40, least=2).room()
     kept = now(broken_off(room, "start_round", 2))
-    with pytest.raises(PeerError, match="the guest changed its key"):
+    with pytest.raises(PeerError, match="the guest changed the key of our leaf values"):
         now(later(room).carry_on(keyless(kept), 1))
 
 

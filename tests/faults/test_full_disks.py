@@ -211,7 +211,7 @@ async def test_a_party_whose_disk_is_full_says_so_once(tmp_path, monkeypatch, un
             await node.pause_all()
             for _ in range(5):  # a second each in a daemon
                 node.states.again()
-            said = [r for r in caplog.records if "cannot note" in r.getMessage()]
+            said = [r for r in caplog.records if "the store cannot record" in r.getMessage()]
             assert len(said) == 1
             assert "free some space" in said[0].getMessage()
         assert_same(await resumed(cluster, job), undisturbed)

@@ -303,7 +303,7 @@ def test_a_bottom_node_whose_hessians_are_almost_0_is_cut():
         ({"guest_depth": 14}, "guest_depth"),
         ({"guest_depth": 9, "host_depth": 6}, "make 15 layers; 14 is the most"),
         ({"guest_depth": 3, "host_depth": 2, "max_depth": 6}, "max_depth is 6"),
-        ({"max_depth": 6}, "guest_depth and host_depth make 7"),
+        ({"max_depth": 6}, "guest_depth and host_depth make 3"),
         ({"forest": {}}, "leave forest out"),
         ({"monotone_constraints": {"a": 1}}, "add further values"),
         ({"colsample_bynode": 0.5}, "use colsample_bylevel"),
@@ -318,7 +318,7 @@ def test_settings_that_no_tree_can_have_are_refused(raw, word):
 
 
 @pytest.mark.parametrize(
-    "raw", [{}, {"guest_depth": 13, "host_depth": 1}, {"guest_depth": 4, "max_depth": 6}]
+    "raw", [{}, {"guest_depth": 13, "host_depth": 1}, {"guest_depth": 4, "max_depth": 5}]
 )
 def test_settings_that_agree_are_taken(raw):
     assert parse(HybridParams, raw).split == "scored"

@@ -375,7 +375,7 @@ def test_nothing_is_left_of_a_fit_that_fails_or_is_stopped(tmp_path, monkeypatch
     monkeypatch.setattr("tempfile.tempdir", None)
     before = threading.active_count()
     with pytest.raises(ConfigError, match="a bin needs"):
-        FederBoostClassifier(layout="horizontal").fit(X, Y)
+        FederBoostClassifier(layout="horizontal", max_bin=64).fit(X, Y)
 
     def stop(_):
         raise KeyboardInterrupt

@@ -290,7 +290,10 @@ def test_a_changed_release_is_refused(folder):
 def test_a_host_that_lies_about_its_shard_is_refused(folder, certs):
     own = signer_of("telco", certs)
     other = resigned(folder, "telco", own, lambda text: text["shard"].update(party="shop"))
-    assert "not what the release says" in refused_export(folder, other, kind=DataError).what
+    assert (
+        "belong to another model or party than the release names"
+        in refused_export(folder, other, kind=DataError).what
+    )
     twice = resigned(folder, "telco", own, lambda text: text["shard"]["splits"].append(
         text["shard"]["splits"][0]))  # fmt: skip
     assert "splits one node twice" in refused_export(folder, twice, kind=DataError).what

@@ -124,7 +124,7 @@ def test_dates_named_as_categories_end_the_job_and_its_remedy_works(tmp_path):
                     data={"telco": {"categorical": ["when"]}})  # fmt: skip
     refused = run_job(tmp_path / "refused", both, spec)
     assert refused.state == "failed"
-    assert "'when' has 1000 different values, more than the 100" in refused.error.what
+    assert "'when' has 1000 different values; at most 100" in refused.error.what
     assert refused.error.todo == "name it in 'dates' of the data set, not in 'categorical'"
     done = run(tmp_path, both, declared={"telco": {"dates": ["when"]}})
     assert done.state == "finished"
