@@ -205,7 +205,7 @@ def _encoded(numbers: NDArray[np.int64]) -> EncodedIds:
 
 def _digested(ids: EncodedIds, key: bytes) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
     found = id_digests.digests(ids, key)
-    return found.reshape(-1), np.arange(len(found) + 1) * id_digests.DIGEST_BYTES
+    return found.reshape(-1), np.arange(len(found) + 1) * id_digests.ID_DIGEST_BYTES
 
 
 def _texts(numbers: NDArray[np.int64]) -> pa.Array:

@@ -13,7 +13,7 @@ from benchmarks import harness, tables
 from benchmarks.harness import Around, JobRun
 from benchmarks.tables import GUEST, HOST, SEED, Table
 from fedboost import protocols
-from fedboost.ground.settings import parse
+from fedboost.ground.settings import parse_settings
 from fedboost.ground.workers import Workers
 from fedboost.job import JobSpec
 from fedboost.messages.job_pb2 import Event
@@ -88,7 +88,7 @@ def job(
     own |= {**SHAPE, "n_estimators": rounds, **params}
     more: dict[str, Any] = {"validation": VALIDATION} if held_out else {}
     made = harness.job("secureboost", (GUEST, HOST), own, (), None, **more)
-    parse(protocols.named("secureboost").params, made.params, section="params")
+    parse_settings(protocols.load_protocol("secureboost").params, made.params, section="params")
     return made.model_copy(update={"name": table.name.replace("_", "-")})
 
 

@@ -23,7 +23,7 @@ from benchmarks.tables import HOST, Table
 from fedboost.data.sources import SourceSpec
 from fedboost.ground.workers import Serial
 from fedboost.job import JobSpec
-from fedboost.runtime.cluster.local import cluster
+from fedboost.runtime.cluster.local import open_cluster
 from fedboost.runtime.ledger.rows import Noted
 from fedboost.runtime.policy.spending import Spending
 
@@ -94,7 +94,7 @@ async def _measured(
     spent = Spent()
     charge: Charges = _timed(spent) if charges else _none
     Spending.charge = charge  # type: ignore[method-assign, assignment]
-    async with cluster(folder / "cluster", spec, sources, Serial()) as made:
+    async with open_cluster(folder / "cluster", spec, sources, Serial()) as made:
         started = time.process_time()
         journal = await made.run(spec)
         spent.everybody = time.process_time() - started

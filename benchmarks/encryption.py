@@ -168,7 +168,7 @@ def auc_of(y: NDArray[np.int64], prediction: Floats) -> float:
 def predictions(table: Table, shards: Mapping[str, Artefact]) -> Floats:
     """Probabilities of all rows, float64 (n, outputs), by the shards put together."""
     guest, *hosts = shards
-    whole = vertical.join(shards[guest], {host: shards[host] for host in hosts})
+    whole = vertical.join_shards(shards[guest], {host: shards[host] for host in hosts})
     indices = [table.columns.index(name) for _, name in whole.columns]
     values = np.asfortranarray(table.values[:, indices])
     # One party that owns every split, as it were.

@@ -33,12 +33,12 @@ from fedboost.crypto.lattice import parameters
 from fedboost.crypto.lattice.budget import Budget
 from fedboost.crypto.lattice.released import AnswerShape
 from fedboost.crypto.packing import GhLayout
-from fedboost.crypto.schemes import SCHEMES as KEYED
+from fedboost.crypto.schemes import KEYED_SCHEMES as KEYED
 from fedboost.encrypted.lattice.answers import best_slots, cost_of
 from fedboost.encrypted.scheme.ciphers import AnswersSeen
 from fedboost.encrypted.scheme.params import EncryptedTreeParams
 from fedboost.ground.errors import ConfigError
-from fedboost.ground.settings import parse
+from fedboost.ground.settings import parse_settings
 from fedboost.ground.workers import Serial
 
 OPERATIONS = "ops"
@@ -94,7 +94,7 @@ def modular(scheme: str, plan: Plan, rows: int = JOB_ROWS) -> Row:
     keyed, bits = KEYED[asked["scheme"]], asked.get("key_bits", 0)
     key = keyed.generate(bits, Serial())
     public = keyed.load_public(key.public_bytes(), bits, Serial())
-    layout = GhLayout(fixed_point.bits_for(rows), rows, key.plaintext_bits)
+    layout = GhLayout(fixed_point.bits_for_rows(rows), rows, key.plaintext_bits)
     batches = Batches(key, public, layout, plan.modular_rows)
     spent = {name: _nanoseconds(work, plan.least_s) for name, work in batches.named()}
     capacity = layout.lanes[0].capacity
@@ -229,7 +229,7 @@ class Price:
         if self.scheme not in RINGS:
             return job.candidates * self.candidate_bytes
         said = {"encryption": {"scheme": self.scheme}, "max_depth": job.depth, "max_bin": job.bins}
-        params, budget = parse(EncryptedTreeParams, said), self._budget(job)
+        params, budget = parse_settings(EncryptedTreeParams, said), self._budget(job)
         layers = [(1 << layer) * job.columns * (job.bins - 1) for layer in range(job.depth)]
         seen = AnswersSeen(last=(1, layers))
         return cost_of(params, budget, seen, best_slots(params, budget, seen)).n_bytes

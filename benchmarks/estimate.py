@@ -16,7 +16,7 @@ from benchmarks.question import Part, Question
 from benchmarks.rows import Row
 from fedboost.data.sources import SourceSpec
 from fedboost.data.split import SplitPlan, split_table
-from fedboost.ground.settings import parse
+from fedboost.ground.settings import parse_settings
 from fedboost.job import JobSpec
 from fedboost.runtime.estimate.estimate import Placement, estimate
 from fedboost.runtime.estimate.setting import from_tables
@@ -72,7 +72,7 @@ class Case:
         if self.layout == "hybrid":
             parties = [{"name": GUEST, "columns": names[: self.guest_columns]}, *(
                 {"name": host} for host in self.hosts)]  # fmt: skip
-        return parse(SplitPlan, {"layout": self.layout, "parties": parties})
+        return parse_settings(SplitPlan, {"layout": self.layout, "parties": parties})
 
 
 CASES = (

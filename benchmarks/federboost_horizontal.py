@@ -15,14 +15,14 @@ from benchmarks.room import Params, Trained
 from benchmarks.rows import Row, grouped, of
 from benchmarks.tables import GUEST, Table
 from fedboost.aggregation.contributor import CHECK_WORDS
-from fedboost.aggregation.measures import Counts
+from fedboost.aggregation.measures import PooledCounts
 from fedboost.core import binning, local, objectives
 from fedboost.core.local import Watched
 from fedboost.core.objectives import Summary
 from fedboost.core.params import TreeParams
 from fedboost.core.rules import Rules
-from fedboost.crypto.masking import KEY_BYTES, Pair, add_stream
-from fedboost.ground.settings import parse
+from fedboost.crypto.masking import MASK_KEY_BYTES, Pair, add_stream
+from fedboost.ground.settings import parse_settings
 from fedboost.protocols.federboost_horizontal.boosting import TreeBoosting
 
 UTILITY = ("give_credit", "default_credit", "susy_30k")  # of Figure 5
@@ -219,7 +219,9 @@ class Clock:
 
 def tree_params(given: Params) -> TreeParams:
     """Those of a job's settings that are the trees'."""
-    return parse(TreeParams, {k: v for k, v in given.items() if k in TreeParams.model_fields})
+    return parse_settings(
+        TreeParams, {k: v for k, v in given.items() if k in TreeParams.model_fields}
+    )
 
 
 def primitives(table: Table, shares: Shares, given: Params) -> Row:
@@ -234,7 +236,7 @@ def primitives(table: Table, shares: Shares, given: Params) -> Row:
     while not planted[0].measures.ends:
         _grow(planted, clock, lengths)
         with clock.on("metrics"):
-            total: Any = np.sum([one.measures.tally(one.watched) for one in planted], axis=0)
+            total: Any = np.sum([one.measures.round_tally(one.watched) for one in planted], axis=0)
             lengths.append(len(total))
             for one in planted:
                 one.measures.hear(total)
@@ -247,11 +249,11 @@ def _planted(table: Table, shares: Shares, params: TreeParams) -> list[TreeBoost
     """Every party before its first tree."""
     y = table.y.astype(np.float64)
     summary = Summary.of(params, y, np.ones(len(y)))
-    objective = objectives.start(params, summary)
+    objective = objectives.start_objective(params, summary)
     cuts = binning.fit(table.values, params.max_bin)
     rules = Rules(params, cuts, objectives.encoding(params, objective, summary))
     present = np.count_nonzero(~np.isnan(table.values), axis=0).astype(np.int64)
-    counts = Counts(len(y), 0, present, weight_bound=1.0, label_bound=1.0)
+    counts = PooledCounts(len(y), 0, present, weight_bound=1.0, label_bound=1.0)
     found = []
     for place, share in enumerate(shares.values()):
         own = local.TrainingTable(share.values, share.y.astype(np.float64))
@@ -262,7 +264,7 @@ def _planted(table: Table, shares: Shares, params: TreeParams) -> list[TreeBoost
 
 def _grow(planted: Sequence[TreeBoosting], clock: Clock, lengths: list[int]) -> None:
     """A round of trees, layer by layer."""
-    while planted[0].layer == 0 or planted[0].grows:
+    while planted[0].layer == 0 or planted[0].needs_layer:
         with clock.on("histograms"):
             vectors = [one.sums() for one in planted]
         total = np.sum(vectors, axis=0)
@@ -277,7 +279,7 @@ def _grow(planted: Sequence[TreeBoosting], clock: Clock, lengths: list[int]) -> 
 
 def _mask(lengths: Sequence[int], parties: int) -> None:
     """Every party's masks on vectors of these lengths."""
-    pair = Pair(bytes(KEY_BYTES), bytes(KEY_BYTES))
+    pair = Pair(bytes(MASK_KEY_BYTES), bytes(MASK_KEY_BYTES))
     for number, length in enumerate(lengths):
         words = np.zeros(length + CHECK_WORDS, np.uint64)
         for stream in range(parties * (parties - 1)):

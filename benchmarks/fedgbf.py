@@ -55,7 +55,7 @@ class Schedule:
     def of(cls, rounds: int) -> Self:
         """By the product's own formulas."""
         params = TreeParams(n_estimators=rounds, forest=PARAMS[DYNAMIC]["forest"])
-        return cls(forest.sizes(params), forest.rates(params))
+        return cls(forest.trees_each_round(params), forest.row_rates(params))
 
     @property
     def least(self) -> float:

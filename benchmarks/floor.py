@@ -101,7 +101,7 @@ def tree_rows(
 
     `values` float32 (n, columns) hold the guest's columns, then the host's.
     """
-    whole = vertical.join(guest, {host_name: host})
+    whole = vertical.join_shards(guest, {host_name: host})
     arrays = whole.arrays
     place = {
         key: i

@@ -16,7 +16,7 @@ from benchmarks import harness, plots, tables
 from benchmarks.plots import Picture
 from benchmarks.rows import Row, grouped, of
 from fedboost.core import gbun, local, metrics, objectives
-from fedboost.core.binning import Values
+from fedboost.core.binning import FeatureValues
 from fedboost.core.column_readings import Form
 from fedboost.core.gbun import GbunParams
 from fedboost.core.metrics import MetricName
@@ -181,7 +181,7 @@ def split(name: str, rows: int | None, seed: int) -> Split:
     )
 
 
-def _columnwise(values: NDArray[np.float32] | csr_array) -> Values:
+def _columnwise(values: NDArray[np.float32] | csr_array) -> FeatureValues:
     return csc_array(values) if isinstance(values, csr_array) else np.asfortranarray(values)
 
 
@@ -309,7 +309,7 @@ def mean_average_precision(y: NDArray[np.float64], predicted: Predictions) -> fl
     return float(np.mean(found))
 
 
-def _joined(first: Values, second: Values) -> Values:
+def _joined(first: FeatureValues, second: FeatureValues) -> FeatureValues:
     if isinstance(first, csc_array):
         return csc_array(vstack([first, second]))
     return np.asfortranarray(np.concatenate([first, second]))
@@ -318,7 +318,7 @@ def _joined(first: Values, second: Values) -> Values:
 # What each system predicts of the held rows after each round
 
 
-def _gbun(given: Split, held: Values, point: Point, rounds: int) -> list[Predictions]:
+def _gbun(given: Split, held: FeatureValues, point: Point, rounds: int) -> list[Predictions]:
     params = gbun_params(given.classes, point, rounds)
     model = gbun.train(given.fit, params)
     inputs = model.reading.inputs(held)
@@ -347,7 +347,7 @@ def gbun_params(classes: int, point: Point, rounds: int) -> GbunParams:
     )
 
 
-def _xgboost(given: Split, held: Values, point: Point, rounds: int) -> list[Predictions]:
+def _xgboost(given: Split, held: FeatureValues, point: Point, rounds: int) -> list[Predictions]:
     import xgboost
 
     staged: list[Predictions] = []
@@ -371,7 +371,7 @@ def _xgboost(given: Split, held: Values, point: Point, rounds: int) -> list[Pred
     return staged
 
 
-def _lightgbm(given: Split, held: Values, point: Point, rounds: int) -> list[Predictions]:
+def _lightgbm(given: Split, held: FeatureValues, point: Point, rounds: int) -> list[Predictions]:
     import lightgbm
 
     staged: list[Predictions] = []
@@ -394,11 +394,11 @@ def _lightgbm(given: Split, held: Values, point: Point, rounds: int) -> list[Pre
     return staged
 
 
-def _by_row(values: Values) -> Any:
+def _by_row(values: FeatureValues) -> Any:
     return values.tocsr() if isinstance(values, csc_array) else np.ascontiguousarray(values)
 
 
-STAGED: dict[str, Callable[[Split, Values, Point, int], list[Predictions]]] = {
+STAGED: dict[str, Callable[[Split, FeatureValues, Point, int], list[Predictions]]] = {
     GBUN: _gbun,
     XGBOOST: _xgboost,
     LIGHTGBM: _lightgbm,

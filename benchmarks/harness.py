@@ -22,7 +22,7 @@ from benchmarks.rows import Row
 from fedboost.data.sources import SourceSpec
 from fedboost.flow import Artefact
 from fedboost.ground.errors import JobError
-from fedboost.ground.settings import parse
+from fedboost.ground.settings import parse_settings
 from fedboost.ground.workers import Serial, Workers
 from fedboost.job import JobSpec
 from fedboost.messages.job_pb2 import Event, JobJournal
@@ -43,7 +43,7 @@ ONCE = frozenset({"offer_nonce", "share_key", "offer_answer_key", "share_rows"})
 Around = Callable[[ClusterProcesses], AbstractContextManager[object]]
 Deal = Callable[[Path], dict[str, SourceSpec]]  # writes everybody's files into a folder
 Run = Callable[[JobSpec], "JobRun"]
-cores = threads.cores  # that this process may use
+cores = threads.count_cores  # that this process may use
 
 
 def machine() -> dict[str, Any]:
@@ -259,7 +259,7 @@ def job(
         data[party]["label"] = "y"
     who = {"guest": guest, "hosts": hosts, **({"aggregator": aggregator} if aggregator else {})}
     raw = {"name": protocol, "protocol": protocol, "parties": who, "data": data}
-    return parse(JobSpec, {**raw, "params": dict(params), **more})
+    return parse_settings(JobSpec, {**raw, "params": dict(params), **more})
 
 
 @contextmanager
@@ -308,7 +308,7 @@ def run_here(
         sources = deal(Path(scratch) / "data")
 
         async def whole() -> JobJournal:
-            async with local.cluster(folder, spec, sources, workers or Serial()) as cluster:
+            async with local.open_cluster(folder, spec, sources, workers or Serial()) as cluster:
                 return await cluster.run(spec, hear)
 
         journal = asyncio.run(whole())
@@ -321,7 +321,7 @@ def run_here(
 def _told(journal: JobJournal, kept: Mapping[str, Path]) -> dict[str, Any]:
     result = _result(journal)
     model = result.get("model")
-    parts = {name: shards.load(shards.folder_of(kept[name], model)) for name in kept if model}
+    parts = {name: shards.load_shard(shards.folder_of(kept[name], model)) for name in kept if model}
     steps, rounds = step_totals(journal.events), _rounds(journal.events)
     return {"result": result, "steps": steps, "rounds": rounds, "shards": parts}
 

@@ -39,7 +39,7 @@ from benchmarks.rows import Row, grouped, of
 from fedboost.core import local
 from fedboost.data.sources import SourceSpec
 from fedboost.data.split import write_tables
-from fedboost.ground.settings import parse
+from fedboost.ground.settings import parse_settings
 from fedboost.job import JobSpec
 from fedboost.report.charts import Bar
 from fedboost.runtime.cluster.local import DATASET
@@ -127,7 +127,7 @@ class Cluster:
                 data[party]["categorical"] = hybridtree_data.texts(own)
         parties = {"guest": guest, "hosts": hosts}
         raw = {"name": self.name, "protocol": protocol, "parties": parties, "data": data}
-        return parse(JobSpec, {**raw, "params": dict(given)})
+        return parse_settings(JobSpec, {**raw, "params": dict(given)})
 
     @contextmanager
     def daemons(self, first: str, given: Params) -> Iterator[Callable[[str, Params], JobRun]]:

@@ -327,7 +327,7 @@ def tree_level(one: Experiment, dealt: Dealt) -> Likely:
     """
     params, y = one.params, dealt.train.y
     summary = Summary.of(params, y, np.ones(len(y)))
-    objective = objectives.start(params, summary)
+    objective = objectives.start_objective(params, summary)
     fixed = objectives.encoding(params, objective, summary)
     pairs = list(zip(_holdings(dealt.train), _holdings(dealt.test), strict=True))
     parties = [_Grower.of(params, own, held) for own, held in pairs]

@@ -31,7 +31,15 @@ from fedboost.core.params import TreeParams
 from fedboost.core.rules import Rules
 from fedboost.core.tree import LEAF, Positions, Tree
 from fedboost.model import conditions
-from fedboost.model.conditions import Known, Question, Rule, RuleMatch, asked_by, in_words, ways
+from fedboost.model.conditions import (
+    KnownConditions,
+    Question,
+    Rule,
+    RuleMatch,
+    condition_text,
+    narrowed_sides,
+    questions_of_tree,
+)
 from fedboost.report.charts import Bar
 
 DATA = ("a9a", "adult", "covtype", "default_credit", "give_credit")
@@ -67,7 +75,9 @@ class Loaded:
         for column, asked in rule:
             known = self.texts.get(column, [])
             codes = cuts.categories.get(column, np.empty(0, np.int32)).tolist()
-            said.append(in_words(self.columns[column], asked, [known[code] for code in codes]))
+            said.append(
+                condition_text(self.columns[column], asked, [known[code] for code in codes])
+            )
         return " and ".join(said)
 
 
@@ -85,15 +95,17 @@ def measured(name: str, params: TreeParams, rows: int) -> Row:
     trained = local.train(data.table, params)
     trees = [tree for one in trained.rounds for tree in one]
     told, limit = gains_of(trained, trees, data.table), chance(trained.binning)
-    leaves = conditions.found(trees)
+    leaves = conditions.find_rules(trees)
     ended = determined([one.rule for one in leaves], trees)
     coarse = binning.fit(data.table.values, COARSE, data.table.categorical)
     readings = {
         "leaf": leaves,
-        "coarse": conditions.found(trees, coarse),
+        "coarse": conditions.find_rules(trees, coarse),
         "determined": [RuleMatch(one.rule, own) for one, own in zip(leaves, ended, strict=True)],
         "held": [
-            one for one in conditions.found(trees, inner=True) if _held(told.get(one.rule), limit)
+            one
+            for one in conditions.find_rules(trees, inner=True)
+            if _held(told.get(one.rule), limit)
         ],
     }
 
@@ -116,7 +128,7 @@ def measured(name: str, params: TreeParams, rows: int) -> Row:
         "held_leaves": _share_held([told[one.rule] for one in leaves if one.rule in told], limit),
         **{what: shares(found) for what, found in readings.items()},
         "hosts": {
-            what: shares([one for one in found if one.asks(hosts)])
+            what: shares([one for one in found if one.has_condition_on(hosts)])
             for what, found in readings.items()
         },
     }
@@ -195,7 +207,7 @@ def determined(
 
     `cuts` are those the rules were found with. A tree that is a single leaf determines nothing.
     """
-    asked = [(tree, asked_by(tree, cuts)) for tree in trees]
+    asked = [(tree, questions_of_tree(tree, cuts)) for tree in trees]
     return [
         tuple(
             number
@@ -223,7 +235,7 @@ def further_gains(
     params = TreeParams(objective="reg:squarederror", reg_lambda=0.0)
     columns = np.arange(cuts.n_columns, dtype=np.int32)
     scaled = _standardised(nodes, y)[:, None]
-    fixed = fixed_point.for_rows(len(y), None, max(1.0, float(np.abs(scaled).max())), 1.0)
+    fixed = fixed_point.encoding_for_rows(len(y), None, max(1.0, float(np.abs(scaled).max())), 1.0)
     gh = fixed.encode(scaled, np.ones_like(scaled))
     gains: dict[int, tuple[int, float]] = {}
     for node in np.unique(nodes).tolist():
@@ -232,7 +244,7 @@ def further_gains(
         total = gh[rows].sum(axis=0)[None]
         least = CHILD_ROWS_MIN * max(1.0, float(np.square(scaled[rows]).max()))
         own = params.model_copy(update={"min_child_weight": least})
-        (won,) = growth.choose(Rules(own, cuts, fixed), cells, total, columns)
+        (won,) = growth.best_splits(Rules(own, cuts, fixed), cells, total, columns)
         gains[node] = (len(rows), 0.0 if won is None else won[0].gain)
     return gains
 
@@ -258,21 +270,21 @@ def _standardised(nodes: Positions, y: Floats) -> Floats:
     return np.divide(centred, spread, out=np.zeros_like(y), where=spread > SPREAD_MIN * np.abs(y))
 
 
-def _ends_in_one(tree: Tree, known: Known, asked: Sequence[Question]) -> bool:
+def _ends_in_one(tree: Tree, known: KnownConditions, asked: Sequence[Question]) -> bool:
     ends = _ends(tree, known, asked)
     return next(ends, None) is not None and next(ends, None) is None
 
 
-def _ends(tree: Tree, known: Known, asked: Sequence[Question]) -> Iterator[int]:
+def _ends(tree: Tree, known: KnownConditions, asked: Sequence[Question]) -> Iterator[int]:
     """The leaves that rows of which so much is known can reach."""
-    opened: list[tuple[int, Known]] = [(0, known)]
+    opened: list[tuple[int, KnownConditions]] = [(0, known)]
     while opened:
         at, seen = opened.pop()
         below = int(tree.left[at])
         if below == LEAF:
             yield at
             continue
-        found = enumerate(ways(seen, int(tree.feature[at]), asked[at]), start=below)
+        found = enumerate(narrowed_sides(seen, int(tree.feature[at]), asked[at]), start=below)
         opened += [(child, more) for child, more in found if more is not None]
 
 

@@ -21,7 +21,12 @@ from fedboost.crypto.lattice.budget import Budget
 from fedboost.crypto.lattice.cells import EncryptedRows, LatticeSums
 from fedboost.crypto.lattice.decryption import decrypt
 from fedboost.crypto.lattice.parameters import LatticeParameters
-from fedboost.crypto.lattice.polynomials import DIGEST_BYTES, NONCE_BYTES, Origin, TreePolynomials
+from fedboost.crypto.lattice.polynomials import (
+    MANIFEST_DIGEST_BYTES,
+    NONCE_BYTES,
+    Origin,
+    TreePolynomials,
+)
 from fedboost.crypto.lattice.released import AnswerShape, release
 from fedboost.crypto.lattice.secret import TreeSecret
 from fedboost.crypto.secrets import Secrets
@@ -81,7 +86,7 @@ def measured(own: LatticeParameters, rows: int) -> list[Cost]:
     draw = np.random.default_rng(1)
     budget = Budget(own, rows)
     tree = TreePolynomials(
-        own, Origin(bytes(DIGEST_BYTES), bytes(NONCE_BYTES), (bytes(NONCE_BYTES),)), 0
+        own, Origin(bytes(MANIFEST_DIGEST_BYTES), bytes(NONCE_BYTES), (bytes(NONCE_BYTES),)), 0
     )
     most = budget.message_most
     messages = draw.integers(-most, most + 1, (rows, OUTPUTS), dtype=np.int64)

@@ -23,7 +23,7 @@ from fedboost.data.sources import SourceSpec
 from fedboost.job import JobSpec
 from fedboost.runtime.client.client import CoordinatorClient, result_of
 from fedboost.runtime.cluster.cluster import ClusterProcesses
-from fedboost.runtime.cluster.local import complete
+from fedboost.runtime.cluster.local import complete_spec
 
 ROWS, COLUMNS = 30_000, 20
 PARTIES = ("bank", "telco")
@@ -60,7 +60,7 @@ def measured(folder: Path, plan: Plan) -> dict[str, list[float]]:
     params = {"n_estimators": plan.trees, "max_depth": 5, "encryption": {"scheme": "lattice"}}
     raw = {"name": "memory", "protocol": "secureboost", "params": params,
            "parties": {"guest": PARTIES[0], "hosts": list(PARTIES[1:])}}  # fmt: skip
-    spec = complete(raw, sources)
+    spec = complete_spec(raw, sources)
     with ClusterProcesses(folder / "cluster", spec, sources) as cluster:
         pids = {name: one.pid for name, one in cluster.processes.items()}
         idle = {name: held(pid, "rss") for name, pid in pids.items()}

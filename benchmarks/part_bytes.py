@@ -30,7 +30,7 @@ from fedboost.crypto.lattice.secret import TreeSecret
 from fedboost.crypto.secrets import Secrets
 from fedboost.encrypted.cells.adding import PlacedRows, PlacedTree
 from fedboost.encrypted.cells.request import CandidateTerms, CellRequest
-from fedboost.encrypted.cells.row_cells import BinnedTable, Cells
+from fedboost.encrypted.cells.row_cells import BinnedTable, TreeCells
 from fedboost.encrypted.lattice.host import LatticeHostRows, PackingAt
 from fedboost.encrypted.lattice.parts import LatticeRows
 from fedboost.encrypted.number.packed import KeyedRows
@@ -102,7 +102,7 @@ def carried(scheme: str, columns: int = COLUMNS, count: int = WORKERS) -> Carrie
     bins = np.random.default_rng(2).integers(0, BINS, (ROWS, columns)).astype(np.uint8)
     cuts = tuple(np.arange(BINS - 1, dtype=np.float32) for _ in range(columns))
     binned = BinnedTable.of(Binning(BINS, cuts, {}), bins, leave_out=False)
-    cells = Cells(binned, TreeColumns.drawn(TreeParams(), 0, (columns,)))
+    cells = TreeCells(binned, TreeColumns.draw_columns(TreeParams(), 0, (columns,)))
     lattice = parameters.BY_NAME.get(scheme)
     return (
         _paillier(cells, Weighing(count))
@@ -137,7 +137,7 @@ def _carried(scheme: str, part_workers: Weighing, keys: int, told: int, *sums: f
     return Carried(scheme, bins / ROWS, row, keys, told / ROWS, *sums)
 
 
-def _lattice(own: LatticeParameters, cells: Cells, part_workers: Weighing) -> Carried:
+def _lattice(own: LatticeParameters, cells: TreeCells, part_workers: Weighing) -> Carried:
     """8 nodes divide, and their children are answered."""
     draw, secrets, budget = np.random.default_rng(1), Secrets.from_os(), Budget(own, ROWS)
     tree = TreePolynomials(own, Origin(bytes(32), bytes(32), (bytes(32),)), 0)
@@ -149,14 +149,14 @@ def _lattice(own: LatticeParameters, cells: Cells, part_workers: Weighing) -> Ca
         Serial(),
     )
     key = None
-    if own.packs:
+    if own.can_pack:
         packing = secret.packing(SLOTS)
         key = PackingKey.received(packing.shape, tree.packing_origin, packing.key())
     held = LatticeHostRows(rows, budget, secrets, part_workers, PackingAt(key) if key else None)
     numbers, grown = cells.numbers, Growing()
     begins = np.zeros(numbers.n_cells, np.bool_)
     begins[np.concatenate([numbers.starts[:-1], numbers.starts[1:] - 1])] = True
-    at = held.adding.take(cells, grown.partition, begins, np.arange(ROWS))
+    at = held.placed_rows.take(cells, grown.partition, begins, np.arange(ROWS))
     first = np.setdiff1d(np.arange(numbers.n_cells), numbers.starts[1:] - 1)
     order = draw.permutation(len(first))
 
@@ -183,7 +183,7 @@ def _key() -> PublicKey:
     return paillier.load_public(paillier.generate(2048, Serial()).public_bytes(), 2048, Serial())
 
 
-def _paillier(cells: Cells, part_workers: Weighing) -> Carried:
+def _paillier(cells: TreeCells, part_workers: Weighing) -> Carried:
     key, grown = _key(), Growing()
     data = np.random.default_rng(1).integers(0, 256, (ROWS, 1, key.width)).astype(np.uint8)
     data[:, :, 0] = 0

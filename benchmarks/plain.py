@@ -72,7 +72,7 @@ def ours(
     """A run of our trainer on bins that are known; `least` is the own_rows_min."""
     given = params(trees, metrics)
     summary = Summary.of(given, rows.y, rows.weights)
-    objective = objectives.start(given, summary)
+    objective = objectives.start_objective(given, summary)
     fixed = objectives.encoding(given, objective, summary)
     cuts = binning.fit(rows.values, BINS)
     bins = cuts.transform(rows.values)

@@ -52,7 +52,7 @@ def lines(title: str, drawn: Sequence[Line], x: str, *, whole: bool = False) -> 
     named = sorted(drawn, key=lambda line: line.points[-1][1])
     axis = Axis(x, (min(at), max(at)) if max(at) > min(at) else None, whole=whole)
     chart = LineChart(title, named, axis, Axis(""), end_labels=True, size=SIZE)
-    inner = tag("svg", charts.plot(chart), x=0, y=HEAD, width=SIZE[0], height=SIZE[1])
+    inner = tag("svg", charts.chart_svg(chart), x=0, y=HEAD, width=SIZE[0], height=SIZE[1])
     head = tag("text", title, x=14, y=20, class_="head")
     return title, _svg(title, OF_LINES, (head, inner), (SIZE[0] + EDGE, SIZE[1] + HEAD))
 
@@ -70,7 +70,7 @@ def bars(title: str, groups: Sequence[Group]) -> Picture | None:
             middle = top + place * PITCH + PITCH / 2 + 4
             drawn.append(tag("text", name, x=LEFT - 8, y=middle, class_="name"))
         own = list(group.bars.values())
-        inner = charts.bars(own, max(bar.value for bar in own))
+        inner = charts.bar_list(own, max(bar.value for bar in own))
         height = PITCH * len(own)
         drawn.append(tag("svg", inner, x=LEFT, y=top, width=WIDE - LEFT - MARGIN, height=height))
         top += height + GAP

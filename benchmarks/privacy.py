@@ -169,10 +169,10 @@ def sums(name: str, plan: Plan) -> Iterator[Row]:
     table = plan.table(name)
     for variant in plan.sums:
         done = trained(table, SUMS_OF[variant], plan.trees)
-        releases = transcript.releases(done.room.kept[HOST])
+        releases = transcript.known_releases(done.room.kept[HOST])
         columns = plan.columns_of_defaults if variant == DEFAULTS else plan.columns
         known = done.room.gradients.__getitem__
-        found = as_rows(attacks.of_host(releases, AttackPlan(plan.linkings, columns), known))
+        found = as_rows(attacks.attack_host(releases, AttackPlan(plan.linkings, columns), known))
         if not releases.noise:  # with noise no x fits all sums
             found += _in_a_tree(releases, columns, known)
         ratio = done.room.sessions[HOST].state.meter.most / releases.n_rows
@@ -186,7 +186,7 @@ def ruled_out(equations: linear.Equations) -> NDArray[np.float64]:
     Under minimum groups such sums come from splits of the same column on the way to a node, whose
     divided rows tell as much by themselves.
     """
-    x = np.full(len(equations.rows), equations.chance)
+    x = np.full(len(equations.rows), equations.chance_precision)
     (empty,) = np.nonzero(equations.sums == 0.0)
     x[equations.matrix[empty].indices] = 0.0
     return x
@@ -195,9 +195,9 @@ def ruled_out(equations: linear.Equations) -> NDArray[np.float64]:
 def _in_a_tree(releases: KnownReleases, columns: int, known: Coefficients) -> list[Row]:
     """What linear programming itself finds with neighbour linking, and divided rows alone."""
     rows = []
-    for name, solve in ((PROGRAMME, linear.corner), (DIVISIONS, ruled_out)):
+    for name, solve in ((PROGRAMME, linear.least_sum_solution), (DIVISIONS, ruled_out)):
         asked = AttackPlan(("neighbours",), columns, solve)
-        found = as_rows(attacks.of_host(releases, asked, known))
+        found = as_rows(attacks.attack_host(releases, asked, known))
         rows += [{**row, "linking": name} for row in found]
     return rows
 
@@ -207,7 +207,7 @@ def labels(name: str, plan: Plan) -> Iterator[Row]:
     table = plan.table(name)
     for variant in plan.labels:
         done = trained(table, LABELS_OF[variant], plan.trees)
-        found = transcript.audit(done.room.kept[GUEST], AttackPlan()).findings
+        found = transcript.run_audit(done.room.kept[GUEST], AttackPlan()).findings
         own = as_rows([one for one in found if one.attack == CLUSTERS])
         about = {"what": CLUSTERS, "variant": variant, "rows": len(table.y)}
         yield {**about, "auc": done.auc, "found": by_linking(own), "attacks": own}

@@ -15,7 +15,7 @@ from fedboost import flow, protocols
 from fedboost.audit import attacks, transcript
 from fedboost.audit.attacks import AttackPlan
 from fedboost.audit.findings import Linking
-from fedboost.ground.settings import parse
+from fedboost.ground.settings import parse_settings
 from fedboost.protocols.secureboost.params import SecureBoostParams
 from fedboost.runtime.config.policy import Policy
 
@@ -78,11 +78,11 @@ def _can_be_attacked(params: Mapping[str, Any], rows: int) -> bool:
 
 def _told(done: Trained, params: Mapping[str, Any]) -> Row:
     """What the meter forecasts and counts, by training rows."""
-    releases = transcript.releases(done.room.kept[HOST])
+    releases = transcript.known_releases(done.room.kept[HOST])
     columns = releases.cells.shape[1]
-    protocol = protocols.named("secureboost")
+    protocol = protocols.load_protocol("secureboost")
     assert protocol.policy.releases is not None
-    own = parse(protocol.params, {**params, "encryption": {"scheme": "plain"}})
+    own = parse_settings(protocol.params, {**params, "encryption": {"scheme": "plain"}})
     planned = protocol.policy.releases(own, flow.Table(GUEST, (HOST,)), HOST, columns)
     rows = releases.n_rows
     sums = done.room.sessions[HOST].state.meter.equations
@@ -92,9 +92,9 @@ def _told(done: Trained, params: Mapping[str, Any]) -> Row:
 
 
 def _attacked(done: Trained) -> list[Row]:
-    releases = transcript.releases(done.room.kept[HOST])
+    releases = transcript.known_releases(done.room.kept[HOST])
     asked = AttackPlan(LINKINGS, COLUMNS)
-    found = attacks.of_host(releases, asked, done.room.gradients.__getitem__)
+    found = attacks.attack_host(releases, asked, done.room.gradients.__getitem__)
     return as_rows(found)
 
 

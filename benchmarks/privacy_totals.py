@@ -22,7 +22,7 @@ from fedboost.core.own_rows import OwnRows
 from fedboost.core.params import TreeParams
 from fedboost.core.partition import ROOT, left_child, right_child
 from fedboost.core.tree import Split, Tree
-from fedboost.ground.settings import parse
+from fedboost.ground.settings import parse_settings
 from fedboost.runtime.config.policy import Policy
 
 TOTALS = "sums under masks"
@@ -44,7 +44,7 @@ def measure(table: Table, shape: Mapping[str, Any]) -> Iterator[Row]:
     order = np.random.default_rng(SEED).permutation(np.flatnonzero(~held))
     shares = tuple(len(part) for part in np.array_split(order, PARTIES))
     own = {name: value for name, value in shape.items() if name in TreeParams.model_fields}
-    params = parse(TreeParams, {**own, "eval_metric": ["auc"]})
+    params = parse_settings(TreeParams, {**own, "eval_metric": ["auc"]})
     validation = TrainingTable(table.values[held], table.y[held].astype(float))
     for least in LEASTS:
         training = TrainingTable(

@@ -14,7 +14,7 @@ from benchmarks.question import Part, Question
 from benchmarks.rows import Row, Shown
 from fedboost import protocols
 from fedboost.flow import Table
-from fedboost.ground.settings import parse
+from fedboost.ground.settings import parse_settings
 from fedboost.runtime.config.policy import Policy
 
 COLUMNS, BINS = 10, 32
@@ -29,9 +29,9 @@ LATTICES = {"lattice": 2_000_000, "lattice-large": math.inf}  # and the most row
 
 def row(job: str, settings: Mapping[str, Any], rows: int) -> dict[str, Any]:
     """What a job of so many rows tells at most."""
-    secureboost = protocols.named("secureboost")
+    secureboost = protocols.load_protocol("secureboost")
     scheme = next(name for name, most in LATTICES.items() if rows <= most)
-    params = parse(secureboost.params, {**settings, "encryption": {"scheme": scheme}})
+    params = parse_settings(secureboost.params, {**settings, "encryption": {"scheme": scheme}})
     table = Table(guest="bank", hosts=("telco",))
     assert secureboost.policy.releases is not None
     releases = secureboost.policy.releases(params, table, "telco", COLUMNS)

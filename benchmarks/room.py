@@ -22,7 +22,7 @@ from fedboost.crypto.secrets import Secrets
 from fedboost.data.frame import Frame
 from fedboost.flow import MODEL, Artefact, CheckpointPolicy, Role, StageContext, Step
 from fedboost.ground import wire
-from fedboost.ground.settings import parse
+from fedboost.ground.settings import parse_settings
 from fedboost.ground.workers import Serial, Workers
 from fedboost.messages.exchange_pb2 import Envelope
 from fedboost.messages.party_pb2 import StepCall, StepReply, Turn
@@ -223,7 +223,7 @@ def predict_whole(shards: Shards, table: Table) -> NDArray[np.float64]:
     """Probabilities float64 (n,) of a table's rows by the model that every party has."""
     frame = tables.frame(table, table.columns, labelled=False)
     shard = next(iter(shards.values()))
-    return kinds.of(shard.facts).predict_alone(shard, frame)[:, 0]
+    return kinds.kind_of(shard.facts).predict_alone(shard, frame)[:, 0]
 
 
 def auc(table: Table, prediction: NDArray[np.float64]) -> float:
@@ -282,8 +282,8 @@ def contexts(
     name: str, table: flow.Table, given: Params, indices: Mapping[str, Place]
 ) -> tuple[flow.Protocol[Any], dict[str, StageContext[Any]]]:
     """Seats at the stage `name` with these parameters, for everybody at the table."""
-    protocol = protocols.named(name)
-    params = parse(protocol.params, dict(given))
+    protocol = protocols.load_protocol(name)
+    params = parse_settings(protocol.params, dict(given))
     keys = {party: Ed25519PrivateKey.generate() for party in indices}
     found = {}
     for party, place in indices.items():

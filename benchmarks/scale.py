@@ -167,11 +167,13 @@ def alone(folder: Path, small: SourceSpec, large: SourceSpec, rows: int) -> Row:
     learned = local.TrainingTable(
         np.asfortranarray(values.astype(np.float32)), table["y"].to_numpy().astype(np.float64)
     )
-    left = whole.shard(local.train(learned, TreeParams(n_estimators=10, max_depth=5)), names, {})
+    left = whole.make_shard(
+        local.train(learned, TreeParams(n_estimators=10, max_depth=5)), names, {}
+    )
     facts = {"protocol": "federboost-horizontal", "job": OWN, "name": OWN, "party": "guest",
              "role": "guest", "guest": "guest", "hosts": [], "id": ["id"],
              "ids": {"guest": ["id"]}, "created": ""}  # fmt: skip
-    shards.save(
+    shards.save_shard(
         folder / "var" / "guest" / "models" / OWN, Artefact({**facts, **left.facts}, left.arrays)
     )
     words = ["model", "predict", OWN, "--cluster", str(folder), "--data", f"guest={large.path}",

@@ -87,13 +87,13 @@ def main() -> int:
 
 def render() -> str:
     """Return the page of messages: a section for each protocol, in the order of their names."""
-    sections = [_section(protocol) for _, protocol in sorted(protocols.known().items())]
+    sections = [_section(protocol) for _, protocol in sorted(protocols.load_all().items())]
     return "\n".join([HEAD, *sections])
 
 
 def learned() -> str:
     """Return the page of who learns what: a table for each protocol."""
-    tables = [_learned(protocol) for _, protocol in sorted(protocols.known().items())]
+    tables = [_learned(protocol) for _, protocol in sorted(protocols.load_all().items())]
     return "\n".join([LEARNERS_HEAD, *tables])
 
 
@@ -140,7 +140,7 @@ def _learned(protocol: Protocol) -> str:
     """Return the table of a protocol: who learns what from whom, guest first."""
     rows = []
     for kind in dict.fromkeys(step.gives for step in protocol.flow if step.gives is not None):
-        giver, by = " and ".join(protocol.givers(kind)), f"`{kind.DESCRIPTOR.name}`"
+        giver, by = " and ".join(protocol.roles_giving(kind)), f"`{kind.DESCRIPTOR.name}`"
         for roles, what in told(REVEALS[kind.DESCRIPTOR.full_name][0]):
             cells = (", ".join(roles), what.replace("|", "/"), giver, by)
             rows.append((ORDER.index(roles[0]), f"| {' | '.join(cells)} |"))
@@ -156,7 +156,12 @@ def _section(protocol: Protocol) -> str:
     for kind in kinds:
         name = kind.DESCRIPTOR.full_name
         givers = [step for step in protocol.flow if step.gives is kind]
-        cells = (kind.DESCRIPTOR.name, _steps(givers), _steps(protocol.taker(name)), *REVEALS[name])
+        cells = (
+            kind.DESCRIPTOR.name,
+            _steps(givers),
+            _steps(protocol.steps_taking(name)),
+            *REVEALS[name],
+        )
         lines.append(f"| {' | '.join(cell.replace('|', '/') for cell in cells)} |")
     return "\n".join([*lines, ""])
 

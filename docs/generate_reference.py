@@ -55,7 +55,9 @@ PARTS: dict[type[Settings], str] = {
     job.Validation: "validation",
 }
 # Protocols that a job file may name; the others run as stages of these, or are `echo`.
-TRAINING = tuple(name for name in protocols.names() if protocols.named(name).leaves == "model")
+TRAINING = tuple(
+    name for name in protocols.all_names() if protocols.load_protocol(name).leaves == "model"
+)
 
 
 def main() -> int:
@@ -160,7 +162,7 @@ def _job() -> Iterator[str]:
         yield from (f"Of {', '.join(users)}.", "")
         yield from tables(kind, seen, above=tuple(filter(shared.get, kind.__mro__[1:])))
     for name in TRAINING:
-        yield from _params(name, protocols.known()[name].params, seen)
+        yield from _params(name, protocols.load_all()[name].params, seen)
     yield from ("## Metrics by objective", "", "| `objective` | `eval_metric` |", "| --- | --- |")
     for objective in OBJECTIVES:
         named = ", ".join(f"`{metric}`" for metric in metrics_of(objective))
@@ -175,7 +177,7 @@ def _shared() -> dict[type[Settings], list[str]]:
     """The classes of parameters that several protocols are built on, and their names."""
     users: dict[type[Settings], list[str]] = {}
     for name in TRAINING:
-        for kind in protocols.known()[name].params.__mro__[::-1]:
+        for kind in protocols.load_all()[name].params.__mro__[::-1]:
             is_part = issubclass(ObjectiveParams, kind) and kind is not ObjectiveParams
             if is_settings(kind) and not is_part:
                 users.setdefault(kind, []).append(name)
@@ -246,7 +248,9 @@ def _metrics() -> Iterator[str]:
     for place in get_args(metrics.At):
         yield from (f"## {place.capitalize()}", "")
         yield from ("| name | kind | labels | meaning |", "| --- | --- | --- | --- |")
-        for family in dict.fromkeys([*metrics.of("coordinator"), *metrics.of("party")]):
+        for family in dict.fromkeys(
+            [*metrics.families_of("coordinator"), *metrics.families_of("party")]
+        ):
             if family.at == place:
                 labels = ", ".join(f"`{label}`" for label in family.labels) or "none"
                 yield f"| `{family.name}` | {family.kind} | {labels} | {family.says} |"

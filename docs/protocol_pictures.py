@@ -99,15 +99,15 @@ class Recorder(Run):
 
 def pictures() -> dict[str, str]:
     """Return each picture by its file's name."""
-    drawn = {f"flow-{name}.svg": _flow(one) for name, one in sorted(protocols.known().items())}
-    return {**drawn, f"leaves-{LEAVING}.svg": _leaves(protocols.named(LEAVING))}
+    drawn = {f"flow-{name}.svg": _flow(one) for name, one in sorted(protocols.load_all().items())}
+    return {**drawn, f"leaves-{LEAVING}.svg": _leaves(protocols.load_protocol(LEAVING))}
 
 
 def _recorded(protocol: Protocol) -> Recorder:
     """Return the steps of a job with default parameters and two hosts."""
     params = protocol.params.model_construct(split="scored")
     if choice.is_open(params):
-        chosen = Encryption(scheme=choice.choose(params, {}).scheme)
+        chosen = Encryption(scheme=choice.choose_scheme(params, {}).scheme)
         params = params.model_copy(update={"encryption": chosen})
     run = Recorder(params, Table("guest", ("first", "last"), "aggregator"))
 
@@ -238,7 +238,7 @@ def _arrow(givers: list[float], taker: float, y: float, style: str) -> str:
 def _leaves(protocol: Protocol) -> str:
     """Draw what leaves a host: each message, what it reveals, and how it is protected."""
     y, parts = 100.0, []
-    stages = [protocols.named(name) for name in (*protocol.before, protocol.name)]
+    stages = [protocols.load_protocol(name) for name in (*protocol.before, protocol.name)]
     for stage in stages:
         parts.append(f'<text x="250" y="{y:g}" class="head">{stage.name}</text>')
         y += 14

@@ -18,7 +18,7 @@ from pydantic import (
 from fedboost.data.selection import Selection
 from fedboost.flow import Table
 from fedboost.ground.errors import ConfigError
-from fedboost.ground.settings import Settings, parse
+from fedboost.ground.settings import Settings, parse_settings
 
 if TYPE_CHECKING:
     import numpy as np
@@ -32,13 +32,13 @@ AUTO = "auto"  # the encryption scheme is chosen before the parties sign
 FOLDS_MAX = 1000  # each fold is a separate job
 
 
-def _name(text: str) -> str:
+def _check_name(text: str) -> str:
     if not NAME.fullmatch(text):
         raise ValueError(f"{text!r} is no name: letters, digits, - and _, at most 63")
     return text
 
 
-Name = Annotated[str, AfterValidator(_name)]
+Name = Annotated[str, AfterValidator(_check_name)]
 
 
 class Parties(Settings):
@@ -59,7 +59,7 @@ class Parties(Settings):
 
     @model_validator(mode="after")
     def _distinct(self) -> Parties:
-        if len(set(self.with_data)) != len(self.with_data):
+        if len(set(self.parties_with_data)) != len(self.parties_with_data):
             raise ValueError("a party is named twice among guest and hosts")
         return self
 
@@ -70,7 +70,7 @@ class Parties(Settings):
         return {key: value for key, value in write(self).items() if key != absent}
 
     @property
-    def with_data(self) -> tuple[str, ...]:
+    def parties_with_data(self) -> tuple[str, ...]:
         """Return the parties with a table: every guest, then the hosts."""
         guests = [self.guest] if self.guest is not None else self.guests or []
         return (*guests, *self.hosts)
@@ -79,7 +79,7 @@ class Parties(Settings):
     def everybody(self) -> tuple[str, ...]:
         """Return every guest, the hosts, and an aggregator that is none of them."""
         adds_up = () if self.aggregator is None else (self.aggregator,)
-        return tuple(dict.fromkeys((*self.with_data, *adds_up)))
+        return tuple(dict.fromkeys((*self.parties_with_data, *adds_up)))
 
     def table(self) -> Table:
         """Return the parties as protocols see them; a ConfigError if there are several guests."""
@@ -117,7 +117,7 @@ class Validation(Settings):
         return {key: value for key, value in write(self).items() if value is not None}
 
     @property
-    def share(self) -> float:
+    def held_out_share(self) -> float:
         """Return the share of the rows that is held out."""
         return self.fraction if self.fraction is not None else 1.0 / (self.folds or 1)
 
@@ -152,7 +152,7 @@ class PassedOver(Settings):
     parties: Annotated[tuple[Name, ...], Field(strict=False)] = ()  # that object
     what: str = Field("", max_length=300)  # for settings: the missing feature
 
-    def in_words(self) -> str:
+    def objection_text(self) -> str:
         """Return the objection as a sentence."""
         whose, many = " and ".join(f"{party}'s" for party in self.parties), len(self.parties) > 1
         if self.why == "policy":
@@ -170,12 +170,12 @@ class ChosenScheme(Settings):
     passed: Annotated[tuple[PassedOver, ...], Field(strict=False)] = ()  # in the rule's order
 
     @property
-    def because(self) -> str:
+    def reason_text(self) -> str:
         """Return why the rule chose this scheme."""
-        against = "; ".join(scheme.in_words() for scheme in self.passed)
+        against = "; ".join(scheme.objection_text() for scheme in self.passed)
         return against or "every party's policy allows it"
 
-    def settled(self, params: Mapping[str, Any]) -> dict[str, Any]:
+    def fill_scheme(self, params: Mapping[str, Any]) -> dict[str, Any]:
         """Return a job's `params` with the scheme in place of `auto`."""
         said = params.get("encryption")
         said = said if isinstance(said, Mapping) else {}
@@ -185,12 +185,12 @@ class ChosenScheme(Settings):
 
 
 def encryption_of(params: Mapping[str, Any], chosen: ChosenScheme | None) -> dict[str, str]:
-    """Return `scheme` and `because` of a job with encryption; empty for any other job.
+    """Return `scheme` and `reason_text` of a job with encryption; empty for any other job.
 
     `params` are those of the job's file and may be unchecked.
     """
     if chosen is not None:
-        return {"scheme": chosen.scheme, "because": chosen.because}
+        return {"scheme": chosen.scheme, "because": chosen.reason_text}
     said = params.get("encryption")
     scheme = said.get("scheme") if isinstance(said, Mapping) else None
     if not isinstance(scheme, str):
@@ -219,7 +219,7 @@ class JobSpec(Settings):
     def _alignment(cls, said: Any) -> Any:
         """Return a job's id, or settings; a ValueError for anything else."""
         if isinstance(said, Mapping):
-            return parse(Alignment, said, section="alignment")
+            return parse_settings(Alignment, said, section="alignment")
         is_job = isinstance(said, str) and re.fullmatch(JOB_ID, said)
         if not (is_job or said is None or isinstance(said, Alignment)):
             raise ValueError(f"{str(said)[:80]!r} is neither a job's id nor a method")
@@ -227,7 +227,7 @@ class JobSpec(Settings):
 
     @model_validator(mode="after")
     def _data_of_parties(self) -> JobSpec:
-        known = set(self.parties.with_data)
+        known = set(self.parties.parties_with_data)
         for party in self.data:
             if party not in known:
                 raise ValueError(f"data names {party!r}, which is neither guest nor host")
@@ -252,7 +252,7 @@ class JobSpec(Settings):
     @model_validator(mode="after")
     def _names_of_each(self) -> JobSpec:
         for guest in self.parties.guests or []:
-            _name(self._named(guest))
+            _check_name(self._name_for_guest(guest))
         return self
 
     @model_serializer(mode="wrap")
@@ -264,21 +264,21 @@ class JobSpec(Settings):
         return {key: value for key, value in write(self).items() if key not in later or value}
 
     @property
-    def aligned_by(self) -> str | None:
+    def alignment_job(self) -> str | None:
         """Return the id of the job whose rows in common are used again, if any are."""
         return self.alignment if isinstance(self.alignment, str) else None
 
-    def one_each(self) -> tuple[JobSpec, ...]:
+    def split_by_guest(self) -> tuple[JobSpec, ...]:
         """Return a job NAME-GUEST for each guest with its and the hosts' data, or this one job."""
         if self.parties.guests is None:
             return (self,)
-        return tuple(self._of(guest) for guest in self.parties.guests)
+        return tuple(self._job_of_guest(guest) for guest in self.parties.guests)
 
-    def _of(self, guest: str) -> JobSpec:
+    def _job_of_guest(self, guest: str) -> JobSpec:
         parties = self.parties.model_copy(update={"guest": guest, "guests": None})
-        data = {party: self.data[party] for party in parties.with_data}
-        changed = {"name": self._named(guest), "parties": parties, "data": data}
+        data = {party: self.data[party] for party in parties.parties_with_data}
+        changed = {"name": self._name_for_guest(guest), "parties": parties, "data": data}
         return self.model_copy(update=changed)
 
-    def _named(self, guest: str) -> str:
+    def _name_for_guest(self, guest: str) -> str:
         return f"{self.name}-{guest}"

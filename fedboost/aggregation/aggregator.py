@@ -17,7 +17,7 @@ from fedboost.aggregation.contributor import PART_WORDS
 from fedboost.aggregation.recovery import commitment, self_stream, share_of, sign_of, threshold
 from fedboost.aggregation.sums import Aggregation
 from fedboost.crypto import shamir
-from fedboost.crypto.masking import KEY_BYTES, MaskKey, Pair, add_stream, is_private_of
+from fedboost.crypto.masking import MASK_KEY_BYTES, MaskKey, Pair, add_stream, is_private_of
 from fedboost.crypto.shamir import SHARE_BYTES
 from fedboost.flow import EVERYBODY, Artefact, Out, Place, StageContext
 from fedboost.ground import wire
@@ -59,7 +59,7 @@ def add_up(aggregator: Aggregator, got: Iterator[Mapping[str, Masked]]) -> Itera
         if set(masked) != senders:
             short = min(senders - set(masked))
             raise PeerError(f"{short} sent fewer parts than others", party=short)
-        words = {party: _words(aggregator, party, part) for party, part in masked.items()}
+        words = {party: _checked_words(aggregator, party, part) for party, part in masked.items()}
         lengths = {len(vector) for vector in words.values()}
         if len(lengths) != 1:
             raise PeerError("the parties sent vectors of different lengths", todo="same versions?")
@@ -67,7 +67,7 @@ def add_up(aggregator: Aggregator, got: Iterator[Mapping[str, Masked]]) -> Itera
         for vector in words.values():
             total += vector
         parts.append(total)
-    yield from _totals(aggregator.number, parts)
+    yield from _total_messages(aggregator.number, parts)
 
 
 # With `dropout: continue`
@@ -106,7 +106,9 @@ def keep_masked(aggregator: Aggregator, got: Mapping[str, Masked]) -> Out:
     for party, masked in fresh.items():
         if masked.withheld or masked.members:
             raise PeerError(f"{party} took a fresh sum for one that may stay closed", party=party)
-    aggregator.kept = {party: _words(aggregator, party, masked) for party, masked in fresh.items()}
+    aggregator.kept = {
+        party: _checked_words(aggregator, party, masked) for party, masked in fresh.items()
+    }
     return Out()
 
 
@@ -118,7 +120,7 @@ def open_whole(aggregator: Aggregator, got: Mapping[str, RevealedShares]) -> Ite
 def open_total(aggregator: Aggregator, got: Mapping[str, RevealedShares]) -> Iterator[Out]:
     """Remove the survivors' masks from their sum, if they allow it to be opened."""
     current = {party: shown for party, shown in got.items() if shown.number >= aggregator.number}
-    agreed = _agreed(aggregator, current)
+    agreed = _agreed_fields(aggregator, current)
     vectors, aggregator.kept = aggregator.kept, {}
     if not all(shown.HasField("shares") for shown in current.values()):
         yield Out(send=Total(number=aggregator.number, closed=True))
@@ -137,8 +139,8 @@ def open_total(aggregator: Aggregator, got: Mapping[str, RevealedShares]) -> Ite
     total = np.zeros(len(vectors[survivors[0]]), np.uint64)
     for party in survivors:
         total += vectors[party]
-    _unmask(aggregator, agreed, current, total)
-    yield from _totals(aggregator.number, [total])
+    _remove_masks(aggregator, agreed, current, total)
+    yield from _total_messages(aggregator.number, [total])
 
 
 def snapshot(_: Aggregator, __: Place) -> Artefact:
@@ -174,13 +176,13 @@ def _members(got: Mapping[str, Masked]) -> set[str]:
     return set(next(iter(members), ()))
 
 
-def _words(aggregator: Aggregator, party: str, masked: Masked) -> Words:
+def _checked_words(aggregator: Aggregator, party: str, masked: Masked) -> Words:
     if masked.number != aggregator.number:
         raise PeerError(f"{party} sent a vector of sum {masked.number}, {aggregator.number} is due")
     return wire.unpack(masked.words, "i8", (None,), f"a vector of {party}").view(np.uint64)
 
 
-def _totals(number: int, parts: list[Words]) -> Iterator[Out]:
+def _total_messages(number: int, parts: list[Words]) -> Iterator[Out]:
     """Yield the sum as messages of at most `PART_WORDS` words."""
     for words in parts:
         for start in range(0, max(1, len(words)), PART_WORDS):
@@ -188,7 +190,7 @@ def _totals(number: int, parts: list[Words]) -> Iterator[Out]:
             yield Out(send=Total(number=number, words=wire.pack(part_words)))
 
 
-def _agreed(aggregator: Aggregator, got: Mapping[str, RevealedShares]) -> RevealedShares:
+def _agreed_fields(aggregator: Aggregator, got: Mapping[str, RevealedShares]) -> RevealedShares:
     """Return the fields that all survivors must send alike; raise PeerError if they differ.
 
     Some survivors may want the sum closed: they know what an earlier attempt opened.
@@ -224,30 +226,32 @@ def _check_named(
         raise PeerError(f"the parties would open a sum with {agreed.threshold} shares")
 
 
-def _unmask(
+def _remove_masks(
     aggregator: Aggregator, agreed: RevealedShares, got: Mapping[str, RevealedShares], total: Words
 ) -> None:
     """Remove the self-masks of survivors and the pair masks of lost parties from the total."""
     members, survivors = tuple(agreed.members), set(agreed.survivors)
-    keys = _bytes(agreed.keys, len(members), KEY_BYTES, "the mask keys of a sum")
-    committed = _bytes(agreed.commitments, len(members), KEY_BYTES, "the commitments of a sum")
+    keys = _checked_bytes(agreed.keys, len(members), MASK_KEY_BYTES, "the mask keys of a sum")
+    committed = _checked_bytes(
+        agreed.commitments, len(members), MASK_KEY_BYTES, "the commitments of a sum"
+    )
     table = aggregator.context.table.of(EVERYBODY)
     salt, context = aggregator.context.attempt.digest, agreed.context
     for place, party in enumerate(members):
         if party in survivors:
-            fits = partial(_fits, committed[place].tobytes())
-            secret = _opened(got, agreed, place, fits, table)
+            fits = partial(_matches_commitment, committed[place].tobytes())
+            secret = _opened_secret(got, agreed, place, fits, table)
             add_stream(total, self_stream(secret, salt, context), -1)
             continue
         public = keys[place].tobytes()
-        lost = MaskKey(_opened(got, agreed, place, partial(_is_key, public), table))
+        lost = MaskKey(_opened_secret(got, agreed, place, partial(_is_key, public), table))
         for other, peer in enumerate(members):
             if peer in survivors:
                 stream = Pair(lost.shared(keys[other].tobytes()), salt).stream_key(context)
                 add_stream(total, stream, -sign_of(peer, party, table))
 
 
-def _opened(
+def _opened_secret(
     got: Mapping[str, RevealedShares],
     agreed: RevealedShares,
     place: int,
@@ -259,7 +263,9 @@ def _opened(
     """
     shares = []
     for party, shown in got.items():
-        rows = _bytes(shown.shares, len(agreed.members), SHARE_BYTES, f"the shares of {party}")
+        rows = _checked_bytes(
+            shown.shares, len(agreed.members), SHARE_BYTES, f"the shares of {party}"
+        )
         share = share_of(rows[place], party)
         if share.x != table.index(party) + 1:
             raise PeerError(f"{party} gave another party's share")
@@ -270,11 +276,11 @@ def _opened(
         secret = b""
     if secret and fits(secret):
         return secret
-    wrong = [table[x - 1] for x in shamir.liars(shares, agreed.threshold, fits)]
+    wrong = [table[x - 1] for x in shamir.wrong_shares(shares, agreed.threshold, fits)]
     raise PeerError(f"{', '.join(wrong)} gave a wrong share", party=wrong[0])
 
 
-def _fits(committed: bytes, secret: bytes) -> bool:
+def _matches_commitment(committed: bytes, secret: bytes) -> bool:
     return commitment(secret) == committed
 
 
@@ -282,5 +288,5 @@ def _is_key(public: bytes, secret: bytes) -> bool:
     return is_private_of(secret, public)
 
 
-def _bytes(array: Array, rows: int, width: int, what: str) -> NDArray[np.uint8]:
+def _checked_bytes(array: Array, rows: int, width: int, what: str) -> NDArray[np.uint8]:
     return wire.unpack(array, "u1", (rows, width), what).view(np.uint8)

@@ -69,7 +69,7 @@ class Contributor:
         self._context = context
         self._key = MaskKey(context.secrets.attempt.derive("mask key"))
         self._pairs: dict[str, Pair] = {}
-        self.history = standing.begun(context, self.members)
+        self.history = standing.first_history(context, self.members)
         self._keys = b""  # a digest of the keys that all parties sent in this attempt
         self._tag_key: bytes | None = None  # of this attempt; the aggregator has none
         self._tagging: Tagging | None = None  # of the sum at hand
@@ -121,24 +121,24 @@ class Contributor:
 
     # Where the others stand
 
-    def stand(self) -> Standing:
+    def signed_standing(self) -> Standing:
         """Return our signed history of sums; at the start the guest adds the key for tags."""
         key = b""
         if self._context.role is GUEST and self._tag_key is None:
             key = self._tag_key = self._context.secrets.attempt.derive("tag key")
-        return standing.shown(self._context, self.history, key)
+        return standing.signed_standing(self._context, self.history, key)
 
-    def meet(self, got: Mapping[str, Standing]) -> None:
+    def compare_standings(self, got: Mapping[str, Standing]) -> None:
         """Compare the records of all remaining parties with ours; without agreement no sum begins.
 
         The second comparison, after the last sum, requires equal histories.
         """
         standing.check_signed(self._context, got)
         if not self._has_met:
-            key = standing.agreed(self._context, got)
+            key = standing.agreed_tag_key(self._context, got)
             if self._context.role is not GUEST:
                 self._tag_key = key
-        standing.same(self.history, got)
+        standing.check_same_history(self.history, got)
         self._has_met = True
 
     @property
@@ -148,31 +148,33 @@ class Contributor:
 
     # Keys of the stage
 
-    def offer(self) -> MaskKeys:
+    def offer_key(self) -> MaskKeys:
         """Return our public key, signed."""
         public = np.frombuffer(self._key.public, np.uint8)[None, :]
         offered = MaskKeys(keys=wire.pack(public))
-        offered.signature = self._context.services.signer.sign(self._signed(self.party, offered))
+        offered.signature = self._context.services.signer.sign(
+            self._text_to_sign(self.party, offered)
+        )
         return offered
 
     def hear(self, got: Mapping[str, MaskKeys]) -> None:
         """The others' public keys; from here on we can mask. A PeerError for a forged one."""
-        offered, signer = {**got, self.party: self.offer()}, self._context.services.signer
+        offered, signer = {**got, self.party: self.offer_key()}, self._context.services.signer
         for party, theirs in got.items():
-            signer.check(party, self._signed(party, theirs), theirs.signature)
+            signer.check(party, self._text_to_sign(party, theirs), theirs.signature)
             if theirs.epoch or theirs.HasField("commitments"):
                 raise PeerError(f"{party} offered keys of an epoch for the stage")
             [public] = keys_of(theirs, 1, party)
             self._pairs[party] = pair_of(self._key, public, self._context.attempt.digest, party)
         if set(offered) != set(self.members):
             raise ProtocolError("mask keys came from others than the job's contributors")
-        self._key_with(*(offered[party].keys.data for party in self.members))
+        self._bind_keys(*(offered[party].keys.data for party in self.members))
 
-    def _key_with(self, *keys: bytes) -> None:
+    def _bind_keys(self, *keys: bytes) -> None:
         """Bind keys that all parties have sent in this attempt to all later masks."""
-        self._keys = _chained(self._keys, *keys)
+        self._keys = _history_hash(self._keys, *keys)
 
-    def _signed(self, party: str, offered: MaskKeys) -> bytes:
+    def _text_to_sign(self, party: str, offered: MaskKeys) -> bytes:
         return (
             b"fedboost mask key 1"
             + self._context.attempt.digest
@@ -182,7 +184,7 @@ class Contributor:
 
     # Sums
 
-    def give(self, vector: Vector, what: Statistic) -> Iterator[Masked]:
+    def masked_parts(self, vector: Vector, what: Statistic) -> Iterator[Masked]:
         """Yield the next vector under its masks part by part, int64 (n,); at least one part.
 
         The masks of a sum are used once; no second vector can be masked with them. A statistic that
@@ -196,8 +198,8 @@ class Contributor:
             raise ProtocolError("the next vector came before the sum of the last one")
         self.number += 1
         self._what = what.digest(len(vector))
-        self._sum_context = self._bound_to(self._what)
-        signed = np.concatenate([vector + self._noise_of(vector, what), self._digit()])
+        self._sum_context = self._mask_context(self._what)
+        signed = np.concatenate([vector + self._noise_of(vector, what), self._check_digit()])
         if self._tag_key is None:
             raise ProtocolError("there is no key for tags yet")
         self._tagging = Tagging(self._tag_key, self._sum_context, len(signed))
@@ -224,7 +226,7 @@ class Contributor:
         cannot be the sum: a contribution is missing or doubled, or parties received different
         totals.
         """
-        whole = self._whole(got)
+        whole = self._joined_total(got)
         if whole is None:
             return None
         values, digits, tag = np.split(whole, [-CHECK_WORDS, -TAG_WORDS])
@@ -233,14 +235,14 @@ class Contributor:
             if self._fresh is not None:
                 self.epoch.opened()
             present = self.epoch.members
-        self.broadcast(self._what, whole.tobytes(), *(party.encode() for party in present))
-        if not np.array_equal(digits, sum(self._digit(party) for party in present)):
+        self.add_to_history(self._what, whole.tobytes(), *(party.encode() for party in present))
+        if not np.array_equal(digits, sum(self._check_digit(party) for party in present)):
             raise PeerError(
                 "a total is not the sum of one vector from each contributor",
                 todo="the masks or the broadcasts of a party were changed on the way",
             )
         assert self._tagging is not None  # as words are due
-        if not self._tagging.fits(whole[:-TAG_WORDS], tag):
+        if not self._tagging.fits_total(whole[:-TAG_WORDS], tag):
             adder = self._context.table.aggregator or ""
             raise PeerError(
                 f"{adder} sent a total that is not the sum of the parties' vectors",
@@ -259,7 +261,7 @@ class Contributor:
             raise PeerError("a total was closed in front of the rounds")
         return total
 
-    def _whole(self, got: Iterator[Total]) -> Vector | None:
+    def _joined_total(self, got: Iterator[Total]) -> Vector | None:
         """Return all words of the total from its parts; None if the sum stays closed."""
         parts: list[Vector] = []
         for part in got:
@@ -269,7 +271,7 @@ class Contributor:
                 if self.epoch is None or parts:
                     raise PeerError("a total was closed that no party asked to keep closed")
                 self._awaits = 0
-                self.broadcast(self._what, b"closed")
+                self.add_to_history(self._what, b"closed")
                 return None
             if self._withholds:
                 raise PeerError("a total came of a sum that we keep closed")
@@ -284,9 +286,9 @@ class Contributor:
         self._awaits = 0
         return whole
 
-    def broadcast(self, *said: bytes) -> None:
+    def add_to_history(self, *said: bytes) -> None:
         """Add to the history data that every party received or computed."""
-        self.history = _chained(self.history, *said)
+        self.history = _history_hash(self.history, *said)
 
     # With `dropout: continue`
 
@@ -296,20 +298,20 @@ class Contributor:
         """
         number = 1 if self.epoch is None else self.epoch.number + 1
         self.epoch = Epoch(self._context, number, sums)
-        return self.epoch.offer()
+        return self.epoch.offer_keys()
 
-    def hold(self, got: Mapping[str, DealtShares], present: tuple[str, ...]) -> None:
+    def hold_shares(self, got: Mapping[str, DealtShares], present: tuple[str, ...]) -> None:
         """Store the other parties' shares; the masks of the next sums are among the `present`."""
-        self._key_with(self.fresh.hold(got, present), *(p.encode() for p in present))
+        self._bind_keys(self.fresh.hold_shares(got, present), *(p.encode() for p in present))
 
     def sign(self, present: tuple[str, ...]) -> Survivors:
         """Sign the list of parties over which the current sum may be opened."""
         return self.fresh.sign(present, self.number, self._sum_context)
 
-    def reveal(self, got: Mapping[str, Survivors]) -> RevealedShares:
+    def reveal_shares(self, got: Mapping[str, Survivors]) -> RevealedShares:
         """Return our shares that open the sum, after all remaining parties signed the same list."""
-        self.fresh.agree(got, self.number, self._sum_context)
-        return self._reveal()
+        self.fresh.check_agreement(got, self.number, self._sum_context)
+        return self._shares_to_reveal()
 
     def reveal_whole(self, got: Gathered) -> RevealedShares:
         """Return our shares after the aggregator reported that all vectors arrived.
@@ -320,16 +322,16 @@ class Contributor:
         """
         if got.number != self.number:
             raise PeerError(f"the vectors of sum {got.number} are there, {self.number} is due")
-        self.fresh.all_came()
-        return self._reveal()
+        self.fresh.note_all_sent()
+        return self._shares_to_reveal()
 
-    def _reveal(self) -> RevealedShares:
+    def _shares_to_reveal(self) -> RevealedShares:
         epoch = self.fresh
         if self._fresh is None:
             raise ProtocolError("only a fresh sum is opened by shares")
         exact = self._is_exact and epoch.survivors != self.members
         opens = not exact and self._opened.note(self._fresh, epoch.survivors)
-        return epoch.reveal(self.number, self._sum_context, opens=opens)
+        return epoch.reveal_shares(self.number, self._sum_context, opens=opens)
 
     def _is_over_all(self, members: tuple[str, ...]) -> bool:
         """Return whether a statistic that is not fresh may be opened over an epoch's members."""
@@ -381,13 +383,13 @@ class Contributor:
         within = what.place[1:]
         return discrete_gaussian(sigmas, self._context.secrets.job, "of sums", what.name, *within)
 
-    def _bound_to(self, what: bytes) -> bytes:
+    def _mask_context(self, what: bytes) -> bytes:
         """Return the context of the masks, 32 bytes: the history, this sum's statistic and the
         keys.
         """
         return hashlib.sha256(b"fedboost sum 2" + self.history + what + self._keys).digest()
 
-    def _digit(self, party: str | None = None) -> Vector:
+    def _check_digit(self, party: str | None = None) -> Vector:
         """Return a party's addition to the check words: a bit of its own."""
         place = self.members.index(party or self.party)
         words = np.zeros(DIGIT_WORDS, np.int64)
@@ -395,7 +397,7 @@ class Contributor:
         return words
 
 
-def _chained(history: bytes, *said: bytes) -> bytes:
+def _history_hash(history: bytes, *said: bytes) -> bytes:
     digest = hashlib.sha256(history)
     for reply in said:
         digest.update(hashlib.sha256(reply).digest())

@@ -12,10 +12,10 @@ from collections.abc import Iterator
 from typing import Protocol
 
 from fedboost.aggregation import party as adding
-from fedboost.aggregation.measures import Counts
+from fedboost.aggregation.measures import PooledCounts
 from fedboost.aggregation.statistic import Statistic
 from fedboost.aggregation.sums import add_up
-from fedboost.core.quantiles import ROUNDS_MAX, Ranked, Search
+from fedboost.core.quantiles import SEARCH_ROUNDS_MAX, Ranked, Search
 from fedboost.flow import EVERYBODY, CheckpointPolicy, Out, Run, Step
 from fedboost.messages.job_pb2 import StatusReport
 from fedboost.messages.protocol.aggregation_pb2 import Masked, Total
@@ -26,7 +26,7 @@ QUANTILES = "quantiles"  # the loop of the search
 class Looks(adding.Adds, Protocol):
     """A party's state that has a side in the search."""
 
-    counts: Counts
+    counts: PooledCounts
     ranked: Ranked  # the own columns that are searched
     search: Search
 
@@ -41,14 +41,14 @@ def count_below_after(*before: str) -> Step:
 
 async def find_cuts(run: Run, count: Step) -> None:
     """Walk the search until a party's answer ends it."""
-    for _ in run.rounds(QUANTILES, ROUNDS_MAX, keeps=CheckpointPolicy.NOTHING):
+    for _ in run.rounds(QUANTILES, SEARCH_ROUNDS_MAX, keeps=CheckpointPolicy.NOTHING):
         await run(count, add_up, narrow)
 
 
 def count_below(party: Looks) -> Iterator[Out]:
     """Send the number of our values below each probe of the search."""
-    below = party.ranked.below(party.search.probes())
-    yield from adding.given(party, below, Statistic("count_below"))
+    below = party.ranked.count_below(party.search.next_probes())
+    yield from adding.vector_parts(party, below, Statistic("count_below"))
 
 
 def take_counts(party: Looks, got: Iterator[Total]) -> None:
@@ -56,6 +56,6 @@ def take_counts(party: Looks, got: Iterator[Total]) -> None:
     party.search.take(party.sums.total_before_rounds(got, party.counts.train))
 
 
-def ended() -> Out:
+def search_end() -> Out:
     """Return the answer that ends the search."""
     return Out(told=StatusReport(ends=QUANTILES))

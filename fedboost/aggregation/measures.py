@@ -18,7 +18,7 @@ from fedboost.core.params import BoostingParams
 from fedboost.core.tallies import Tally
 from fedboost.ground.arrays import Floats, Rows
 from fedboost.ground.errors import DataError, JobError
-from fedboost.ground.state import Growing, state
+from fedboost.ground.state import Growing, state_class
 
 Vector = NDArray[np.int64]
 
@@ -27,7 +27,7 @@ EXPONENTS = range(-64, 64)  # the powers of two that bound labels and weights
 
 
 @dataclass(frozen=True)
-class Counts:
+class PooledCounts:
     """Number of rows of all parties together, and bounds of their values."""
 
     train: int
@@ -42,15 +42,22 @@ class Counts:
         return {name: count for name in PARTS if (count := getattr(self, name))}
 
 
-def of_rows(present: Vector, label: Floats, weight: Floats, parts: Mapping[str, Rows]) -> Vector:
+def counts_of_rows(
+    present: Vector, label: Floats, weight: Floats, parts: Mapping[str, Rows]
+) -> Vector:
     """Return a party's own share of the counts, int64; `weight` bounds the weights of its rows."""
     rows = [len(parts.get(name, ())) for name in PARTS]
     return np.concatenate(
-        [rows, present, exceeds(weight.max(initial=0.0)), exceeds(np.abs(label).max(initial=0.0))]
+        [
+            rows,
+            present,
+            exceeded_powers(weight.max(initial=0.0)),
+            exceeded_powers(np.abs(label).max(initial=0.0)),
+        ]
     )
 
 
-def read(total: Vector, columns: int) -> Counts:
+def read_counts(total: Vector, columns: int) -> PooledCounts:
     """Decode the sum of all shares."""
     train, validation = total[: len(PARTS)].tolist()
     rest = total[len(PARTS) :]
@@ -61,27 +68,29 @@ def read(total: Vector, columns: int) -> Counts:
             kind="no party has rows to train on",
             todo="check the tables and the number of rows held out for validation",
         )
-    weight, label = bound(bounds[0], "weight"), bound(bounds[1], "label")
-    return Counts(train, validation, present, weight, label)
+    weight, label = common_bound(bounds[0], "weight"), common_bound(bounds[1], "label")
+    return PooledCounts(train, validation, present, weight, label)
 
 
-def of_labels(params: BoostingParams, counts: Counts, label: Floats, weight: Floats) -> Vector:
+def sums_of_labels(
+    params: BoostingParams, counts: PooledCounts, label: Floats, weight: Floats
+) -> Vector:
     """Return a party's sums over its training rows, int64: weights, weight times label, and the
     weights of each class. Each row is rounded to a unit of `counts`' bounds.
     """
     classes = range(params.num_class or 0)
-    unit = _units(counts)
+    unit = _sum_units(counts)
     values = [weight / unit[0], weight * label / unit[1]]
     values += [weight[label == c] / unit[0] for c in classes]
     return np.array([np.rint(part).astype(np.int64).sum() for part in values], np.int64)
 
 
-def summary(params: BoostingParams, counts: Counts, total: Vector) -> Summary:
+def label_summary(params: BoostingParams, counts: PooledCounts, total: Vector) -> Summary:
     """Return the starting values of the objective. Labels lie between the bounds: from 0 up if the
     objective requires it, otherwise on both sides.
     """
     weight, mean, *classes = total.tolist()
-    unit = _units(counts)
+    unit = _sum_units(counts)
     if weight <= 0:
         raise DataError(
             f"all {counts.train} weights are 0",
@@ -106,23 +115,23 @@ def summary(params: BoostingParams, counts: Counts, total: Vector) -> Summary:
     )
 
 
-def most(counts: Counts) -> int:
-    """Return an upper bound of every sum of `of_labels`."""
-    return counts.train << fixed_point.bits_for(counts.train)
+def largest_sum(counts: PooledCounts) -> int:
+    """Return an upper bound of every sum of `sums_of_labels`."""
+    return counts.train << fixed_point.bits_for_rows(counts.train)
 
 
-def _units(counts: Counts) -> tuple[float, float]:
+def _sum_units(counts: PooledCounts) -> tuple[float, float]:
     """Return what 1 is worth in a sum of weights, and of weight times label; powers of two."""
-    weight = math.ldexp(counts.weight_bound, -fixed_point.bits_for(counts.train))
+    weight = math.ldexp(counts.weight_bound, -fixed_point.bits_for_rows(counts.train))
     return weight, weight * counts.label_bound
 
 
-def exceeds(largest: float) -> Vector:
+def exceeded_powers(largest: float) -> Vector:
     """Return 1 for each power of two below a party's greatest value, int64 (EXPONENTS,)."""
     return np.array([largest > math.ldexp(1.0, e) for e in EXPONENTS], np.int64)
 
 
-def bound(exceeded: Vector, what: str) -> float:
+def common_bound(exceeded: Vector, what: str) -> float:
     """Return the least power of two that no party exceeds; raise JobError if there is none."""
     free = np.flatnonzero(exceeded == 0)
     if not len(free):
@@ -130,7 +139,7 @@ def bound(exceeded: Vector, what: str) -> float:
     return math.ldexp(1.0, EXPONENTS[int(free[0])])
 
 
-@state
+@state_class
 class MeasuresState:
     """The metrics so far, and which round was the best."""
 
@@ -141,7 +150,7 @@ class MeasuresState:
 class Measures(MeasuresState):
     """The metrics so far; every party computes the same ones from the same sums."""
 
-    def __init__(self, params: BoostingParams, counts: Counts, base_margin: Floats) -> None:
+    def __init__(self, params: BoostingParams, counts: PooledCounts, base_margin: Floats) -> None:
         """Start without metrics; `counts` name the parts that have rows, `base_margin` is float64
         (outputs,).
         """
@@ -165,7 +174,7 @@ class Measures(MeasuresState):
         return len(self.history) - 1 if self.stopping.best is None else self.stopping.best_round
 
     @property
-    def latest(self) -> dict[str, dict[str, float]]:
+    def best_metrics(self) -> dict[str, dict[str, float]]:
         """Return the metrics of the best round, or of the last round before it whose sum was
         opened.
         """
@@ -173,10 +182,10 @@ class Measures(MeasuresState):
 
     @property
     def words(self) -> int:
-        """Return the length of a `tally`."""
-        return sum(tally.length for tally in self._tallies.values())
+        """Return the length of a `round_tally`."""
+        return sum(tally.n_sums for tally in self._tallies.values())
 
-    def tally(self, watched: Mapping[str, Watched]) -> Vector:
+    def round_tally(self, watched: Mapping[str, Watched]) -> Vector:
         """Return our rows' share of the job's metrics after a round, int64."""
         shares = []
         for part, tally in self._tallies.items():
@@ -189,9 +198,9 @@ class Measures(MeasuresState):
         """Return the metrics of the round from the total; empty if the sum stayed closed."""
         measured = {}
         if total is not None:
-            ends = np.cumsum([tally.length for tally in self._tallies.values()])
+            ends = np.cumsum([tally.n_sums for tally in self._tallies.values()])
             parts = zip(np.split(total, ends[:-1]), self._tallies.items(), strict=True)
-            measured = {part: tally.measure(part_rows) for part_rows, (part, tally) in parts}
+            measured = {part: tally.read_metrics(part_rows) for part_rows, (part, tally) in parts}
         self.history.append(measured)
         if self._params.early_stopping_rounds is not None and "validation" in measured:
             decisive = measured["validation"][self._params.metrics[-1]]

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from fedboost.flow import Notebook
 
-Parties = tuple[str, ...]
-Run = tuple[int, int, Parties]  # the first and the last statistic, and their parties
+PartyNames = tuple[str, ...]
+StatisticRun = tuple[int, int, PartyNames]  # the first and the last statistic, and their parties
 
 
 @dataclass(frozen=True)
@@ -16,18 +16,18 @@ class OpenedSums:
 
     notebook: Notebook
 
-    def over(self, fresh: int) -> Parties:
+    def over(self, fresh: int) -> PartyNames:
         """Return the parties of a statistic; empty if it is not recorded."""
-        return _over(self._runs, fresh)
+        return _parties_in_runs(self._recorded_runs, fresh)
 
-    def note(self, fresh: int, parties: Parties) -> bool:
+    def note(self, fresh: int, parties: PartyNames) -> bool:
         """Record that a statistic is opened over parties; return False if it must not be.
 
         It must not be opened if it was opened over other parties before, or if later ones were
         opened and its own opening is unknown.
         """
-        runs = self._runs
-        over = _over(runs, fresh)
+        runs = self._recorded_runs
+        over = _parties_in_runs(runs, fresh)
         if over or (runs and fresh <= runs[-1][1]):
             return over == parties
         if runs and runs[-1][1:] == (fresh - 1, parties):
@@ -38,10 +38,10 @@ class OpenedSums:
         return True
 
     @property
-    def _runs(self) -> list[Run]:
+    def _recorded_runs(self) -> list[StatisticRun]:
         kept = self.notebook.read().get("opened", [])
         return [(first, last, tuple(over)) for first, last, over in kept]
 
 
-def _over(runs: list[Run], fresh: int) -> Parties:
+def _parties_in_runs(runs: list[StatisticRun], fresh: int) -> PartyNames:
     return next((over for first, last, over in runs if first <= fresh <= last), ())

@@ -35,18 +35,18 @@ class Adds(Protocol):
 
 def tell_standing(party: Adds) -> Out:
     """Send where our record of the sums stands."""
-    return Out(send=party.sums.stand())
+    return Out(send=party.sums.signed_standing())
 
 
 def compare_standings(party: Adds, got: Mapping[str, Standing]) -> Out:
     """Check that the others' records are ours: sums go on, or the model ends, only among equals."""
-    party.sums.meet(got)
+    party.sums.compare_standings(got)
     return Out()
 
 
 def offer_keys(party: Adds) -> Out:
     """Send our mask key for the whole stage."""
-    return Out(send=party.sums.offer())
+    return Out(send=party.sums.offer_key())
 
 
 def hear_keys(party: Adds, got: Mapping[str, MaskKeys]) -> Out:
@@ -62,12 +62,12 @@ def offer_fresh_keys(party: Adds) -> Out:
 
 def deal_shares(party: Adds, got: Mapping[str, MaskKeys]) -> Out:
     """Send each other party its shares of the secrets that could open our vectors."""
-    return Out(send=party.sums.fresh.deal(got))
+    return Out(send=party.sums.fresh.deal_shares(got))
 
 
 def hold_shares(party: Adds, got: Mapping[str, DealtShares], present: tuple[str, ...]) -> Out:
     """Store the other parties' shares."""
-    party.sums.hold(got, present)
+    party.sums.hold_shares(got, present)
     return Out()
 
 
@@ -78,7 +78,7 @@ def sign_survivors(party: Adds, present: tuple[str, ...]) -> Out:
 
 def reveal_shares(party: Adds, got: Mapping[str, Survivors]) -> Out:
     """Send our shares to the aggregator, never both of one party."""
-    return Out(send=party.sums.reveal(got))
+    return Out(send=party.sums.reveal_shares(got))
 
 
 def reveal_whole(party: Adds, got: Gathered) -> Out:
@@ -94,21 +94,21 @@ def bytes_max(_: Adds, __: str) -> int:
 # Not steps
 
 
-def given(party: Adds, vector: Vector, what: Statistic) -> Iterator[Out]:
+def vector_parts(party: Adds, vector: Vector, what: Statistic) -> Iterator[Out]:
     """Yield a step's vector part by part; the first part is charged with the whole vector."""
     rows = party.sums.rows
     charges = (Charge(Spent.TOTALS, len(vector) / max(1, rows)),)
     about = DisclosureInfo(rows, charges=charges if len(vector) else ())
-    for masked in party.sums.give(vector, what):
+    for masked in party.sums.masked_parts(vector, what):
         yield Out(send=masked, about=about)
         about = DisclosureInfo(rows)
 
 
-def labels(context: StageContext[BoostingParams]) -> tuple[Floats, Floats, Floats]:
+def labels_and_weights(context: StageContext[BoostingParams]) -> tuple[Floats, Floats, Floats]:
     """Return labels, weights, and weights with scale_pos_weight of all our rows; float64 (n,)."""
     frame = context.frame
     assert frame is not None
     assert frame.label is not None
     weight = np.ones(frame.n_rows) if frame.weight is None else frame.weight
     factor = context.params.scale_pos_weight
-    return frame.label, weight, objectives.scaled(weight, frame.label, factor)
+    return frame.label, weight, objectives.scale_weights(weight, frame.label, factor)

@@ -15,13 +15,13 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedboost.aggregation.sums import Aggregation
 from fedboost.crypto import shamir
-from fedboost.crypto.masking import KEY_BYTES, MaskKey, Pair
+from fedboost.crypto.limbs import ByteArray
+from fedboost.crypto.masking import MASK_KEY_BYTES, MaskKey, Pair
 from fedboost.crypto.secrets import Secrets
-from fedboost.crypto.shamir import SHARE_BYTES, Share
+from fedboost.crypto.shamir import SHARE_BYTES, SecretShare
 from fedboost.flow import EVERYBODY, StageContext
 from fedboost.ground import wire
 from fedboost.ground.errors import PeerError, ProtocolError, UnreachableError
@@ -32,8 +32,6 @@ from fedboost.messages.protocol.aggregation_pb2 import (
     RevealedShares,
     Survivors,
 )
-
-ByteArray = NDArray[np.uint8]
 
 FIELD_PRIME = (1 << 255) - 19  # of Curve25519: a public key has one way to be written below it
 
@@ -74,37 +72,37 @@ class Epoch:
 
     # Keys and shares
 
-    def offer(self) -> MaskKeys:
+    def offer_keys(self) -> MaskKeys:
         """Return our public keys and commitments to our self-masks, signed."""
-        keys = self._own()
+        keys = self._own_offer()
         offered = MaskKeys(
             epoch=self.number, keys=wire.pack(keys.keys), commitments=wire.pack(keys.commitments)
         )
-        text = self._signed(self._context.party, offered)
+        text = self._text_to_sign(self._context.party, offered)
         offered.signature = self._context.services.signer.sign(text)
         return offered
 
-    def deal(self, got: Mapping[str, MaskKeys]) -> dict[str, DealtShares]:
+    def deal_shares(self, got: Mapping[str, MaskKeys]) -> dict[str, DealtShares]:
         """Return the shares of our secrets for each contributor, after checking their keys."""
         for party, offered in got.items():
-            theirs = self._offers[party] = self._read(party, offered)
+            theirs = self._offers[party] = self._read_offer(party, offered)
             self._pairs[party] = [
                 pair_of(key, public, self._context.attempt.digest, party)
                 for key, public in zip(self._keys, theirs.keys, strict=True)
             ]
-        self._offers[self._context.party] = self._own()
+        self._offers[self._context.party] = self._own_offer()
         count = len(self._offers)
         self._threshold = threshold(count, self._context.params.colluders)
         self._check_left(self._offers)
         dealt = [
-            [self._split(data, kind, i) for i, data in enumerate(secrets)]
+            [self._split_secret(data, kind, i) for i, data in enumerate(secrets)]
             for kind, secrets in (
                 ("mask key", [key.seal() for key in self._keys[: self.sums]]),
                 ("self mask", self._selves),
             )
         ]
         shares = {
-            party: tuple(_rows([row[place] for row in kind]) for kind in dealt)
+            party: tuple(_share_rows([row[place] for row in kind]) for kind in dealt)
             for place, party in enumerate(self._table)
             if party in self._offers
         }
@@ -118,7 +116,7 @@ class Epoch:
             if party != self._context.party
         }
 
-    def hold(self, got: Mapping[str, DealtShares], present: tuple[str, ...]) -> bytes:
+    def hold_shares(self, got: Mapping[str, DealtShares], present: tuple[str, ...]) -> bytes:
         """Store the other parties' shares and set the members to `present`; return the members'
         public keys and commitments.
         """
@@ -126,8 +124,8 @@ class Epoch:
             if dealt.epoch != self.number:
                 raise PeerError(f"{party} dealt shares of epoch {dealt.epoch}, not {self.number}")
             self._held[party] = (
-                self._dealt(party, dealt.mask_keys),
-                self._dealt(party, dealt.self_masks),
+                self._shares_from(party, dealt.mask_keys),
+                self._shares_from(party, dealt.self_masks),
             )
         self._check_left(present)
         lacking = [p for p in present if p not in self._held or p not in self._offers]
@@ -168,26 +166,28 @@ class Epoch:
         self.survivors = tuple(party for party in self.members if party in present)
         self._check_left(self.survivors)
         listed = Survivors(number=number, parties=self.survivors)
-        listed.signature = self._context.services.signer.sign(_listed(listed, context))
+        listed.signature = self._context.services.signer.sign(_survivors_text(listed, context))
         return listed
 
-    def agree(self, got: Mapping[str, Survivors], number: int, context: bytes) -> None:
+    def check_agreement(self, got: Mapping[str, Survivors], number: int, context: bytes) -> None:
         """Refuse to open a sum unless enough other parties have signed the same list."""
         for party, theirs in got.items():
             if theirs.number < number:
                 continue  # of a party that has been gone since
-            self._context.services.signer.check(party, _listed(theirs, context), theirs.signature)
+            self._context.services.signer.check(
+                party, _survivors_text(theirs, context), theirs.signature
+            )
             if tuple(theirs.parties) != self.survivors:
                 raise PeerError(f"{party} received other survivors than we did")
         signed = {party for party, theirs in got.items() if theirs.number == number}
         self._check_left([*signed, self._context.party])
 
-    def all_came(self) -> None:
+    def note_all_sent(self) -> None:
         """Record that all members have sent their vectors, so the sum may hold all of them."""
         self.survivors = self.members
         self._check_left(self.survivors)
 
-    def reveal(self, number: int, context: bytes, *, opens: bool) -> RevealedShares:
+    def reveal_shares(self, number: int, context: bytes, *, opens: bool) -> RevealedShares:
         """Return one share of each member's secrets for this sum: never both, and never twice."""
         if self._revealed >= self.index:
             raise ProtocolError(f"the shares of sum {number} were given away before")
@@ -226,21 +226,23 @@ class Epoch:
                 todo="when the others are back: fedboost job resume",
             )
 
-    def _own(self) -> Offered:
+    def _own_offer(self) -> Offered:
         keys = [np.frombuffer(key.public, np.uint8) for key in self._keys]
         commitments = [np.frombuffer(commitment(self_mask), np.uint8) for self_mask in self._selves]
         return Offered(np.array(keys), np.array(commitments))
 
-    def _read(self, party: str, offered: MaskKeys) -> Offered:
+    def _read_offer(self, party: str, offered: MaskKeys) -> Offered:
         if offered.epoch != self.number:
             raise PeerError(f"{party} offered keys of epoch {offered.epoch}, not {self.number}")
-        self._context.services.signer.check(party, self._signed(party, offered), offered.signature)
+        self._context.services.signer.check(
+            party, self._text_to_sign(party, offered), offered.signature
+        )
         keys = keys_of(offered, self.sums + 1, party)
         what = f"the commitments of {party}"
-        commitments = wire.unpack(offered.commitments, "u1", (self.sums, KEY_BYTES), what)
+        commitments = wire.unpack(offered.commitments, "u1", (self.sums, MASK_KEY_BYTES), what)
         return Offered(keys, commitments.view(np.uint8))
 
-    def _dealt(self, party: str, array: Array) -> ByteArray:
+    def _shares_from(self, party: str, array: Array) -> ByteArray:
         """Return the shares that a party dealt to us; raise PeerError if they are meant for another
         party.
         """
@@ -251,14 +253,16 @@ class Epoch:
             raise PeerError(f"{party} dealt us shares that are meant for another party")
         return rows
 
-    def _signed(self, party: str, offered: MaskKeys) -> bytes:
+    def _text_to_sign(self, party: str, offered: MaskKeys) -> bytes:
         label = b"fedboost mask keys 1" + self._context.attempt.digest + party.encode()
         epoch = offered.epoch.to_bytes(8, "big")
         return label + epoch + offered.keys.data + offered.commitments.data
 
-    def _split(self, secret: bytes, kind: str, index: int) -> list[Share]:
+    def _split_secret(self, secret: bytes, kind: str, index: int) -> list[SecretShare]:
         purpose = ("shares of a", kind, index)
-        return shamir.split(secret, self._threshold, len(self._table), self._secrets, *purpose)
+        return shamir.split_secret(
+            secret, self._threshold, len(self._table), self._secrets, *purpose
+        )
 
 
 def keys_of(offered: MaskKeys, count: int, party: str) -> ByteArray:
@@ -267,7 +271,7 @@ def keys_of(offered: MaskKeys, count: int, party: str) -> ByteArray:
     Raise PeerError for another number of keys, or for a key that is not in its one valid encoding.
     """
     what = f"the mask keys of {party}"
-    keys = wire.unpack(offered.keys, "u1", (count, KEY_BYTES), what).view(np.uint8)
+    keys = wire.unpack(offered.keys, "u1", (count, MASK_KEY_BYTES), what).view(np.uint8)
     if any(int.from_bytes(key.tobytes(), "little") >= FIELD_PRIME for key in keys):
         raise PeerError(f"a mask key of {party} is not written as keys are")
     return keys
@@ -298,18 +302,18 @@ def self_stream(self_mask: bytes, salt: bytes, context: bytes) -> bytes:
     return Pair(self_mask, salt).stream_key(context + b"self")
 
 
-def share_of(data: ByteArray, party: str) -> Share:
+def share_of(data: ByteArray, party: str) -> SecretShare:
     """Decode a share of 34 bytes; raise PeerError with the sender's name if it is invalid."""
     try:
-        return Share.from_bytes(data.tobytes())
+        return SecretShare.from_bytes(data.tobytes())
     except PeerError as error:
         raise PeerError(f"{party} sent bytes that are no share: {error.what}") from None
 
 
-def _listed(survivors: Survivors, context: bytes) -> bytes:
+def _survivors_text(survivors: Survivors, context: bytes) -> bytes:
     names = "\0".join(survivors.parties).encode()
     return b"fedboost survivors 1" + context + survivors.number.to_bytes(8, "big") + names
 
 
-def _rows(shares: list[Share]) -> ByteArray:
+def _share_rows(shares: list[SecretShare]) -> ByteArray:
     return np.array([np.frombuffer(share.to_bytes(), np.uint8) for share in shares])

@@ -17,7 +17,7 @@ from fedboost.ground.kernels import kernel
 from fedboost.ground.settings import Settings
 from fedboost.messages.protocol.aggregation_pb2 import Stand, Standing
 
-PRIME = (1 << 89) - 1
+TAG_PRIME = (1 << 89) - 1
 TAG_WORDS = 2  # of 45 and 44 bits: sums of 2^18 tags do not overflow
 KEY_BYTES = 32
 _LOW_BITS = 45
@@ -38,31 +38,33 @@ class Tagging:
         stream_key = hmac.digest(key, b"fedboost tag 1" + context, hashlib.sha512)
         self._stream = np.zeros(words, np.uint64)
         add_stream(self._stream, stream_key[:KEY_BYTES], 1)
-        self._pad = int.from_bytes(stream_key[KEY_BYTES:], "big") % PRIME
+        self._pad = int.from_bytes(stream_key[KEY_BYTES:], "big") % TAG_PRIME
 
     def of(self, vector: Vector, *, adds_pad: bool) -> Vector:
         """Return the tag of a party's own vector, (TAG_WORDS,); one party alone adds the pad s."""
-        tag = (inner(self._stream, vector) + adds_pad * self._pad) % PRIME
+        tag = (inner_product(self._stream, vector) + adds_pad * self._pad) % TAG_PRIME
         return np.array([tag & ((1 << _LOW_BITS) - 1), tag >> _LOW_BITS], np.int64)
 
-    def fits(self, total: Vector, tag: Vector) -> bool:
+    def fits_total(self, total: Vector, tag: Vector) -> bool:
         """Return whether a total has this sum of tags."""
         low, high = tag.tolist()
-        return (low + (high << _LOW_BITS) - inner(self._stream, total) - self._pad) % PRIME == 0
+        return (
+            low + (high << _LOW_BITS) - inner_product(self._stream, total) - self._pad
+        ) % TAG_PRIME == 0
 
     def __repr__(self) -> str:
         return "Tagging(hidden)"
 
 
-def inner(left: Words, right: Vector) -> int:
+def inner_product(left: Words, right: Vector) -> int:
     """Return ⟨left, right⟩ over the integers; uint64 (n,) and int64 (n,)."""
-    low, middle, high, wrapped, carried = _inner(left, right.view(np.uint64)).tolist()
+    low, middle, high, wrapped, carried = _inner_words(left, right.view(np.uint64)).tolist()
     # A negative number is 2^64 less than its word.
     return low + (middle - wrapped << 64) + (high - carried << 128)
 
 
 @kernel
-def _inner(left: Words, right: Words) -> Words:
+def _inner_words(left: Words, right: Words) -> Words:
     """Return Σ left·right in three words, least first; then in two words Σ left over the entries
     with right's first bit set.
     """
@@ -84,30 +86,34 @@ def _inner(left: Words, right: Words) -> Words:
     return sums
 
 
-def begun(context: StageContext[Settings], members: tuple[str, ...]) -> bytes:
+def first_history(context: StageContext[Settings], members: tuple[str, ...]) -> bytes:
     """The history before the first sum: the job with its manifest, the stage, the contributors."""
     names = "\0".join(members).encode()
     return hashlib.sha256(b"fedboost sums 1" + context.attempt.origin + names).digest()
 
 
-def shown(context: StageContext[Settings], history: bytes, tag_key: bytes) -> Standing:
+def signed_standing(context: StageContext[Settings], history: bytes, tag_key: bytes) -> Standing:
     """Return, signed, what we have kept and where we stand; a guest's with a key for tags."""
     kept = [
         Stand(place=place, history=bytes.fromhex(digest))
         for place, digest in context.attempt.kept.items()
     ]
     standing = Standing(history=history, kept=kept, tag_key=tag_key)
-    standing.signature = context.services.signer.sign(_signed(context, context.party, standing))
+    standing.signature = context.services.signer.sign(
+        _text_to_sign(context, context.party, standing)
+    )
     return standing
 
 
 def check_signed(context: StageContext[Settings], got: Mapping[str, Standing]) -> None:
     """Refuses, by name, a standing that its party has not signed."""
     for party, theirs in got.items():
-        context.services.signer.check(party, _signed(context, party, theirs), theirs.signature)
+        context.services.signer.check(
+            party, _text_to_sign(context, party, theirs), theirs.signature
+        )
 
 
-def agreed(context: StageContext[Settings], got: Mapping[str, Standing]) -> bytes:
+def agreed_tag_key(context: StageContext[Settings], got: Mapping[str, Standing]) -> bytes:
     """Checks that the attempt goes on from the last place that all have kept alike; gives the key
     for tags.
 
@@ -121,12 +127,14 @@ def agreed(context: StageContext[Settings], got: Mapping[str, Standing]) -> byte
             place for place in common - {START} if kept.get(place) != context.attempt.kept[place]
         }
         if context.attempt.place in lacking:
-            raise _apart(party, f"has not kept place {_named(context.attempt.place)} as we have")
+            raise _divergence_error(
+                party, f"has not kept place {_place_text(context.attempt.place)} as we have"
+            )
         common -= lacking
     if max(common) != context.attempt.place:
         raise ProtocolError(
-            f"the coordinator goes on from place {_named(context.attempt.place)}, "
-            f"the contributors have all kept {_named(max(common))}",
+            f"the coordinator goes on from place {_place_text(context.attempt.place)}, "
+            f"the contributors have all kept {_place_text(max(common))}",
             todo="ask the coordinator's operator: what was told since is not told again",
         )
     keys = {party: standing.tag_key for party, standing in got.items() if standing.tag_key}
@@ -140,14 +148,14 @@ def agreed(context: StageContext[Settings], got: Mapping[str, Standing]) -> byte
     return key
 
 
-def same(history: bytes, got: Mapping[str, Standing]) -> None:
+def check_same_history(history: bytes, got: Mapping[str, Standing]) -> None:
     """Refuse, by name, a party with another history of sums."""
     for party, theirs in got.items():
         if theirs.history != history:
-            raise _apart(party, "has another record of the sums so far")
+            raise _divergence_error(party, "has another record of the sums so far")
 
 
-def _apart(party: str, what: str) -> PeerError:
+def _divergence_error(party: str, what: str) -> PeerError:
     return PeerError(
         f"{party} {what}",
         party=party,
@@ -155,11 +163,11 @@ def _apart(party: str, what: str) -> PeerError:
     )
 
 
-def _named(place: Place) -> str:
+def _place_text(place: Place) -> str:
     return ".".join(map(str, place))
 
 
-def _signed(context: StageContext[Settings], party: str, standing: Standing) -> bytes:
+def _text_to_sign(context: StageContext[Settings], party: str, standing: Standing) -> bytes:
     unsigned = Standing()
     unsigned.CopyFrom(standing)
     unsigned.ClearField("signature")

@@ -1,7 +1,7 @@
 """The steps of a sum and how a walk calls them; protocols put them into their own tables.
 
-A protocol's step that gives `Masked` is a generator over `Contributor.give`; its step that takes
-`Total` passes the messages to `Contributor.total`.
+A protocol's step that gives `Masked` is a generator over `Contributor.masked_parts`; its step that
+takes `Total` passes the messages to `Contributor.total`.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def reveal_whole(*after: str) -> Step:
     return Step("reveal_whole", EVERYBODY, takes=Gathered, gives=RevealedShares, after=after)
 
 
-async def compare(run: Run, tell: Step, *, spares: bool = False) -> None:
+async def compare_records(run: Run, tell: Step, *, spares: bool = False) -> None:
     """Exchange and compare records among the remaining parties; none is dropped before it has sent
     its own.
     """

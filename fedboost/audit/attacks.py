@@ -21,7 +21,7 @@ from fedboost.audit.findings import (
     Linking,
 )
 from fedboost.audit.linear import Coefficients, Solver
-from fedboost.audit.releases import KnownReleases, counts
+from fedboost.audit.releases import KnownReleases, cell_counts
 from fedboost.core import metrics
 from fedboost.core.metrics import PROBABILITY_MIN, one_column
 from fedboost.ground.arrays import Bits, Floats
@@ -48,27 +48,27 @@ def label_aucs(groupings: Groupings, positive: Bits, *, draws: int = DRAWS) -> F
             f"{half} and rank others",
             todo="audit a job with more rows of both labels",
         )
-    axes = likeness(groupings)
+    axes = similarity_axes(groupings)
     draw, aucs = np.random.default_rng(GROUPING_SEED), []
     for _ in range(draws):
         known = np.concatenate(
             [draw.choice(class_rows, half, replace=False) for class_rows in (ones, zeros)]
         )
-        score = _ranked(axes, known, positive[known])
+        score = _ridge_scores(axes, known, positive[known])
         rest = np.ones(len(positive), np.bool_)
         rest[known] = False
         aucs.append(metrics.evaluate("auc", positive[rest].astype(np.float64), score[rest]))
     return np.array(aucs)
 
 
-def likeness(groupings: Groupings) -> Floats:
+def similarity_axes(groupings: Groupings) -> Floats:
     """Return rows along the axes of largest difference in shared nodes, float64 (rows, at most
     AXES).
 
     The axes are the leading eigenvectors, after the constant one, of a walk between rows that share
     a randomly drawn node; each is scaled by its eigenvalue.
     """
-    shared = _shared(groupings)
+    shared = _node_membership(groupings)
     n_rows = shared.shape[0]
     size = np.asarray(shared.sum(axis=0)).ravel()
     scaled = shared @ csr_array(
@@ -89,7 +89,7 @@ def likeness(groupings: Groupings) -> Floats:
     return axes[:, spread > 0] * (value[order] / np.where(spread > 0, spread, 1.0))[spread > 0]
 
 
-def _shared(groupings: Groupings) -> csr_array:
+def _node_membership(groupings: Groupings) -> csr_array:
     """Return 1 for each node of a tree that holds a row; (rows, nodes of all trees)."""
     row, tree = np.nonzero(groupings >= 0)
     stride = int(groupings.max(initial=0)) + 1
@@ -98,7 +98,7 @@ def _shared(groupings: Groupings) -> csr_array:
     return csr_array(coo_array((np.ones(len(row)), (row, node)), shape=shape))
 
 
-def _ranked(axes: Floats, known: NDArray[np.int64], positive: Bits) -> Floats:
+def _ridge_scores(axes: Floats, known: NDArray[np.int64], positive: Bits) -> Floats:
     """Return a score for each row, by ridge regression on the known rows."""
     known_axes = axes[known]
     centre = known_axes.mean(axis=0)
@@ -109,7 +109,7 @@ def _ranked(axes: Floats, known: NDArray[np.int64], positive: Bits) -> Floats:
     return (axes - centre) @ weight
 
 
-def losses(y: Floats, prediction: Floats, *, classes: bool) -> Floats:
+def row_losses(y: Floats, prediction: Floats, *, classes: bool) -> Floats:
     """Return the loss of each row, float64 (rows,).
 
     y float64 (rows,); prediction (rows,) or (rows, outputs). With `classes` predictions are
@@ -134,12 +134,12 @@ def member_auc(loss: Floats, is_training: Bits) -> float:
     return metrics.evaluate("auc", is_training.astype(np.float64), -loss)
 
 
-COLUMNS = 4  # of a table, drawn
+COLUMNS_DRAWN = 4  # of a table, drawn
 TARGETS = 3  # bins, or groups of them, of each column
 TREES_ALONE = 5  # that are attacked one by one with linking across neighbours
 SUMS_ALONE = 60  # of each column that are attacked one by one without linking
 COMMON = 0.5  # a bin with a larger share of the rows is no secret worth naming
-SEED = 5
+AUDIT_SEED = 5
 
 
 @dataclass(frozen=True)
@@ -147,8 +147,10 @@ class AttackPlan:
     """The extent of an audit's attacks."""
 
     linkings: tuple[Linking, ...] = LINKINGS
-    columns: int = COLUMNS
-    solve: Solver = linear.nearest  # or linear.corner, which takes minutes where this takes seconds
+    columns: int = COLUMNS_DRAWN
+    solve: Solver = (
+        linear.nearest_solution
+    )  # or linear.corner, which takes minutes where this takes seconds
 
 
 @dataclass(frozen=True)
@@ -168,17 +170,19 @@ class GuestView:
     positive: Bits  # (rows,) the label, as far as it has two sides
 
 
-def targets(releases: KnownReleases, columns: int, seed: int = SEED) -> list[AttackTarget]:
+def draw_targets(
+    releases: KnownReleases, columns: int, seed: int = AUDIT_SEED
+) -> list[AttackTarget]:
     """Return groups of columns with released sums, drawn from a seed."""
     draw = np.random.default_rng(seed)
-    using = [c for c in range(releases.cells.shape[1]) if releases.using(c)]
+    using = [c for c in range(releases.cells.shape[1]) if releases.trees_using(c)]
     findings = []
     for column in sorted(draw.permutation(using)[:columns].tolist()):
-        number = releases.using(column)[0]
+        number = releases.trees_using(column)[0]
         tree = releases.trees[number]
         place = tree.place_of(column)
         assert place is not None
-        first = tree.groups[np.argmax(releases.cut(number, column)), place]
+        first = tree.groups[np.argmax(releases.cut_nodes(number, column)), place]
         rows = np.bincount(first[releases.cells[:, column]], minlength=int(first.max()) + 1)
         fit = np.flatnonzero((rows > 0) & (rows <= COMMON * releases.n_rows))
         chosen = np.sort(draw.permutation(fit)[:TARGETS])
@@ -186,7 +190,7 @@ def targets(releases: KnownReleases, columns: int, seed: int = SEED) -> list[Att
     return findings
 
 
-def of_host(
+def attack_host(
     releases: KnownReleases,
     plan: AttackPlan,
     coefficients: Coefficients | None = None,
@@ -198,8 +202,10 @@ def of_host(
     ones, which reveal at least as much. `progress` receives the number of finished attacks. Return
     no findings if no cut was released.
     """
-    chosen = targets(releases, plan.columns)
-    known = coefficients or linear.generic(SEED, releases.n_rows, releases.values)
+    chosen = draw_targets(releases, plan.columns)
+    known = coefficients or linear.generic_coefficients(
+        AUDIT_SEED, releases.n_rows, releases.values
+    )
     of, done, linkings = len(chosen) * len(plan.linkings), 0, []
     for linking in plan.linkings:
         scores = []
@@ -214,7 +220,7 @@ def of_host(
     return linkings
 
 
-def of_guest(
+def attack_guest(
     views: Sequence[GuestView],
     loss: Floats,
     is_training: Bits,
@@ -242,17 +248,17 @@ def of_guest(
     return findings
 
 
-def _alone(
+def _by_single_sums(
     releases: KnownReleases, target: AttackTarget, coefficients: Coefficients, solve: Solver
 ) -> Iterator[tuple[float, float]]:
     """Yield precision and chance of single sums, drawn among all sums of the target's column."""
-    draw, column_cells = np.random.default_rng(SEED), releases.cells[:, target.column]
+    draw, column_cells = np.random.default_rng(AUDIT_SEED), releases.cells[:, target.column]
     each: dict[int, list[tuple[int, int, Bits]]] = {}
-    for number in releases.using(target.column):
+    for number in releases.trees_using(target.column):
         tree = releases.trees[number]
         place = tree.place_of(target.column)
         assert place is not None
-        held = counts(tree, column_cells, len(target.cells))
+        held = cell_counts(tree, column_cells, len(target.cells))
         for at, node in enumerate(tree.nodes.tolist()):
             groups = tree.groups[at, place]
             rows = np.bincount(groups, weights=held[at])
@@ -263,41 +269,43 @@ def _alone(
     hits = total = by_chance = 0.0
     for chosen in draw.permutation(len(sums))[: SUMS_ALONE // TARGETS].tolist():
         number, node, count, cells = sums[chosen]
-        equations = linear.of_node(releases, cells[column_cells], number, node, coefficients)
-        right = linear.precision(solve(equations), equations.truth, SEED)
+        equations = linear.equation_of_node(
+            releases, cells[column_cells], number, node, coefficients
+        )
+        right = linear.precision_of_guess(solve(equations), equations.truth, AUDIT_SEED)
         hits, total = hits + count * right, total + count
-        by_chance += count * equations.chance
+        by_chance += count * equations.chance_precision
     if total:
         yield hits / total, by_chance / total
 
 
-def _in_a_tree(
+def _by_single_trees(
     releases: KnownReleases, target: AttackTarget, coefficients: Coefficients, solve: Solver
 ) -> Iterator[tuple[float, float]]:
     """Yield precision and chance of single trees, spread over the job."""
-    using = releases.using(target.column)
+    using = releases.trees_using(target.column)
     chosen = np.unique(np.linspace(0, len(using) - 1, min(TREES_ALONE, len(using))).astype(int))
     for place in chosen.tolist():
-        yield _solved(releases, target, [using[place]], coefficients, solve)
+        yield _solve_target(releases, target, [using[place]], coefficients, solve)
 
 
-def _in_all(
+def _by_all_trees(
     releases: KnownReleases, target: AttackTarget, coefficients: Coefficients, solve: Solver
 ) -> Iterator[tuple[float, float]]:
     """Yield precision and chance of all trees together."""
-    yield _solved(releases, target, releases.using(target.column), coefficients, solve)
+    yield _solve_target(releases, target, releases.trees_using(target.column), coefficients, solve)
 
 
-def _solved(
+def _solve_target(
     releases: KnownReleases,
     target: AttackTarget,
     trees: Sequence[int],
     coefficients: Coefficients,
     solve: Solver,
 ) -> tuple[float, float]:
-    equations = linear.of_bin(releases, target.column, target.cells, trees, coefficients)
-    right = linear.precision(solve(equations), equations.truth, SEED)
-    return right, equations.chance
+    equations = linear.equations_of_bin(releases, target.column, target.cells, trees, coefficients)
+    right = linear.precision_of_guess(solve(equations), equations.truth, AUDIT_SEED)
+    return right, equations.chance_precision
 
 
-_ATTACKS = {"none": _alone, "neighbours": _in_a_tree, "all": _in_all}
+_ATTACKS = {"none": _by_single_sums, "neighbours": _by_single_trees, "all": _by_all_trees}

@@ -1,9 +1,9 @@
 """Solver that finds a bin's rows from its sums: with all gradients known, each sum is an equation.
 
 The unknown of a row is 1 if it is in the bin and 0 if not. Relaxed to x in [0, 1], the sums give
-A·x = s, the constraints of a linear programme. `nearest` returns the feasible point nearest to
-chance, which ranks rows better than `corner`, the corner of the feasible set found by linear
-programming. Above about one equation for six rows only one feasible point exists.
+A·x = s, the constraints of a linear programme. `nearest_solution` returns the feasible point
+nearest to chance, which ranks rows better than `least_sum_solution`, the corner of the feasible set
+found by linear programming. Above about one equation for six rows only one feasible point exists.
 """
 
 from __future__ import annotations
@@ -15,7 +15,13 @@ import numpy as np
 from scipy.optimize import linprog, minimize
 from scipy.sparse import coo_array, csr_array
 
-from fedboost.audit.releases import KnownReleases, ReleasedTree, counts, independent, known_nodes
+from fedboost.audit.releases import (
+    KnownReleases,
+    ReleasedTree,
+    cell_counts,
+    independent_nodes,
+    known_nodes,
+)
 from fedboost.ground.arrays import Bits, Floats, Indices
 from fedboost.ground.errors import DataError
 
@@ -23,7 +29,7 @@ Coefficients = Callable[[int], Floats]  # of a tree by its place: (rows, values)
 
 STEPS_MAX = 300  # of the descent; by then the order of the rows has long settled
 NOISES_OF_A_SUM = 2.0**0.5  # a bin's sum is the difference of two released sums
-MEMORY = 20  # of the descent's estimate of curvature
+CURVATURE_MEMORY = 20  # of the descent's estimate of curvature
 
 
 @dataclass(frozen=True)
@@ -37,7 +43,7 @@ class Equations:
     truth: Bits  # (rows,) whether each row is in the bin
 
     @property
-    def chance(self) -> float:
+    def chance_precision(self) -> float:
         """Return the precision of a random guess."""
         return float(self.truth.mean()) if len(self.truth) else 0.0
 
@@ -45,23 +51,23 @@ class Equations:
 Solver = Callable[[Equations], Floats]  # a guess for each of the equations' rows
 
 
-def generic(seed: int, n_rows: int, values: int) -> Coefficients:
+def generic_coefficients(seed: int, n_rows: int, values: int) -> Coefficients:
     """Return gradients that no two rows share, for a host, which never sees the guest's.
 
     They reveal at least as much as true gradients, which many rows share. float64 (n_rows, values):
     even indices are like gradients, of either sign; odd ones like hessians, above zero.
     """
 
-    def of_tree(number: int) -> Floats:
+    def coefficients_of_tree(number: int) -> Floats:
         draw = np.random.default_rng((seed, number))
         coefficients = draw.standard_normal((n_rows, values))
         coefficients[:, 1::2] = draw.uniform(0.0, 1.0, coefficients[:, 1::2].shape)
         return coefficients
 
-    return of_tree
+    return coefficients_of_tree
 
 
-def of_bin(
+def equations_of_bin(
     releases: KnownReleases,
     column: int,
     target: Bits,
@@ -82,9 +88,9 @@ def of_bin(
         place = tree.place_of(column)
         if place is None:
             continue
-        known = known_nodes(tree.groups[:, place], counts(tree, cells, n_cells), target)
-        nodes = independent(tree.nodes[known].tolist())
-        equation, rows = members(tree, nodes)
+        known = known_nodes(tree.groups[:, place], cell_counts(tree, cells, n_cells), target)
+        nodes = independent_nodes(tree.nodes[known].tolist())
+        equation, rows = rows_in_nodes(tree, nodes)
         parts.append((equation + count, rows, coefficients(number)[rows]))
         count += len(nodes)
         inside |= tree.at >= 0
@@ -92,17 +98,18 @@ def of_bin(
     return _equations(parts, count, rows, target[cells], releases.noise)
 
 
-def of_node(releases: KnownReleases, truth: Bits, number: int, node: int, coefficients: Coefficients
-            ) -> Equations:  # fmt: skip
+def equation_of_node(
+    releases: KnownReleases, truth: Bits, number: int, node: int, coefficients: Coefficients
+) -> Equations:
     """Return the equation of one node's sum over its rows; `truth` bool (all rows,) marks the
     solution.
     """
-    equation, rows = members(releases.trees[number], [node])
+    equation, rows = rows_in_nodes(releases.trees[number], [node])
     parts = [(equation, rows, coefficients(number)[rows])]
     return _equations(parts, 1, np.sort(rows), truth, releases.noise)
 
 
-def members(tree: ReleasedTree, nodes: Sequence[int]) -> tuple[Indices, Indices]:
+def rows_in_nodes(tree: ReleasedTree, nodes: Sequence[int]) -> tuple[Indices, Indices]:
     """Return the rows in or below each of some nodes, rising: indices into `nodes`, and rows."""
     if not nodes:
         return np.empty(0, np.int64), np.empty(0, np.int64)
@@ -120,18 +127,18 @@ def members(tree: ReleasedTree, nodes: Sequence[int]) -> tuple[Indices, Indices]
     return np.concatenate(indices), np.concatenate(values)
 
 
-def nearest(equations: Equations, *, steps: int = STEPS_MAX) -> Floats:
+def nearest_solution(equations: Equations, *, steps: int = STEPS_MAX) -> Floats:
     """Return the point in [0, 1] nearest to chance that fits the sums, float64 (rows,).
 
     The dual of min ½‖x − p‖² s.t. A·x = s, 0 ≤ x ≤ 1 has x = clip(p + Aᵀλ) and one unknown for each
     equation; L-BFGS climbs it. Sums with noise of variance v may be missed by v·λ, in units of a
     row's variance under chance.
     """
-    matrix, start = equations.matrix, equations.chance
+    matrix, start = equations.matrix, equations.chance_precision
     across = csr_array(matrix.T)
     spread = equations.spread / max(start * (1.0 - start), np.finfo(np.float64).tiny)
 
-    def fall(multipliers: Floats) -> tuple[float, Floats]:
+    def dual_value(multipliers: Floats) -> tuple[float, Floats]:
         x = np.clip(start + across @ multipliers, 0.0, 1.0)
         over, moved = matrix @ x - equations.sums, x - start
         missed = spread * multipliers
@@ -140,14 +147,14 @@ def nearest(equations: Equations, *, steps: int = STEPS_MAX) -> Floats:
 
     if not len(equations.sums):
         return np.full(len(equations.rows), start)
-    options = {"maxiter": steps, "maxcor": MEMORY, "ftol": 0.0, "gtol": 1e-9}
+    options = {"maxiter": steps, "maxcor": CURVATURE_MEMORY, "ftol": 0.0, "gtol": 1e-9}
     minimum = minimize(
-        fall, np.zeros(len(equations.sums)), jac=True, method="L-BFGS-B", options=options
+        dual_value, np.zeros(len(equations.sums)), jac=True, method="L-BFGS-B", options=options
     )
     return np.clip(start + across @ minimum.x, 0.0, 1.0)
 
 
-def corner(equations: Equations) -> Floats:
+def least_sum_solution(equations: Equations) -> Floats:
     """Return the linear programme's solution: a point in [0, 1] that fits the sums, with least Σx.
 
     A DataError where the solver gives up.
@@ -166,10 +173,10 @@ def corner(equations: Equations) -> Floats:
     return np.asarray(solved.x, np.float64)
 
 
-SOLVERS: dict[str, Solver] = {"nearest": nearest, "corner": corner}
+SOLVERS: dict[str, Solver] = {"nearest": nearest_solution, "corner": least_sum_solution}
 
 
-def precision(guess: Floats, truth: Bits, seed: int = 0) -> float:
+def precision_of_guess(guess: Floats, truth: Bits, seed: int = 0) -> float:
     """Return the share of true rows among the n rows with the largest guesses, n the number of true
     rows.
 

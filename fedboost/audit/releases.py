@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from fedboost.core.bins import Dense
 from fedboost.ground.arrays import Bits
 
-Cells = Dense
+ColumnCells = Dense
 Nodes = NDArray[np.int32]
 Counts = NDArray[np.int64]
 
@@ -23,7 +23,7 @@ class ReleasedTree:
     at: NDArray[np.int16]  # (rows,) the deepest node of each, −1 where the tree does not learn it
     nodes: Nodes  # (opened,) nodes with released sums, rising
     columns: Nodes  # (used,) places among the releases' columns that the tree could use
-    groups: Cells  # (opened, used, cells) the group of each cell; one sum left for each group
+    groups: ColumnCells  # (opened, used, cells) the group of each cell; one sum left for each group
 
     def place_of(self, column: int) -> int | None:
         """Return the index of a column's groups; None where the tree could not use it."""
@@ -35,7 +35,9 @@ class ReleasedTree:
 class KnownReleases:
     """All known trees of a job."""
 
-    cells: Cells  # (rows, columns) the cell of each row: its bin, or the cell of missing values
+    cells: (
+        ColumnCells  # (rows, columns) the cell of each row: its bin, or the cell of missing values
+    )
     values: int  # numbers of a sum: a gradient and a hessian for each output
     trees: Sequence[ReleasedTree]
     noise: float = 0.0  # the host's noise σ on each sum, in greatest gradients of a row
@@ -45,11 +47,11 @@ class KnownReleases:
         """Rows that the job learnt from."""
         return len(self.cells)
 
-    def using(self, column: int) -> list[int]:
+    def trees_using(self, column: int) -> list[int]:
         """Return the trees with a released cut of a column."""
-        return [number for number in range(len(self.trees)) if self.cut(number, column).any()]
+        return [number for number in range(len(self.trees)) if self.cut_nodes(number, column).any()]
 
-    def cut(self, number: int, column: int) -> Bits:
+    def cut_nodes(self, number: int, column: int) -> Bits:
         """Return the nodes of a tree with a released cut between cells that hold rows, bool
         (opened,).
         """
@@ -66,14 +68,14 @@ class KnownReleases:
         most = 0
         for column in range(self.cells.shape[1]):
             equations = 0
-            for number in self.using(column):
-                nodes = self.trees[number].nodes[self.cut(number, column)]
-                equations += len(independent(nodes.tolist()))
+            for number in self.trees_using(column):
+                nodes = self.trees[number].nodes[self.cut_nodes(number, column)]
+                equations += len(independent_nodes(nodes.tolist()))
             most = max(most, equations)
         return self.values * most / max(1, self.n_rows)
 
 
-def counts(tree: ReleasedTree, column_cells: Cells, n_cells: int) -> Counts:
+def cell_counts(tree: ReleasedTree, column_cells: ColumnCells, n_cells: int) -> Counts:
     """Return the number of each opened node's rows in each cell, int64 (opened, cells).
 
     column_cells (rows,): the rows' cells in one column.
@@ -90,7 +92,7 @@ def counts(tree: ReleasedTree, column_cells: Cells, n_cells: int) -> Counts:
     return totals.reshape(len(tree.nodes), n_cells)
 
 
-def known_nodes(groups: Cells, held: Counts, target: Bits) -> Bits:
+def known_nodes(groups: ColumnCells, held: Counts, target: Bits) -> Bits:
     """Return the nodes whose released sums give the sum of the target's rows alone, bool (opened,).
 
     groups and held int64 (opened, cells), target bool (cells,). In such a node a union of groups
@@ -103,7 +105,7 @@ def known_nodes(groups: Cells, held: Counts, target: Bits) -> Bits:
     return ~np.any(others, axis=1)
 
 
-def independent(nodes: Sequence[int]) -> list[int]:
+def independent_nodes(nodes: Sequence[int]) -> list[int]:
     """Return independent nodes whose sums determine the sums of all `nodes`, rising.
 
     A child's sum is its parent's minus its sibling's, whether or not that sibling was open.

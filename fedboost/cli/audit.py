@@ -24,7 +24,7 @@ from fedboost.cli.groups import audit_group
 from fedboost.flow import Artefact
 from fedboost.ground.disk import PUBLIC_MODE, write_file
 from fedboost.ground.printable import printable
-from fedboost.ground.settings import load
+from fedboost.ground.settings import load_settings
 from fedboost.report import page, units
 from fedboost.report.audit import LINKED
 from fedboost.runtime.config.daemons import PartyConfig
@@ -36,8 +36,13 @@ from fedboost.runtime.store.transcripts import Transcripts
 @DAEMON
 @click.option("--linking", type=click.Choice(LINKINGS), multiple=True,
               help="Knowledge of an attacker of sums; by default every kind in turn.")  # fmt: skip
-@click.option("--columns", type=click.IntRange(min=1), default=attacks.COLUMNS, show_default=True,
-              help="Number of our columns to attack, drawn among all.")  # fmt: skip
+@click.option(
+    "--columns",
+    type=click.IntRange(min=1),
+    default=attacks.COLUMNS_DRAWN,
+    show_default=True,
+    help="Number of our columns to attack, drawn among all.",
+)
 @click.option("--solver", type=click.Choice(tuple(SOLVERS)), default="nearest", show_default=True,
               help="The point, among those that fit the sums, that ranks our rows: the one "
                    "nearest to chance, or a corner from linear programming alone, which takes "
@@ -56,18 +61,18 @@ def audit(job: str, config: Path, out: Path | None, as_json: bool, **how: Any) -
     daemon may run. The findings stay in the store and appear on the page of `fedboost job report
     --config`.
     """
-    party = load(PartyConfig, config)
+    party = load_settings(PartyConfig, config)
     kept = Transcripts(party.store)
     plan = AttackPlan(how["linking"] or LINKINGS, how["columns"], SOLVERS[how["solver"]])
     report = _with_progress(kept.load(job), plan)
     kept.keep_findings(job, report.findings)
     if out is not None:
-        drawn = page.of_audit(job, party.name, report.findings)
+        drawn = page.audit_page(job, party.name, report.findings)
         write_file(out.absolute(), drawn.encode(), PUBLIC_MODE)
     if as_json:
         click.echo(json.dumps(_as_dict(job, party.name, report)))
     else:
-        _print(report)
+        _print_result(report)
 
 
 def _with_progress(kept: Artefact, plan: AttackPlan) -> AuditResult:
@@ -75,7 +80,7 @@ def _with_progress(kept: Artefact, plan: AttackPlan) -> AuditResult:
     shown = (TextColumn("attacking"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*shown, console=console, transient=True) as progress:
         task = progress.add_task("attacking", total=None)
-        return transcript.audit(
+        return transcript.run_audit(
             kept, plan, lambda done, of: progress.update(task, completed=done, total=of)
         )
 
@@ -87,7 +92,7 @@ def _as_dict(job: str, party: str, result: AuditResult) -> dict[str, Any]:
     return {**facts, "columns": list(result.columns), "findings": listed}
 
 
-def _print(result: AuditResult) -> None:
+def _print_result(result: AuditResult) -> None:
     trees, rows = units.plural(result.trees, "tree"), units.plural(result.rows, "row")
     click.echo(f"from what is kept of {trees} and {rows}:")
     if result.equations_per_row is not None:
@@ -98,13 +103,13 @@ def _print(result: AuditResult) -> None:
         return
     table = Table("attack on", "attacker", "measure", "found", "chance", "at worst", "tried")
     for finding in result.findings:
-        table.add_row(*(Text(printable(cell)) for cell in _cells(finding)))
+        table.add_row(*(Text(printable(cell)) for cell in _finding_cells(finding)))
     Console().print(table)
     for finding in result.findings:
         click.echo(f"- {printable(finding.sentence())}")
 
 
-def _cells(finding: Finding) -> tuple[str, ...]:
+def _finding_cells(finding: Finding) -> tuple[str, ...]:
     numbers = (f"{value:.3f}" for value in (finding.value, finding.chance, finding.worst))
     who = LINKED.get(finding.linking, finding.about)
     return (finding.attack, who, finding.measure, *numbers, units.in_count(finding.tried))

@@ -25,7 +25,7 @@ def backup(config: Path, out: Path, without_key: bool) -> None:
       fedboost backup --config configs/party-bank.yaml --out bank-2026-11-25.tar
     """
     settings, _ = daemon_config(config)
-    _say(write_backup(settings.store, out, with_key=not without_key), f"written to {out}")
+    _print_size(write_backup(settings.store, out, with_key=not without_key), f"written to {out}")
 
 
 @cli.command("restore")
@@ -38,7 +38,7 @@ def restore(config: Path, file: Path) -> None:
       fedboost restore --config configs/party-bank.yaml bank-2026-11-25.tar
     """
     settings, _ = daemon_config(config)
-    _say(restore_backup(file, settings.store), f"restored to {settings.store}")
+    _print_size(restore_backup(file, settings.store), f"restored to {settings.store}")
     click.echo("start the daemon; what left after the backup: fedboost ledger restored")
 
 
@@ -52,8 +52,10 @@ def move(config: Path, out: Path) -> None:
       fedboost party move --config configs/party-bank.yaml --out bank.tar
     """
     settings, _ = daemon_config(config)
-    _say(move_store(settings.store, out), f"written to {out}; no daemon opens it here any more")
+    _print_size(
+        move_store(settings.store, out), f"written to {out}; no daemon opens it here any more"
+    )
 
 
-def _say(done: Backup, where: str) -> None:
+def _print_size(done: Backup, where: str) -> None:
     click.echo(f"{done.files} files, {done.bytes / 1e6:.1f} MB {where}")

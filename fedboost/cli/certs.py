@@ -14,9 +14,9 @@ from fedboost.cli.connect import DIRECTORY
 from fedboost.cli.groups import certs_group
 from fedboost.runtime.transport import authority, ca_rotation, certificates
 from fedboost.runtime.transport.certificates import Leaf, Term
-from fedboost.runtime.transport.identity import ROLES, Role
+from fedboost.runtime.transport.identity import ROLES, CertificateRole
 
-OUT = click.option(
+OUT_FOLDER = click.option(
     "--out",
     "folder",
     type=DIRECTORY,
@@ -34,7 +34,7 @@ DAYS = click.option(
 
 
 @certs_group.command("create")
-@OUT
+@OUT_FOLDER
 @DAYS
 @click.option("--coordinator", "coordinators", multiple=True, metavar="NAME",
               help="A certificate for a coordinator.")  # fmt: skip
@@ -68,20 +68,20 @@ def create(
     """
     named = dict(zip(ROLES, (parties, coordinators, users), strict=True))
     leaves = [Leaf(role, name) for role in ROLES for name in named[role]]
-    made = authority.create(folder, leaves, Term(datetime.now(UTC), days, hosts))
+    made = authority.create_certificates(folder, leaves, Term(datetime.now(UTC), days, hosts))
     for name, fresh in made.items():
         path = folder / f"{name}.pem"
         click.echo(f"{path}: {'made' if fresh else 'was there, kept as it is'}")
 
 
 @certs_group.command("request")
-@OUT
+@OUT_FOLDER
 @click.option("--role", type=click.Choice(ROLES), required=True,
               help="The role of the certificate's owner.")  # fmt: skip
 @click.option("--host", "hosts", multiple=True, metavar="HOST_OR_IP",
               help="A further host name or address; none is needed.")  # fmt: skip
 @click.argument("name")
-def request(folder: Path, name: str, role: Role, hosts: tuple[str, ...]) -> None:
+def request(folder: Path, name: str, role: CertificateRole, hosts: tuple[str, ...]) -> None:
     """Write NAME.csr for another CA; make NAME.key if it is missing.
 
     \b
@@ -91,14 +91,14 @@ def request(folder: Path, name: str, role: Role, hosts: tuple[str, ...]) -> None
     The CA signs it with the requested extensions. Put the certificate beside the key as NAME.pem;
     doctor checks it.
     """
-    from fedboost.runtime.transport.certificate_requests import request as write_request
+    from fedboost.runtime.transport.certificate_requests import write_request
 
     path = write_request(folder, Leaf(role, name), hosts)
     click.echo(f"{path}: send it to the CA; the key beside it stays here")
 
 
 @certs_group.command("rotate")
-@OUT
+@OUT_FOLDER
 @DAYS
 @click.argument("names", nargs=-1, required=True, metavar="NAME...",
                 shell_complete=certificates_here)  # fmt: skip
@@ -112,13 +112,13 @@ def rotate(folder: Path, days: int, names: tuple[str, ...]) -> None:
     Copy NAME.pem and NAME.key to the daemon of NAME. New connections show the new certificate, jobs
     run on. The old one stays valid until it ends, or is revoked as in the second line.
     """
-    authority.rotate(folder, names, Term(datetime.now(UTC), days))
+    authority.rotate_certificates(folder, names, Term(datetime.now(UTC), days))
     for name in names:
         click.echo(f"{folder / name}.pem: replaced; the old one stays valid unless revoked")
 
 
 @certs_group.command("revoke")
-@OUT
+@OUT_FOLDER
 @click.option(
     "--superseded", is_flag=True, help="Revoke only certificates that a rotation has replaced."
 )
@@ -133,13 +133,13 @@ def revoke(folder: Path, name: str, superseded: bool) -> None:
     Daemons look at the list at every call. Jobs with a party that is revoked pause, and go on when
     it has a new certificate: fedboost certs rotate.
     """
-    count = authority.revoke(folder, name, datetime.now(UTC), superseded=superseded)
+    count = authority.revoke_certificates(folder, name, datetime.now(UTC), superseded=superseded)
     click.echo(f"{folder / 'ca.crl'}: {count} certificate(s) of {name} revoked")
     click.echo("daemons on this folder refuse them from now on; copy ca.crl to the others")
 
 
 @certs_group.command("show")
-@OUT
+@OUT_FOLDER
 def show(folder: Path) -> None:
     """List the certificates in use and the revoked ones.
 
@@ -148,14 +148,14 @@ def show(folder: Path) -> None:
     """
     table = Table("name", "role", "expires in", "state", "serial")
     now = datetime.now(UTC)
-    for certificate in authority.issued(folder):
+    for certificate in authority.issued_certificates(folder):
         if not (certificate.current or certificate.revoked):
             continue
         state = "revoked" if certificate.revoked else "in use"
         table.add_row(
             certificate.name,
             certificate.role,
-            _left(certificate.not_after, now),
+            _remaining_text(certificate.not_after, now),
             state,
             f"{certificate.serial:x}"[:16],
         )
@@ -163,7 +163,7 @@ def show(folder: Path) -> None:
 
 
 @certs_group.command("renew-ca")
-@OUT
+@OUT_FOLDER
 def renew_ca(folder: Path) -> None:
     """Make a new CA; until `retire-ca`, certificates of both CAs are valid.
 
@@ -175,13 +175,13 @@ def renew_ca(folder: Path) -> None:
     Give the new ca.pem to all daemons and users before you issue any certificate of the new CA, and
     then ca.crl. No daemon has to stop.
     """
-    ca_rotation.begin(folder, datetime.now(UTC))
+    ca_rotation.add_new_ca(folder, datetime.now(UTC))
     click.echo(f"{folder / 'ca.pem'}: the new CA signs from now on; the old one is still valid")
     click.echo("copy ca.pem and ca.crl to all daemons and users, then rotate every certificate")
 
 
 @certs_group.command("retire-ca")
-@OUT
+@OUT_FOLDER
 def retire_ca(folder: Path) -> None:
     """Finish `renew-ca`: only the new CA is valid from here on.
 
@@ -191,12 +191,12 @@ def retire_ca(folder: Path) -> None:
     The command refuses while a certificate in the folder is from the old CA. Give ca.pem and
     ca.retired to all daemons and users: ledgers hold signatures under certificates of the old CA.
     """
-    count = ca_rotation.retire(folder)
+    count = ca_rotation.retire_old_cas(folder)
     click.echo(f"{folder / 'ca.pem'}: {count} old CA(s) retired")
     click.echo("copy ca.pem and ca.retired to all daemons and users")
 
 
-def _left(end: datetime, now: datetime) -> str:
+def _remaining_text(end: datetime, now: datetime) -> str:
     seconds = (end - now).total_seconds()
     if seconds <= 0:
         return f"expired on {end:%Y-%m-%d}"

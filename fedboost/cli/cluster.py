@@ -20,12 +20,12 @@ from rich.console import Console
 
 from fedboost import protocols
 from fedboost.cli import outcome
-from fedboost.cli.connect import DIRECTORY, FILE, JSON, run
+from fedboost.cli.connect import DIRECTORY, FILE, JSON, run_coroutine
 from fedboost.cli.groups import cli, cluster_group
-from fedboost.cli.outcome import follow, write_report
+from fedboost.cli.outcome import follow_job, write_report
 from fedboost.data.sources import SourceSpec, source_at
 from fedboost.ground.errors import ConfigError
-from fedboost.ground.settings import load, parse, read_yaml
+from fedboost.ground.settings import load_settings, parse_settings, read_yaml
 from fedboost.job import JobSpec
 from fedboost.messages.job_pb2 import JobJournal, JobStatus
 from fedboost.model import kinds, shards
@@ -34,7 +34,7 @@ from fedboost.report.progress import Progress
 from fedboost.runtime.client.client import CoordinatorClient, result_of
 from fedboost.runtime.cluster import local
 from fedboost.runtime.cluster.cluster import ClusterProcesses, TrialProcesses
-from fedboost.runtime.cluster.local import COORDINATOR, LocalCluster, complete
+from fedboost.runtime.cluster.local import COORDINATOR, LocalCluster, complete_spec
 from fedboost.runtime.config.daemons import CoordinatorConfig, DaemonConfig, PartyConfig
 from fedboost.runtime.process import logs
 from fedboost.runtime.store.store import JobState
@@ -49,7 +49,7 @@ AGAIN = click.option(
 GO_ON = "to go on with it: the same command with --resume"
 
 
-async def followed(
+async def run_or_resume(
     client: CoordinatorClient,
     spec: JobSpec,
     resume: bool | None,
@@ -61,9 +61,9 @@ async def followed(
 
     Ctrl-C pauses a job that a later command `keeps` for going on, and cancels another.
     """
-    job, after = await _begun(client, spec, resume)
+    job, after = await _submit_or_resume(client, spec, resume)
     try:
-        await follow(client, job, after=after, batch_rows=batch_rows)
+        await follow_job(client, job, after=after, batch_rows=batch_rows)
     except BaseException as error:
         keeps = keeps and isinstance(error, asyncio.CancelledError)
         if not keeps:
@@ -79,10 +79,12 @@ async def followed(
     return journal
 
 
-async def _begun(client: CoordinatorClient, spec: JobSpec, resume: bool | None) -> tuple[str, int]:
+async def _submit_or_resume(
+    client: CoordinatorClient, spec: JobSpec, resume: bool | None
+) -> tuple[str, int]:
     """Return the id of a job that is under way, and the last event that it had before."""
-    left = None if resume is False else await _unfinished(client, spec)
-    if left is not None and _wanted(left, resume):
+    left = None if resume is False else await _newest_unfinished(client, spec)
+    if left is not None and _asks_to_resume(left, resume):
         events = (await client.journal(left.id)).events
         await client.resume(left.id)
         return left.id, max((event.number for event in events), default=0)
@@ -91,7 +93,7 @@ async def _begun(client: CoordinatorClient, spec: JobSpec, resume: bool | None) 
     return await client.submit(spec.model_dump_json().encode()), 0
 
 
-async def _unfinished(client: CoordinatorClient, spec: JobSpec) -> JobStatus | None:
+async def _newest_unfinished(client: CoordinatorClient, spec: JobSpec) -> JobStatus | None:
     """Return the newest paused job with the same content as the file."""
     wanted = json.loads(spec.model_dump_json())
     paused = [job for job in await client.jobs() if job.state == JobState.PAUSED]
@@ -101,7 +103,7 @@ async def _unfinished(client: CoordinatorClient, spec: JobSpec) -> JobStatus | N
     return None
 
 
-def _wanted(left: JobStatus, resume: bool | None) -> bool:
+def _asks_to_resume(left: JobStatus, resume: bool | None) -> bool:
     """Say that a job was interrupted, and return whether to go on with it."""
     done = f" after {left.progress.round} {left.progress.done} of {left.progress.of}"
     question = f"an earlier run, {left.id}, was interrupted{done if left.progress.of else ''}"
@@ -112,7 +114,9 @@ def _wanted(left: JobStatus, resume: bool | None) -> bool:
     return bool(resume)
 
 
-FOLDER = Path("fedboost-cluster")  # where a local cluster keeps certificates, stores and models
+CLUSTER_FOLDER = Path(
+    "fedboost-cluster"
+)  # where a local cluster keeps certificates, stores and models
 
 DATA = click.option(
     "--data",
@@ -126,7 +130,7 @@ DIR = click.option(
     "--dir",
     "folder",
     type=DIRECTORY,
-    default=FOLDER,
+    default=CLUSTER_FOLDER,
     show_default=True,
     help="Where certificates, stores, models and logs go.",
 )
@@ -166,13 +170,13 @@ def run_cluster(
     The last lines are the commands that score rows with the trained models, one for each guest.
     """
     sources = read_sources(data)
-    spec = complete(read_yaml(file), sources, file=str(file))
+    spec = complete_spec(read_yaml(file), sources, file=str(file))
     turns = outcome.Turns(spec, as_json)
-    with OneCommand(folder, spec, sources, pages=pages) as cluster, _shown(cluster):
-        run(turns.run(lambda job: _on(cluster, job, resume)))
-    code = turns.conclude()
+    with OneCommand(folder, spec, sources, pages=pages) as cluster, _keep_pages_open(cluster):
+        run_coroutine(turns.run(lambda job: _follow_on_cluster(cluster, job, resume)))
+    code = turns.print_all()
     if not as_json:
-        _tell_predict(turns, sources, folder)
+        _print_predict_commands(turns, sources, folder)
     return code
 
 
@@ -195,13 +199,13 @@ def simulate(file: Path, data: tuple[str, ...], folder: Path | None, as_json: bo
     Where the job names several guests, they train one after the other, a model each.
     """
     sources = read_sources(data)
-    spec = complete(read_yaml(file), sources, file=str(file))
+    spec = complete_spec(read_yaml(file), sources, file=str(file))
     if folder is None:
-        _check_alone(spec, file=str(file))
+        _check_needs_no_folder(spec, file=str(file))
     turns = outcome.Turns(spec, as_json)
     with tempfile.TemporaryDirectory() as scratch, _progress_for_log():
-        run(_simulated(turns, sources, folder, Path(scratch)))
-        return turns.conclude()
+        run_coroutine(_simulate_jobs(turns, sources, folder, Path(scratch)))
+        return turns.print_all()
 
 
 @contextmanager
@@ -216,27 +220,29 @@ def _progress_for_log() -> Iterator[None]:
         log.setLevel(before)
 
 
-def _tell_predict(turns: outcome.Turns, sources: Mapping[str, SourceSpec], folder: Path) -> None:
+def _print_predict_commands(
+    turns: outcome.Turns, sources: Mapping[str, SourceSpec], folder: Path
+) -> None:
     """Print the command that scores rows with each of the models that have been trained."""
     models = {
         guest: outcome["model"] for guest, outcome in turns.outcomes.items() if outcome.get("model")
     }
     for guest, model in models.items():
         facts = shards.load_facts(shards.folder_of(folder / "var" / guest / "models", model))
-        needed = [guest] if kinds.of(facts).is_whole else [guest, *facts["hosts"]]
+        needed = [guest] if kinds.kind_of(facts).is_whole else [guest, *facts["hosts"]]
         words = ["fedboost", "model", "predict", model]
-        words += [] if folder == FOLDER else ["--cluster", str(folder)]
+        words += [] if folder == CLUSTER_FOLDER else ["--cluster", str(folder)]
         for party in needed:
             words += ["--data", f"{party}={sources[party].path}"]
         out = "scores.parquet" if len(models) == 1 else f"scores-{guest}.parquet"
         click.echo(f"to score rows: {shlex.join([*words, '--out', out])}")
 
 
-def _check_alone(spec: JobSpec, **where: str) -> None:
+def _check_needs_no_folder(spec: JobSpec, **where: str) -> None:
     """Refuse a job that uses an earlier model or disclosure where no folder could hold one."""
-    protocol = protocols.named(spec.protocol)
-    params = parse(protocol.params, spec.params, section="params")
-    earlier = protocol.used_model(params) or protocol.used_disclosure(params) or spec.aligned_by
+    protocol = protocols.load_protocol(spec.protocol)
+    params = parse_settings(protocol.params, spec.params, section="params")
+    earlier = protocol.used_model(params) or protocol.used_disclosure(params) or spec.alignment_job
     if earlier is not None:
         raise ConfigError(
             f"the job needs data of the job {earlier}, and simulate starts with an empty store",
@@ -245,12 +251,12 @@ def _check_alone(spec: JobSpec, **where: str) -> None:
         )
 
 
-async def _simulated(
+async def _simulate_jobs(
     turns: outcome.Turns, sources: Mapping[str, SourceSpec], folder: Path | None, scratch: Path
 ) -> None:
     """Run the jobs in `folder`, or in `scratch`, where models and reports are not kept."""
 
-    async def runs(job: JobSpec) -> tuple[JobJournal, dict[str, Any]]:
+    async def run_and_show(job: JobSpec) -> tuple[JobJournal, dict[str, Any]]:
         """Run one job and show its progress."""
         with Progress(Console(stderr=True), job.name) as progress:
             journal = await cluster.run(job, progress.event)
@@ -264,7 +270,7 @@ async def _simulated(
 
     async with in_this_process(folder or scratch, turns.spec, sources) as cluster:
         cluster.rehearse()
-        await turns.run(runs)
+        await turns.run(run_and_show)
 
 
 @asynccontextmanager
@@ -275,7 +281,7 @@ async def in_this_process(
     from fedboost.runtime.process.workers import ProcessWorkers
 
     with ProcessWorkers(len(os.sched_getaffinity(0))) as workers:
-        async with local.cluster(
+        async with local.open_cluster(
             folder, spec, sources, workers, write_report=write_report
         ) as cluster:
             yield cluster
@@ -293,17 +299,19 @@ def run_job(
 
     `batch_rows` is the number of rows that a prediction scores at once.
     """
-    with OneCommand(folder, spec, sources, pages=pages) as cluster, _shown(cluster):
-        return run(_on(cluster, spec, resume=False, keeps=False, batch_rows=batch_rows))
+    with OneCommand(folder, spec, sources, pages=pages) as cluster, _keep_pages_open(cluster):
+        return run_coroutine(
+            _follow_on_cluster(cluster, spec, resume=False, keeps=False, batch_rows=batch_rows)
+        )
 
 
 @contextmanager
-def _shown(cluster: ClusterProcesses) -> Iterator[None]:
+def _keep_pages_open(cluster: ClusterProcesses) -> Iterator[None]:
     """Print the links of the daemons' pages, if they have some; keep these until Ctrl-C."""
     for name in cluster.pages:
         kind: type[DaemonConfig] = CoordinatorConfig if name == COORDINATOR else PartyConfig
-        config = load(kind, cluster.config(name))
-        link = token.sign_in_url(config, token.token(config.store))
+        config = load_settings(kind, cluster.config(name))
+        link = token.sign_in_url(config, token.read_token(config.store))
         click.echo(f"the page of {name}: {link}", err=True)
     yield
     if cluster.pages:
@@ -312,7 +320,7 @@ def _shown(cluster: ClusterProcesses) -> Iterator[None]:
             signal.pause()
 
 
-async def _on(
+async def _follow_on_cluster(
     cluster: ClusterProcesses,
     spec: JobSpec,
     resume: bool | None,
@@ -322,7 +330,7 @@ async def _on(
 ) -> tuple[JobJournal, dict[str, Any]]:
 
     async with CoordinatorClient(cluster.client, retry_s=10.0) as client:
-        journal = await followed(client, spec, resume, keeps=keeps, batch_rows=batch_rows)
+        journal = await run_or_resume(client, spec, resume, keeps=keeps, batch_rows=batch_rows)
     result = result_of(journal)
     if result:
         guest = cluster.store(spec.parties.table().guest)

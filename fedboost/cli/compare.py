@@ -10,20 +10,20 @@ import click
 
 from fedboost.cli.connect import FILE, JSON, OUT
 from fedboost.cli.groups import ledger_group
-from fedboost.cli.ledger import CONFIG, opened_ledger, printable_text
+from fedboost.cli.ledger import PARTY_CONFIG, opened_ledger, printable_text
 from fedboost.ground.disk import SECRET_MODE, read_file, write_file
 from fedboost.ground.errors import ConfigError
-from fedboost.ground.settings import load
+from fedboost.ground.settings import load_settings
 from fedboost.runtime.config.daemons import PartyConfig
 from fedboost.runtime.ledger import comparison, signed_heads
 from fedboost.runtime.ledger.comparison import Difference
 from fedboost.runtime.ledger.ledger import Ledger
-from fedboost.runtime.policy.judgement import Signatures, Trust, checker
+from fedboost.runtime.policy.judgement import Signatures, Trust, signature_checker
 from fedboost.runtime.transport.tls import Revocations, load_identity
 
 
 @ledger_group.command("verify")
-@CONFIG
+@PARTY_CONFIG
 @JSON
 def verify(file: Path, as_json: bool) -> None:
     """Check every row's hash, the chain and the signed heads; the first that is broken is named.
@@ -31,9 +31,9 @@ def verify(file: Path, as_json: bool) -> None:
     \b
       fedboost ledger verify --config configs/party-telco.yaml
     """
-    config = load(PartyConfig, file)
+    config = load_settings(PartyConfig, file)
     with opened_ledger(config) as ledger:
-        head = signed_heads.verify(ledger, config.name, checker(config))
+        head = signed_heads.verify_ledger(ledger, config.name, signature_checker(config))
         signed = ledger.kept()
     ours = sum(head.party == config.name for head in signed)
     if as_json:
@@ -45,7 +45,7 @@ def verify(file: Path, as_json: bool) -> None:
 
 
 @ledger_group.command("export")
-@CONFIG
+@PARTY_CONFIG
 @click.option("--job", required=True, metavar="ID", help="The job of the rows.")
 @click.option("--for", "reader", metavar="PARTY",
               help="Show the rows about this peer alone; the others stay hashes.")  # fmt: skip
@@ -57,16 +57,18 @@ def export(file: Path, job: str, reader: str | None, out: Path) -> None:
       fedboost ledger export --config party-telco.yaml --job credit-1a2b3c4d --out t.ledger
       fedboost ledger export --config party-telco.yaml --job credit-1a2b3c4d --for bank --out t.txt
     """
-    config = load(PartyConfig, file)
+    config = load_settings(PartyConfig, file)
     with opened_ledger(config) as ledger:
-        signed_heads.verify(ledger, config.name, checker(config))
-        text = comparison.export(ledger, config.name, job, reader, _signer(config).sign)
+        signed_heads.verify_ledger(ledger, config.name, signature_checker(config))
+        text = comparison.export_rows(
+            ledger, config.name, job, reader, _own_signatures(config).sign
+        )
     write_file(out, text, SECRET_MODE)
     click.echo(f"written: {out}")
 
 
 @ledger_group.command("diff")
-@CONFIG
+@PARTY_CONFIG
 @click.option("--with", "other", type=FILE, metavar="FILE", help="A peer's exported file.")
 @click.option("--job", metavar="ID", help="Compare with the heads that peers signed in this job.")
 @JSON
@@ -79,20 +81,20 @@ def diff(file: Path, other: Path | None, job: str | None, as_json: bool) -> int:
     """
     if (other is None) == (job is None):
         raise ConfigError("nothing to compare with", todo="give either --with FILE or --job ID")
-    config = load(PartyConfig, file)
-    check = checker(config)
+    config = load_settings(PartyConfig, file)
+    check = signature_checker(config)
     with opened_ledger(config) as ledger:
-        signed_heads.verify(ledger, config.name, check)
+        signed_heads.verify_ledger(ledger, config.name, check)
         if other is not None:
-            theirs = comparison.read(read_file(other), check)
-            differences = comparison.compare(ledger, config.name, theirs)
+            theirs = comparison.read_export(read_file(other), check)
+            differences = comparison.compare_ledgers(ledger, config.name, theirs)
         else:
-            differences = comparison.review(ledger, config.name, job or "")
-    return _concluded(differences, as_json=as_json)
+            differences = comparison.contradicted_rows(ledger, config.name, job or "")
+    return _print_differences(differences, as_json=as_json)
 
 
 @ledger_group.command("restored")
-@CONFIG
+@PARTY_CONFIG
 @click.option(
     "--seen", is_flag=True, help="Confirm that you have seen the gap: jobs may run again."
 )
@@ -105,22 +107,22 @@ def restored(file: Path, seen: bool) -> None:
     Peers keep our signatures. The account does not count the disclosure in those rows: before you
     give --seen, lower `disclosure_max` and `epsilon_row_max` by the amount they may have used.
     """
-    config = load(PartyConfig, file)
+    config = load_settings(PartyConfig, file)
     with closing(Ledger(config.store / "store.sqlite", read_only=not seen)) as ledger:
         if seen:
-            ledger.see_gaps()
-        for gap in ledger.gaps():
+            ledger.mark_gaps_seen()
+        for gap in ledger.recorded_gaps():
             known = f"seen by the owner {gap.seen}" if gap.seen else "no job runs until --seen"
             sentence = (
                 f"{gap.peer} has our signature of row {gap.n} (job {gap.job}), which this "
                 f"ledger lacks: {known}"
             )
             click.echo(printable_text(sentence))
-        if not ledger.gaps():
+        if not ledger.recorded_gaps():
             click.echo("no peer has shown a row that this ledger lacks")
 
 
-def _concluded(differences: list[Difference], *, as_json: bool) -> int:
+def _print_differences(differences: list[Difference], *, as_json: bool) -> int:
     """Print the differences and return the exit code."""
     differ = [difference.text for difference in differences if difference.is_settled]
     on_the_way = [difference.text for difference in differences if not difference.is_settled]
@@ -135,7 +137,7 @@ def _concluded(differences: list[Difference], *, as_json: bool) -> int:
     return 1 if differ else 0
 
 
-def _signer(config: PartyConfig) -> Signatures:
+def _own_signatures(config: PartyConfig) -> Signatures:
     tls = config.tls
     if tls is None:
         raise ConfigError(

@@ -16,7 +16,7 @@ from fedboost.cli.groups import cli
 from fedboost.ground.errors import FedboostError
 
 LOOK_S = 2.0  # a coordinator that takes longer completes nothing
-VARIABLE = "_FEDBOOST_COMPLETE"
+COMPLETION_VARIABLE = "_FEDBOOST_COMPLETE"
 SHELLS = ("bash", "zsh", "fish")
 
 
@@ -37,43 +37,45 @@ def completion(shell: str) -> None:
     kind = get_completion_class(shell)
     assert kind is not None
     root = click.get_current_context().find_root().command
-    click.echo(kind(root, {}, "fedboost", VARIABLE).source())
+    click.echo(kind(root, {}, "fedboost", COMPLETION_VARIABLE).source())
 
 
 def jobs_there(context: click.Context, _: click.Parameter, typed: str) -> list[str]:
     """Return matching jobs of the coordinator."""
-    from fedboost.ground.settings import home
+    from fedboost.ground.settings import user_home_folder
     from fedboost.runtime.client.client import CoordinatorClient
     from fedboost.runtime.client.config import client_config
 
-    async def ask() -> list[str]:
+    async def read_job_ids() -> list[str]:
         given = context.params
-        config = client_config(given.get("coordinator"), given.get("tls"), os.environ, home())
+        config = client_config(
+            given.get("coordinator"), given.get("tls"), os.environ, user_home_folder()
+        )
         async with asyncio.timeout(LOOK_S), CoordinatorClient(config) as client:
             return [job.id for job in await client.jobs()]
 
     try:
-        return _begin(asyncio.run(ask()), typed)
+        return _with_prefix(asyncio.run(read_job_ids()), typed)
     except (FedboostError, TimeoutError, OSError):
         return []
 
 
 def jobs_here(context: click.Context, _: click.Parameter, typed: str) -> list[str]:
     """Return matching jobs in the store of the party in --config."""
-    from fedboost.ground.disk import on_disk, opened
-    from fedboost.ground.settings import load
+    from fedboost.ground.disk import on_disk, open_database
+    from fedboost.ground.settings import load_settings
     from fedboost.runtime.config.daemons import PartyConfig
 
     path = context.params.get("config")
     if path is None:
         return []
     try:
-        database = load(PartyConfig, Path(path)).store / "store.sqlite"
-        with on_disk(database), closing(opened(database, "ro")) as connection:
+        database = load_settings(PartyConfig, Path(path)).store / "store.sqlite"
+        with on_disk(database), closing(open_database(database, "ro")) as connection:
             rows = connection.execute("SELECT id FROM jobs ORDER BY created DESC").fetchall()
     except (FedboostError, OSError):
         return []
-    return _begin((id_ for (id_,) in rows), typed)
+    return _with_prefix((id_ for (id_,) in rows), typed)
 
 
 def models_here(context: click.Context, _: click.Parameter, typed: str) -> list[str]:
@@ -85,7 +87,7 @@ def models_here(context: click.Context, _: click.Parameter, typed: str) -> list[
         models = open_shelves(given.get("config"), given.get("cluster")).models()
     except (FedboostError, OSError):
         return []
-    return _begin(models, typed)
+    return _with_prefix(models, typed)
 
 
 def certificates_here(context: click.Context, _: click.Parameter, typed: str) -> list[str]:
@@ -93,13 +95,13 @@ def certificates_here(context: click.Context, _: click.Parameter, typed: str) ->
     from fedboost.runtime.transport import authority
 
     try:
-        certificates = authority.issued(context.params.get("folder") or Path("certs"))
+        certificates = authority.issued_certificates(context.params.get("folder") or Path("certs"))
     except (FedboostError, OSError):
         return []
-    return _begin(
+    return _with_prefix(
         sorted({certificate.name for certificate in certificates if certificate.current}), typed
     )
 
 
-def _begin(names: Iterable[str], typed: str) -> list[str]:
+def _with_prefix(names: Iterable[str], typed: str) -> list[str]:
     return [name for name in names if name.startswith(typed)]

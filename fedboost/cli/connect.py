@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from fedboost.ground.settings import home
-from fedboost.runtime.client.config import ClientConfig, client_config, unprotected
-from fedboost.runtime.process.bridge import to_its_end
+from fedboost.ground.settings import user_home_folder
+from fedboost.runtime.client.config import ClientConfig, client_config, config_without_tls
+from fedboost.runtime.process.bridge import run_to_end
 
 if TYPE_CHECKING:
     from fedboost.runtime.client.client import CoordinatorClient
@@ -64,47 +64,47 @@ class CoordinatorAccess:
 
     @cached_property
     def config(self) -> ClientConfig:
-        """Return the client's settings, see `settings`."""
-        return settings(self.address, self.tls)
+        """Return the client's settings, see `client_settings`."""
+        return client_settings(self.address, self.tls)
 
-    def ask(self, work: Callable[[CoordinatorClient], Awaitable[T]]) -> T:
+    def call_coordinator(self, work: Callable[[CoordinatorClient], Awaitable[T]]) -> T:
         """Connect to the coordinator, await `work` and return its result."""
         from fedboost.runtime.client.client import CoordinatorClient
 
         config = self.config
 
-        async def connected() -> T:
+        async def connect_and_work() -> T:
             async with CoordinatorClient(config) as client:
                 return await work(client)
 
-        return run(connected())
+        return run_coroutine(connect_and_work())
 
 
-def connection(command: Command) -> Command:
+def connection_options(command: Command) -> Command:
     """Add `--coordinator` and `--tls`; the command gets them as one `coordinator`."""
 
     @wraps(command)
-    def connected(*, coordinator: str | None, tls: Path | None, **given: Any) -> Any:
+    def with_coordinator(*, coordinator: str | None, tls: Path | None, **given: Any) -> Any:
         return command(**given, coordinator=CoordinatorAccess(coordinator, tls))
 
-    return COORDINATOR(TLS(connected))
+    return COORDINATOR(TLS(with_coordinator))
 
 
-def settings(coordinator: str | None, tls: Path | None) -> ClientConfig:
+def client_settings(coordinator: str | None, tls: Path | None) -> ClientConfig:
     """Return settings from flags, else variables, else client.yaml; print their warnings."""
-    config = client_config(coordinator, tls, os.environ, home())
+    config = client_config(coordinator, tls, os.environ, user_home_folder())
     for warning in config.warnings():
         click.echo(f"warning: {warning}", err=True)
     return config
 
 
-def own_daemon(party: PartyConfig, tls: Path | None) -> ClientConfig:
+def own_daemon_settings(party: PartyConfig, tls: Path | None) -> ClientConfig:
     """Return how an owner reaches the daemon of a party's settings file."""
     if party.insecure_loopback:
-        return unprotected(party.name, party.listen)
-    return settings(f"{party.name}@{party.listen}", tls)
+        return config_without_tls(party.name, party.listen)
+    return client_settings(f"{party.name}@{party.listen}", tls)
 
 
-def run(work: Coroutine[Any, Any, T]) -> T:
+def run_coroutine(work: Coroutine[Any, Any, T]) -> T:
     """Run a coroutine to its end and return its result."""
-    return asyncio.run(to_its_end(work))
+    return asyncio.run(run_to_end(work))

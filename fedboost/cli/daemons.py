@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
-from fedboost.cli.connect import DAEMON, JSON, run
+from fedboost.cli.connect import DAEMON, JSON, run_coroutine
 from fedboost.cli.groups import cli, coordinator_group, party_group
 from fedboost.data.sources import SourceSpec
 from fedboost.ground.errors import ConfigError, FedboostError
-from fedboost.ground.settings import load, read_yaml
+from fedboost.ground.settings import load_settings, read_yaml
 from fedboost.job import JobSpec
 from fedboost.messages.job_pb2 import JobJournal
 from fedboost.pages import token
@@ -26,7 +26,7 @@ from fedboost.runtime.config.daemons import CoordinatorConfig, DaemonConfig, Par
 from fedboost.runtime.daemons import doctor as links
 from fedboost.runtime.process import deadline, logs
 from fedboost.runtime.transport.channel import Dialer
-from fedboost.runtime.transport.identity import Role
+from fedboost.runtime.transport.identity import CertificateRole
 from fedboost.runtime.transport.tls import load_identity
 
 if TYPE_CHECKING:
@@ -58,20 +58,20 @@ def serve_party(config: Path, until_stdin_closes: bool) -> None:
     from fedboost.runtime.daemons import daemon
     from fedboost.runtime.process import memory
 
-    memory.be_frugal()
-    ours = load(PartyConfig, config)
-    _log_as(ours, "party")
+    memory.limit_freed_memory()
+    ours = load_settings(PartyConfig, config)
+    _set_up_logs(ours, "party")
     how: dict[str, Any] = {
         "until_stdin_closes": until_stdin_closes,
-        "reread": lambda: load(PartyConfig, config),
+        "reread": lambda: load_settings(PartyConfig, config),
         "memory_of": _memory_of,
     }
     if ours.page is not None:
-        from fedboost.pages.serving import beside_party
+        from fedboost.pages.serving import party_companion
 
-        how["beside"] = beside_party(ours, config)
-    leave_out(*UNUSED)
-    _serve(daemon.serve_party(ours, write_report=_write_report, **how))
+        how["beside"] = party_companion(ours, config)
+    prevent_imports(*UNUSED)
+    _serve_and_exit(daemon.serve_party(ours, write_report=_write_report, **how))
 
 
 @coordinator_group.command("serve")
@@ -86,29 +86,31 @@ def serve_coordinator(config: Path, until_stdin_closes: bool) -> None:
     from fedboost.runtime.daemons import daemon
     from fedboost.runtime.process import memory
 
-    memory.be_frugal()
-    ours = load(CoordinatorConfig, config)
-    _log_as(ours, "coordinator")
+    memory.limit_freed_memory()
+    ours = load_settings(CoordinatorConfig, config)
+    _set_up_logs(ours, "coordinator")
     how: dict[str, Any] = {
         "until_stdin_closes": until_stdin_closes,
-        "reread": lambda: load(CoordinatorConfig, config),
+        "reread": lambda: load_settings(CoordinatorConfig, config),
     }
     if ours.page is not None:
-        from fedboost.pages.serving import beside_coordinator
+        from fedboost.pages.serving import coordinator_companion
 
-        how["beside"] = beside_coordinator(ours)
-    _serve(daemon.serve_coordinator(ours, **how))
+        how["beside"] = coordinator_companion(ours)
+    _serve_and_exit(daemon.serve_coordinator(ours, **how))
 
 
-def _log_as(config: DaemonConfig, role: Role) -> None:
+def _set_up_logs(config: DaemonConfig, role: CertificateRole) -> None:
     """Set up logs as the command line says, or else the settings file."""
     log_format = click.get_current_context().find_root().params.get("log_format")
-    logs.set_up(log_format or config.logs, logging.getLogger().level, f"{role} {config.name}")
+    logs.set_up_logging(
+        log_format or config.logs, logging.getLogger().level, f"{role} {config.name}"
+    )
 
 
-def _serve(work: Coroutine[Any, Any, None]) -> NoReturn:
+def _serve_and_exit(work: Coroutine[Any, Any, None]) -> NoReturn:
     asyncio.run(work)
-    deadline.end()
+    deadline.end_process()
 
 
 def _write_report(journal: JobJournal, path: str) -> None:
@@ -125,7 +127,7 @@ def _memory_of(spec: JobSpec, party: str, source: SourceSpec) -> Space:
     return footprint(spec, party, source)
 
 
-def leave_out(*packages: str) -> None:
+def prevent_imports(*packages: str) -> None:
     """Keep this process from importing packages that it has not imported yet."""
     sys.meta_path.insert(0, _Absent(packages))
 
@@ -141,7 +143,7 @@ class _Absent(MetaPathFinder):
             raise ModuleNotFoundError(f"{fullname} is left out here", name=fullname)
 
 
-def _command(kind: type[DaemonConfig], whose: str) -> click.Command:
+def _page_command(kind: type[DaemonConfig], whose: str) -> click.Command:
     @click.command("page")
     @DAEMON
     @click.option(
@@ -149,9 +151,9 @@ def _command(kind: type[DaemonConfig], whose: str) -> click.Command:
     )
     @JSON
     def page(config: Path, new: bool, as_json: bool) -> None:
-        ours = load(kind, config)
-        token.page_of(ours)  # refuses settings without a page
-        secret = token.renew(ours.store) if new else token.token(ours.store)
+        ours = load_settings(kind, config)
+        token.page_settings(ours)  # refuses settings without a page
+        secret = token.renew_token(ours.store) if new else token.read_token(ours.store)
         url = token.sign_in_url(ours, secret)
         click.echo(json.dumps({"url": url}) if as_json else url)
 
@@ -171,8 +173,8 @@ _EXAMPLES: dict[type[DaemonConfig], str] = {
     PartyConfig: "party page --config configs/party-bank.yaml",
 }
 
-party_group.add_command(_command(PartyConfig, "the party's"))
-coordinator_group.add_command(_command(CoordinatorConfig, "the coordinator's"))
+party_group.add_command(_page_command(PartyConfig, "the party's"))
+coordinator_group.add_command(_page_command(CoordinatorConfig, "the coordinator's"))
 
 
 @cli.command("doctor")
@@ -186,11 +188,13 @@ def doctor(config: Path, as_json: bool) -> int:
       fedboost doctor --config configs/coordinator.yaml --json
     """
     ours, role = daemon_config(config)
-    findings = [_certificate(ours, role), links.look_at_store(ours), *links.look_at_tables(ours)]
-    findings += [*links.look_at_workers(ours), *run(_examine(ours, role))]
+    findings = [_certificate(ours, role), links.check_store(ours), *links.check_tables(ours)]
+    findings += [*links.check_workers(ours), *run_coroutine(_examine_links(ours, role))]
     failed = [finding for finding in findings if finding.error is not None]
     if as_json:
-        click.echo(json.dumps({"findings": [_finding(f) for f in findings], "failed": len(failed)}))
+        click.echo(
+            json.dumps({"findings": [_finding_fields(f) for f in findings], "failed": len(failed)})
+        )
     else:
         from rich.console import Console
         from rich.table import Table
@@ -204,15 +208,15 @@ def doctor(config: Path, as_json: bool) -> int:
     return failed[0].error.exit_code if failed and failed[0].error else 0
 
 
-def daemon_config(path: Path) -> tuple[DaemonConfig, Role]:
+def daemon_config(path: Path) -> tuple[DaemonConfig, CertificateRole]:
     """Return the settings of a daemon, and whether it is a party or a coordinator."""
     raw = read_yaml(path)
     if isinstance(raw, dict) and "parties" in raw:
-        return load(CoordinatorConfig, path), "coordinator"
-    return load(PartyConfig, path), "party"
+        return load_settings(CoordinatorConfig, path), "coordinator"
+    return load_settings(PartyConfig, path), "party"
 
 
-def _certificate(config: DaemonConfig, role: Role) -> links.LinkCheck:
+def _certificate(config: DaemonConfig, role: CertificateRole) -> links.LinkCheck:
     what = f"certificate of {role} {config.name}"
     if config.tls is None:
         return links.LinkCheck(what, note="none: insecure_loopback")
@@ -224,18 +228,18 @@ def _certificate(config: DaemonConfig, role: Role) -> links.LinkCheck:
     return links.LinkCheck(what, note=f"valid until {identity.not_after:%Y-%m-%d}")
 
 
-async def _examine(config: DaemonConfig, role: Role) -> list[links.LinkCheck]:
+async def _examine_links(config: DaemonConfig, role: CertificateRole) -> list[links.LinkCheck]:
     try:
         dialer = Dialer(config.tls, config.timers, claim=f"{role}:{config.name}")
         try:
-            return await links.examine(config, dialer, role)
+            return await links.check_links(config, dialer, role)
         finally:
             await dialer.close()
     except FedboostError as error:
         return [links.LinkCheck("links", error)]
 
 
-def _finding(finding: links.LinkCheck) -> dict[str, Any]:
+def _finding_fields(finding: links.LinkCheck) -> dict[str, Any]:
     error = finding.error
     return {
         "what": finding.what,

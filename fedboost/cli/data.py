@@ -16,12 +16,12 @@ from rich.text import Text
 
 from fedboost.cli.groups import data_group
 from fedboost.data.columns import kind_of
-from fedboost.data.reading import placed, read_table
+from fedboost.data.reading import locate_errors, read_table
 from fedboost.data.sources import SourceSpec, source_at
 from fedboost.data.split import SplitPlan, split_table, write_tables
-from fedboost.data.survey import ColumnSurvey, TableSurvey, survey
+from fedboost.data.survey import ColumnSurvey, TableSurvey, survey_table
 from fedboost.ground.errors import DataError
-from fedboost.ground.settings import parse
+from fedboost.ground.settings import parse_settings
 
 COLUMN_HEADS = ("column", "type", "role", "missing", "distinct", "min", "max")
 COLUMNS_SHOWN_MAX = 200  # a longer table is not readable in a terminal
@@ -40,7 +40,7 @@ def check(files: tuple[str, ...], as_json: bool) -> None:
 
     Ends with exit code 2 if there is a problem.
     """
-    surveys = [survey(source_at(file)) for file in files]
+    surveys = [survey_table(source_at(file)) for file in files]
     n_problems = sum(len(survey.problems) for survey in surveys)
     if as_json:
         click.echo(json.dumps({"files": [asdict(s) for s in surveys], "problems": n_problems}))
@@ -87,10 +87,10 @@ def split(pooled: str, parties: tuple[str, ...], out: str, as_json: bool, **give
       fedboost data split all.parquet --layout horizontal --label y --party a --party b --out data
     """
     raw = {key: value for key, value in given.items() if value is not None}
-    plan = parse(SplitPlan, raw | {"parties": [_party(text) for text in parties]})
+    plan = parse_settings(SplitPlan, raw | {"parties": [_parse_party(text) for text in parties]})
     source = SourceSpec(path=pooled)
     table = read_table(source)
-    with placed(file=source.name):
+    with locate_errors(file=source.name):
         tables = split_table(table, plan)
     paths = write_tables(tables, Path(out), Path(pooled))
     written = [
@@ -108,17 +108,17 @@ def split(pooled: str, parties: tuple[str, ...], out: str, as_json: bool, **give
     else:
         used = {name for part in tables.values() for name in part.column_names}
         left_out = [name for name in table.column_names if name not in used]
-        _print_split(Console(), written, left_out, _not_numbers(tables))
+        _print_split(Console(), written, left_out, _columns_without_numbers(tables))
 
 
-def _party(text: str) -> dict[str, Any]:
+def _parse_party(text: str) -> dict[str, Any]:
     """Read ``bank=age,income`` as the plan's settings; without ``=`` no columns are named."""
     name, sign, columns = text.partition("=")
     named = [column.strip() for column in columns.split(",") if column.strip()]
     return {"name": name.strip(), "columns": named if sign else None}
 
 
-def _not_numbers(tables: dict[str, pa.Table]) -> list[str]:
+def _columns_without_numbers(tables: dict[str, pa.Table]) -> list[str]:
     numeric = {"boolean", "integer", "number", "decimal", "empty"}
     return sorted(
         {
@@ -137,8 +137,8 @@ def _print_survey(console: Console, surveyed: TableSurvey) -> None:
         title = f"{surveyed.file}: {surveyed.rows} rows, {len(surveyed.columns)} columns; {named}"
     console.print(Text(title, style="bold"))
     if surveyed.columns:
-        rows = [_cells(column) for column in surveyed.columns[:COLUMNS_SHOWN_MAX]]
-        console.print(_table(COLUMN_HEADS, rows, numbers_from=3))
+        rows = [_column_cells(column) for column in surveyed.columns[:COLUMNS_SHOWN_MAX]]
+        console.print(_new_table(COLUMN_HEADS, rows, numbers_from=3))
     if len(surveyed.columns) > COLUMNS_SHOWN_MAX:
         rest = len(surveyed.columns) - COLUMNS_SHOWN_MAX
         console.print(Text(f"and {rest} more columns, which --json describes"))
@@ -151,19 +151,19 @@ def _print_survey(console: Console, surveyed: TableSurvey) -> None:
     console.print()
 
 
-def _cells(column: ColumnSurvey) -> tuple[str, ...]:
+def _column_cells(column: ColumnSurvey) -> tuple[str, ...]:
     return (
         column.name,
         column.type,
         column.role,
         f"{100 * column.missing:.3g} %",
         "" if column.distinct is None else str(column.distinct),
-        _number(column.least),
-        _number(column.greatest),
+        _number_text(column.least),
+        _number_text(column.greatest),
     )
 
 
-def _number(value: float | None) -> str:
+def _number_text(value: float | None) -> str:
     if value is None:
         return ""
     return f"{value:.0f}" if value == round(value) and abs(value) < 2**53 else f"{value:.6g}"
@@ -182,7 +182,7 @@ def _print_split(
         )
         for file in written
     ]
-    console.print(_table(PARTY_HEADS, rows, numbers_from=len(PARTY_HEADS)))
+    console.print(_new_table(PARTY_HEADS, rows, numbers_from=len(PARTY_HEADS)))
     for what, names in (
         ("columns that no party got", left_out),
         ("columns that a job must ignore or, if text, name in 'categorical'", not_numbers),
@@ -191,7 +191,7 @@ def _print_split(
             console.print(Text(f"note: {what}: {', '.join(names)}"))
 
 
-def _table(heads: tuple[str, ...], rows: list[tuple[str, ...]], numbers_from: int) -> Table:
+def _new_table(heads: tuple[str, ...], rows: list[tuple[str, ...]], numbers_from: int) -> Table:
     table = Table(box=box.SIMPLE_HEAD)
     for place, head in enumerate(heads):
         table.add_column(

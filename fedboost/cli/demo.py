@@ -17,13 +17,13 @@ from rich.table import Table
 from fedboost.cli.cluster import PAGES, run_job
 from fedboost.cli.connect import DIRECTORY
 from fedboost.cli.groups import cli
-from fedboost.cli.outcome import conclude
+from fedboost.cli.outcome import print_outcome
 from fedboost.core import objectives
 from fedboost.data.holdout import validation_rows
 from fedboost.data.ids import encode_ids
 from fedboost.data.sources import SourceSpec
 from fedboost.ground.errors import ConfigError
-from fedboost.ground.settings import parse
+from fedboost.ground.settings import parse_settings
 from fedboost.job import JobSpec
 from fedboost.runtime.cluster.local import DATASET
 
@@ -31,7 +31,7 @@ PARTIES = {"clinic": slice(0, 10), "laboratory": slice(10, 20), "imaging": slice
 SHARED = 0.95  # of all patients that each organisation knows, drawn apart for each
 FRACTION, SEED = 0.3, 7  # of the shared patients, held out for validation
 PARAMS: dict[str, Any] = {
-    "objective": objectives.of_classes(2),
+    "objective": objectives.class_objective(2),
     "n_estimators": 8,
     "max_depth": 3,
     "learning_rate": 0.3,
@@ -57,12 +57,14 @@ def demo(folder: Path, pages: bool) -> int:
       fedboost demo --dir demo
     """
     say = Console(stderr=True)
-    values, y, names = _table()
+    values, y, names = _demo_data()
     rng = np.random.default_rng(SEED)
     sources, known = {}, {}
     for party, columns in PARTIES.items():
         known[party] = np.sort(rng.permutation(len(y))[: round(SHARED * len(y))])
-        sources[party] = _write(folder, party, known[party], (values, y, names), columns)
+        sources[party] = _write_party_table(
+            folder, party, known[party], (values, y, names), columns
+        )
     say.print(
         f"[bold]{len(y)} patients, 30 measurements.[/] The clinic knows the diagnosis and 10 "
         "columns; the laboratory and the imaging centre have 10 each.\nEach knows about "
@@ -70,20 +72,20 @@ def demo(folder: Path, pages: bool) -> int:
         "\nWith so few patients, the sums could reveal too much. The default policy refuses such "
         "jobs; the demo's\npolicies allow them by [bold]disclosure_max: .inf[/], and warn."
     )
-    spec = _job()
+    spec = _demo_job()
     started = time.monotonic()
     journal, result = run_job(spec, sources, folder / "cluster", pages=pages)
-    code = conclude(journal, result, as_json=False)
+    code = print_outcome(journal, result, as_json=False)
     if code == 0:
         shared = set.intersection(*(set(rows.tolist()) for rows in known.values()))
-        pooled = _xgboost(values, y, np.array(sorted(shared)))
-        say.print(_beside(result, pooled))
+        pooled = _pooled_auc(values, y, np.array(sorted(shared)))
+        say.print(_comparison_table(result, pooled))
         say.print(f"report: {result['report']}")
         say.print(f"{time.monotonic() - started:.0f} s in all; every daemon has stopped")
     return code
 
 
-def _table() -> tuple[NDArray[np.float32], NDArray[np.int64], list[str]]:
+def _demo_data() -> tuple[NDArray[np.float32], NDArray[np.int64], list[str]]:
     try:
         from sklearn.datasets import load_breast_cancer
     except ImportError:
@@ -95,7 +97,7 @@ def _table() -> tuple[NDArray[np.float32], NDArray[np.int64], list[str]]:
     return loaded.data.astype(np.float32), loaded.target.astype(np.int64), names
 
 
-def _write(
+def _write_party_table(
     folder: Path,
     party: str,
     rows: NDArray[np.int64],
@@ -115,11 +117,11 @@ def _write(
     return SourceSpec(path=str(path))
 
 
-def _job() -> JobSpec:
+def _demo_job() -> JobSpec:
     guest, *hosts = PARTIES
     data: dict[str, Any] = {party: {"dataset": DATASET} for party in PARTIES}
     data[guest]["label"] = "y"
-    return parse(
+    return parse_settings(
         JobSpec,
         {
             "name": "demo",
@@ -132,7 +134,7 @@ def _job() -> JobSpec:
     )
 
 
-def _xgboost(
+def _pooled_auc(
     values: NDArray[np.float32], y: NDArray[np.int64], shared: NDArray[np.int64]
 ) -> dict[str, float]:
     """Return the AUC of XGBoost on the pooled table, with the same rows held out."""
@@ -152,7 +154,7 @@ def _xgboost(
     }
 
 
-def _beside(result: dict[str, Any], pooled: dict[str, float]) -> Table:
+def _comparison_table(result: dict[str, Any], pooled: dict[str, float]) -> Table:
     table = Table("", "fedboost, three tables", "XGBoost, one pooled table")
     for part, auc in pooled.items():
         table.add_row(f"AUC, {part}", f"{result['metrics'][part]['auc']:.4f}", f"{auc:.4f}")

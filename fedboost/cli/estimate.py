@@ -19,22 +19,22 @@ from fedboost.cli.cluster import read_sources
 from fedboost.cli.connect import FILE, JSON
 from fedboost.cli.groups import cli
 from fedboost.ground.errors import ConfigError
-from fedboost.ground.settings import parse, read_yaml
+from fedboost.ground.settings import parse_settings, read_yaml
 from fedboost.job import JobSpec
 from fedboost.report import units
-from fedboost.runtime.cluster.local import DATASET, complete
+from fedboost.runtime.cluster.local import DATASET, complete_spec
 from fedboost.runtime.estimate import prices
 from fedboost.runtime.estimate.estimate import Estimate, Placement, estimate
-from fedboost.runtime.estimate.setting import Said, Setting, from_tables, from_words
-from fedboost.runtime.jobs.submitted import check
+from fedboost.runtime.estimate.setting import Setting, StatedSizes, from_tables, from_words
+from fedboost.runtime.jobs.submitted import check_spec
 from fedboost.runtime.process.memory_limit import machine_bytes
 
 MEMORY_WARNS, BYTES_WARN, SECONDS_WARN = 1e9, 1e9, 3600.0
 SPEED = re.compile(r"(\d+(?:\.\d+)?)\s*([kMG]?)(bit|B)/s")
 DELAY = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s)")
-SCALE = {"": 1.0, "k": 1e3, "M": 1e6, "G": 1e9}
+UNIT_FACTORS = {"": 1.0, "k": 1e3, "M": 1e6, "G": 1e9}
 
-Numbers = dict[str, int]
+NumbersByParty = dict[str, int]
 
 
 @cli.command("estimate")
@@ -57,23 +57,23 @@ def estimate_command(file: Path, *, as_json: bool, **given: Any) -> int:
     The job's cipher is measured for some seconds first. The time may be half or twice as long.
     Without --link all parties are daemons on this machine and share its cores.
     """
-    setting = _setting(file, given)
-    place = _place(given["link"], given["cores"])
+    setting = _read_setting(file, given)
+    place = _parse_placement(given["link"], given["cores"])
     with Console(stderr=True).status("rehearsing …") as status:
 
-        def say(cipher: str) -> None:
+        def show_cipher(cipher: str) -> None:
             status.update(f"measuring {cipher} …")
 
-        forecast = estimate(setting, place, partial(prices.of, say=say))
+        forecast = estimate(setting, place, partial(prices.prices_of, say=show_cipher))
     warnings = list(_warnings(forecast))
     if as_json:
         click.echo(json.dumps({**forecast.said(), "warnings": warnings}))
         return 0
-    _print(forecast, place, warnings)
+    _print_estimate(forecast, place, warnings)
     return 0
 
 
-def _setting(file: Path, given: Mapping[str, Any]) -> Setting:
+def _read_setting(file: Path, given: Mapping[str, Any]) -> Setting:
     raw = read_yaml(file)
     where = {"file": str(file)}
     if given["data"]:
@@ -82,15 +82,17 @@ def _setting(file: Path, given: Mapping[str, Any]) -> Setting:
                 "--data already gives rows and columns", todo="leave --rows and --columns out"
             )
         sources = read_sources(given["data"])
-        spec = complete(raw, sources, **where).one_each()[0]
+        spec = complete_spec(raw, sources, **where).split_by_guest()[0]
         return from_tables(spec, sources)
-    spec = _unfilled(raw, where).one_each()[0]  # of several guests the first, like the others
-    everybody = spec.parties.with_data
-    rows = _numbers(given["rows"], everybody, "--rows")
-    return from_words(spec, Said(rows, _numbers(given["columns"], (), "--columns")))
+    spec = _spec_with_placeholders(raw, where).split_by_guest()[
+        0
+    ]  # of several guests the first, like the others
+    everybody = spec.parties.parties_with_data
+    rows = _parse_numbers(given["rows"], everybody, "--rows")
+    return from_words(spec, StatedSizes(rows, _parse_numbers(given["columns"], (), "--columns")))
 
 
-def _unfilled(raw: object, where: dict[str, str]) -> JobSpec:
+def _spec_with_placeholders(raw: object, where: dict[str, str]) -> JobSpec:
     """Return the job, with a data set for each party that the file does not name one for."""
     if isinstance(raw, dict) and isinstance(raw.get("parties"), dict):
         parties = raw["parties"]
@@ -102,16 +104,16 @@ def _unfilled(raw: object, where: dict[str, str]) -> JobSpec:
         stated = raw.get("data") if isinstance(raw.get("data"), dict) else {}
         data = {name: {"dataset": DATASET} for name in names if isinstance(name, str)}
         raw = {**raw, "data": {**data, **(stated or {})}}
-    spec = parse(JobSpec, raw, **where)
-    check(spec, **where)
+    spec = parse_settings(JobSpec, raw, **where)
+    check_spec(spec, **where)
     return spec
 
 
-def _numbers(text: str | None, everybody: tuple[str, ...], option: str) -> Numbers:
+def _parse_numbers(text: str | None, everybody: tuple[str, ...], option: str) -> NumbersByParty:
     """Read ``N`` for all parties, or ``PARTY=N,…``; raise ConfigError for other text."""
     if text is None:
         return {}
-    by_party: Numbers = {}
+    by_party: NumbersByParty = {}
     for part in text.split(","):
         party, equals, count = part.strip().rpartition("=")
         if not count.isdigit() or int(count) < 1 or (not equals and not everybody):
@@ -120,7 +122,7 @@ def _numbers(text: str | None, everybody: tuple[str, ...], option: str) -> Numbe
     return by_party
 
 
-def _place(link: str | None, cores: int | None) -> Placement:
+def _parse_placement(link: str | None, cores: int | None) -> Placement:
     cores_here = cores or len(os.sched_getaffinity(0))
     if link is None:
         return Placement(cores_here)
@@ -128,7 +130,7 @@ def _place(link: str | None, cores: int | None) -> Placement:
     fast, late = SPEED.fullmatch(speed.strip()), DELAY.fullmatch(delay.strip() or "0ms")
     if fast is None or late is None:
         raise ConfigError(f"--link {link} is not a speed and a delay", todo="--link 100MB/s,20ms")
-    each = float(fast[1]) * SCALE[fast[2]] / (8.0 if fast[3] == "bit" else 1.0)
+    each = float(fast[1]) * UNIT_FACTORS[fast[2]] / (8.0 if fast[3] == "bit" else 1.0)
     seconds = float(late[1]) * (1e-3 if late[2] == "ms" else 1.0)
     return Placement(cores_here, apart=True, bytes_per_s=each, latency_s=seconds)
 
@@ -147,7 +149,7 @@ def _warnings(forecast: Estimate) -> Iterator[str]:
         yield f"the job takes {units.in_seconds(forecast.seconds['total'])}"
 
 
-def _print(forecast: Estimate, place: Placement, warnings: list[str]) -> None:
+def _print_estimate(forecast: Estimate, place: Placement, warnings: list[str]) -> None:
     console = Console()
     where = "each party on a machine like this one" if place.apart else "all on this machine"
     console.print(f"[bold]{forecast.name}[/] ({forecast.protocol}), {where}, {place.cores} cores")
@@ -198,17 +200,17 @@ def warm(as_json: bool) -> None:
     from fedboost.runtime.cluster import warming
 
     logging.disable(logging.WARNING)  # warnings about made-up tables
-    folder = kernel_files.writable()
+    folder = kernel_files.writable_folder()
     if folder is None:
-        tried = ", ".join(str(place) for place in kernel_files.folders())
+        tried = ", ".join(str(place) for place in kernel_files.kernel_folders())
         raise ConfigError(
             "no folder for compiled kernels is writable by us alone",
-            todo=f"name your own folder: {kernel_files.VARIABLE}=DIR fedboost warm",
+            todo=f"name your own folder: {kernel_files.CACHE_VARIABLE}=DIR fedboost warm",
             tried=tried,
         )
     console = Console(stderr=True)
     with console.status("compiling") as status:
-        done = warming.warm(lambda job: status.update(f"a job of {job}"))
+        done = warming.warm_kernels(lambda job: status.update(f"a job of {job}"))
     if as_json:
         counts = {"compiled": len(done.compiled), "read": done.read, "seconds": done.seconds}
         click.echo(json.dumps({**counts, "folder": str(folder), "cold": done.cold}))

@@ -23,9 +23,9 @@ from fedboost.cli.shelves import (
     PARTY,
     RELEASED,
     Shelves,
-    in_order,
-    pairs,
-    stores,
+    data_in_order,
+    parse_pairs,
+    store_options,
     whole_model,
 )
 from fedboost.data.frame import Frame
@@ -37,12 +37,18 @@ from fedboost.ground.errors import ConfigError
 from fedboost.ground.printable import printable
 from fedboost.model import branches, kinds
 from fedboost.model.branches import Picture
-from fedboost.model.contributions import Contributions, contributions, joined, known, parties
+from fedboost.model.contributions import (
+    Contributions,
+    contributions,
+    parties,
+    party_facts,
+    rows_in_common,
+)
 from fedboost.model.scoring import selection_of
 from fedboost.model.vertical import Whole
 from fedboost.model.xgboost_json import feature_names
 from fedboost.report import trees
-from fedboost.report.contributions import TOP, Effect, ranked, svg
+from fedboost.report.contributions import TOP, Effect, effects_svg, ranked_effects
 from fedboost.report.units import plural
 
 BIAS = "bias"
@@ -60,7 +66,7 @@ LISTED = 10  # columns that the terminal shows
 @click.option("--top", type=click.IntRange(min=1), default=TOP, show_default=True,
               help="Number of columns in the picture.")  # fmt: skip
 @TABLE_OUT
-@stores
+@store_options
 @JSON
 def explain(
     model: str, data: tuple[str, ...], out: Path, as_json: bool, shelves: Shelves, **given: Any
@@ -86,30 +92,30 @@ def explain(
         check_folder(given["picture"])
     model = shelves.named(model)
     merged = whole_model(shelves, model, given["released"])
-    wanted = _wanted(shelves, merged, pairs("--data", data))
-    frames, ids = _read(shelves, merged, wanted)
-    rows, values = joined(merged, frames)
+    wanted = _needed_data(shelves, merged, parse_pairs("--data", data))
+    frames, ids = _read_tables(shelves, merged, wanted)
+    rows, values = rows_in_common(merged, frames)
     explained = contributions(merged, values)
-    write_tables(out, [_table(ids, rows, explained, feature_names(merged))])
-    effects = _effects(merged, explained)
+    write_tables(out, [_contribution_table(ids, rows, explained, feature_names(merged))])
+    effects = _column_effects(merged, explained)
     if given["picture"] is not None:
-        drawn = svg(effects, len(rows), model, given["top"])
+        drawn = effects_svg(effects, len(rows), model, given["top"])
         write_file(given["picture"], drawn.encode(), PUBLIC_MODE)
     left_out = len(ids) - len(rows)
     if as_json:
-        means = {effect.name: list(effect.means) for effect in ranked(effects)}
+        means = {effect.name: list(effect.means) for effect in ranked_effects(effects)}
         summary = {"model": model, "rows": len(rows), "rows_without_partner": left_out}
         click.echo(json.dumps({**summary, "mean_abs": means, "out": str(out)}))
         return
-    Console().print(_shown(effects))
+    Console().print(_effect_table(effects))
     click.echo(f"{plural(len(rows), 'row')} explained: {out}")
     if left_out:
         click.echo(f"{plural(left_out, 'row')} are not in every party's table")
 
 
-def _wanted(shelves: Shelves, merged: Whole, data: dict[str, str]) -> dict[str, str]:
+def _needed_data(shelves: Shelves, merged: Whole, data: dict[str, str]) -> dict[str, str]:
     """Return the data that the model needs by party, guest first; a ConfigError for others."""
-    if kinds.of(merged.facts).is_whole:
+    if kinds.kind_of(merged.facts).is_whole:
         if len(data) > 1:
             raise ConfigError(
                 f"--data names {len(data)} parties, but a whole model explains the rows of one "
@@ -120,24 +126,24 @@ def _wanted(shelves: Shelves, merged: Whole, data: dict[str, str]) -> dict[str, 
         shelves.shard(merged.facts["job"], party)
         return data
     splits = "on whose columns the model splits", "on whose columns the model does not split"
-    return in_order(data, parties(merged), splits)
+    return data_in_order(data, parties(merged), splits)
 
 
-def _read(
+def _read_tables(
     shelves: Shelves, merged: Whole, wanted: dict[str, str]
 ) -> tuple[dict[str, Frame], pa.Table]:
     """Return each party's table, and the ids of the first one's."""
     frames, ids = {}, []
     for party, name in wanted.items():
         source = source_of(shelves, party, name)
-        chosen = selection_of(known(merged, party))
+        chosen = selection_of(party_facts(merged, party))
         frame, cells = load_with_ids(source, chosen, party=party, needs_features=False)
         frames[party] = frame
         ids.append(cells)
     return frames, ids[0]
 
 
-def _table(
+def _contribution_table(
     ids: pa.Table, rows: NDArray[np.int64], explained: Contributions, names: list[str]
 ) -> pa.Table:
     columns = id_columns(ids, rows)
@@ -149,7 +155,7 @@ def _table(
     return pa.table(columns)
 
 
-def _effects(merged: Whole, explained: Contributions) -> list[Effect]:
+def _column_effects(merged: Whole, explained: Contributions) -> list[Effect]:
     means = np.abs(explained[:, :, :-1]).mean(axis=0, dtype=np.float64).T
     return [
         Effect(name, tuple(mean), party)
@@ -159,9 +165,9 @@ def _effects(merged: Whole, explained: Contributions) -> list[Effect]:
     ]
 
 
-def _shown(effects: list[Effect]) -> Table:
+def _effect_table(effects: list[Effect]) -> Table:
     table = Table("column", "mean |contribution|", box=box.SIMPLE_HEAD)
-    for effect in ranked(effects)[:LISTED]:
+    for effect in ranked_effects(effects)[:LISTED]:
         table.add_row(Text(printable(effect.name)), f"{effect.total:.4g}")
     return table
 
@@ -179,7 +185,7 @@ def _shown(effects: list[Effect]) -> Table:
 @RELEASED
 @PARTY
 @click.option("--out", type=FILE, help="The file to write.  [default: ID-treeN.svg]")
-@stores
+@store_options
 @JSON
 def picture(
     model: str, tree: int, depth: int, as_json: bool, shelves: Shelves, **given: Any
@@ -201,8 +207,12 @@ def picture(
     model = shelves.named(model)
     if out is None and kind == "svg":
         out = Path(f"{model}-tree{tree}.svg")
-    known = _known(shelves, model, tree, given)
-    drawn = trees.svg(known, model, depth) if kind == "svg" else trees.dot(known, model, depth)
+    known = _known_tree(shelves, model, tree, given)
+    drawn = (
+        trees.tree_svg(known, model, depth)
+        if kind == "svg"
+        else trees.tree_dot(known, model, depth)
+    )
     if out is None:
         click.echo(drawn, nl=False)
         return
@@ -212,13 +222,13 @@ def picture(
     click.echo(json.dumps(summary) if as_json else str(out))
 
 
-def _known(shelves: Shelves, model: str, tree: int, given: dict[str, Any]) -> Picture:
+def _known_tree(shelves: Shelves, model: str, tree: int, given: dict[str, Any]) -> Picture:
     """Return the tree as one party knows it, or the whole tree."""
     if given["released"] or given["is_whole"]:
         if given["party"]:
             raise click.UsageError(
                 "--party shows the tree as one party knows it: leave --with and --whole out"
             )
-        return branches.of_whole(whole_model(shelves, model, given["released"]), tree)
+        return branches.picture_of_whole(whole_model(shelves, model, given["released"]), tree)
     shard = shelves.shard(model, given["party"])
-    return kinds.of(shard.facts).picture(shard, tree)
+    return kinds.kind_of(shard.facts).picture(shard, tree)

@@ -11,13 +11,22 @@ from typing import Any
 import click
 
 from fedboost.cli.complete import models_here
-from fedboost.cli.connect import DAEMON, DIRECTORY, JSON, OUT, TLS, YES, own_daemon, run
+from fedboost.cli.connect import (
+    DAEMON,
+    DIRECTORY,
+    JSON,
+    OUT,
+    TLS,
+    YES,
+    own_daemon_settings,
+    run_coroutine,
+)
 from fedboost.cli.groups import model_group
 from fedboost.cli.predicting import check_folder
-from fedboost.cli.shelves import PARTY, RELEASED, Shelves, open_shelves, stores, whole_model
+from fedboost.cli.shelves import PARTY, RELEASED, Shelves, open_shelves, store_options, whole_model
 from fedboost.ground.disk import PUBLIC_MODE, SECRET_MODE, write_file
 from fedboost.ground.printable import printable
-from fedboost.ground.settings import load
+from fedboost.ground.settings import load_settings
 from fedboost.model import kinds, shards
 from fedboost.model.shards import Packed
 from fedboost.model.xgboost_json import xgboost_json
@@ -37,7 +46,7 @@ from fedboost.runtime.party.owner.releases import Release
 @RELEASED
 @PARTY
 @OUT
-@stores
+@store_options
 @JSON
 def export(model: str, kind: str, out: Path, as_json: bool, shelves: Shelves, **given: Any) -> None:
     """Write a model to a file.
@@ -56,7 +65,7 @@ def export(model: str, kind: str, out: Path, as_json: bool, shelves: Shelves, **
         if given["released"]:
             raise click.UsageError("--with requires --format xgboost-json")
         shard = shelves.shard(model, given["party"])
-        text = kinds.of(shard.facts).exported(shard)
+        text = kinds.kind_of(shard.facts).exported(shard)
     else:
         if given["party"]:
             raise click.UsageError("--party requires --format json")
@@ -88,21 +97,21 @@ def release(model: str, config: Path, receiver: str, yes: bool, out: Path, as_js
     assert shelves.config is not None
     party, model = shelves.config, shelves.named(model)
     with closing(Ledger(party.store / "store.sqlite")) as ledger:
-        drafted = releases.draft(party, shelves.shard(model), receiver, ledger)
+        drafted = releases.draft_release(party, shelves.shard(model), receiver, ledger)
         if not as_json or not yes:
-            click.echo(_told(drafted), err=True)
+            click.echo(_release_in_words(drafted), err=True)
         if not yes and not click.confirm(f"release them to {receiver}?", err=True):
             click.echo("nothing was released", err=True)
             return 1
-        released = releases.sign(party, drafted, ledger)
-    write_file(out, released.file, SECRET_MODE)
+        released = releases.sign_release(party, drafted, ledger)
+    write_file(out, released.file_bytes, SECRET_MODE)
     names = {"model": model, "party": party.name, "receiver": receiver, "out": str(out)}
     summary = {**names, "splits": len(drafted.shard.splits)}
     click.echo(json.dumps(summary) if as_json else str(out))
     return 0
 
 
-def _told(drafted: Release) -> str:
+def _release_in_words(drafted: Release) -> str:
     """Describe the content of the file, for the owner's decision."""
     counts = Counter(split.column for split in drafted.shard.splits)
     listed = [f"{printable(name)} ({count})" for name, count in counts.most_common()]
@@ -128,16 +137,16 @@ def fetch(model: str, config: Path, tls: Path | None, out: Path, as_json: bool) 
     policy names as approvers may do this; the ledger records each copy. From Python:
     `fedboost.sdk.load_model("models/ID")`.
     """
-    client = own_daemon(load(PartyConfig, config), tls)
+    client = own_daemon_settings(load_settings(PartyConfig, config), tls)
 
-    async def work() -> tuple[str, Packed]:
+    async def fetch_shard() -> tuple[str, Packed]:
         async with Owner(client) as owner:
             held = (await owner.models()).models
-            id_ = shards.meant(
+            id_ = shards.resolve_model(
                 model, {release.id: (release.name, release.created) for release in held}
             )
             return id_, await owner.fetch_model(id_)
 
-    id_, packed = run(work())
-    folder = model_store.keep(out, id_, packed)
+    id_, packed = run_coroutine(fetch_shard())
+    folder = model_store.write_shard(out, id_, packed)
     click.echo(json.dumps({"model": id_, "out": str(folder)}) if as_json else str(folder))

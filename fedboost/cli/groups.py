@@ -20,7 +20,7 @@ from click.shell_completion import CompletionItem
 from fedboost import __version__
 from fedboost.runtime.process import logs
 
-Table = Mapping[str, tuple[str, str]]  # by command: module in `fedboost.cli`, first sentence
+CommandTable = Mapping[str, tuple[str, str]]  # by command: module in `fedboost.cli`, first sentence
 
 
 @contextmanager
@@ -44,7 +44,7 @@ class LazyGroup(click.Group):
     A module adds its commands to the group when it is imported; the table says which module.
     """
 
-    def __init__(self, *args: Any, table: Table, **more: Any) -> None:
+    def __init__(self, *args: Any, table: CommandTable, **more: Any) -> None:
         super().__init__(*args, **more)
         self.table = table
 
@@ -66,11 +66,11 @@ class LazyGroup(click.Group):
         name = args[0]
         if name.startswith("-") or ctx.resilient_parsing or self.get_command(ctx, name):
             return super().resolve_command(ctx, args)
-        meant = " or ".join(map(repr, self._meant(ctx, name)))
+        meant = " or ".join(map(repr, self._similar_commands(ctx, name)))
         remedy = f"Did you mean {meant}?" if meant else f"See {ctx.command_path} --help."
         raise click.UsageError(f"No such command {name!r}. {remedy}", ctx)
 
-    def _meant(self, ctx: click.Context, name: str) -> list[str]:
+    def _similar_commands(self, ctx: click.Context, name: str) -> list[str]:
         """Return near names of this group, otherwise that name's places in the whole tree."""
         near = difflib.get_close_matches(name, self.list_commands(ctx))
         groups = {
@@ -84,7 +84,7 @@ class LazyGroup(click.Group):
         """Write each command's first sentence from the table."""
         names = self.list_commands(ctx)
         room = formatter.width - 6 - max(map(len, names))
-        commands = [click.Command(name, help=self._sentence(name)) for name in names]
+        commands = [click.Command(name, help=self._first_sentence(name)) for name in names]
         rows = [(command.name or "", command.get_short_help_str(room)) for command in commands]
         with formatter.section("Commands"):
             formatter.write_dl(rows)
@@ -92,10 +92,10 @@ class LazyGroup(click.Group):
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         """Return the commands that begin with the typed text."""
         names = [name for name in self.list_commands(ctx) if name.startswith(incomplete)]
-        completions = [CompletionItem(name, help=self._sentence(name)) for name in names]
+        completions = [CompletionItem(name, help=self._first_sentence(name)) for name in names]
         return [*completions, *click.Command.shell_complete(self, ctx, incomplete)]
 
-    def _sentence(self, name: str) -> str:
+    def _first_sentence(self, name: str) -> str:
         if name in self.table:
             return self.table[name][1]
         return self.commands[name].help or ""
@@ -139,7 +139,7 @@ def cli(verbose: bool, log_format: logs.LogFormat | None) -> None:
     unreachable, 4 refused by a policy, 130 interrupted.
     """
     if not logging.getLogger().handlers:  # a calling program sets up its own logging
-        logs.set_up(log_format or "text", logging.DEBUG if verbose else logging.INFO)
+        logs.set_up_logging(log_format or "text", logging.DEBUG if verbose else logging.INFO)
 
 
 class AuditGroup(LazyGroup):

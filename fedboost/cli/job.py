@@ -8,7 +8,7 @@ import time
 import click
 
 from fedboost.cli.complete import jobs_there
-from fedboost.cli.connect import JSON, YES, CoordinatorAccess, connection
+from fedboost.cli.connect import JSON, YES, CoordinatorAccess, connection_options
 from fedboost.cli.groups import job_group
 from fedboost.messages.job_pb2 import JobStatus
 from fedboost.runtime.client.client import CoordinatorClient
@@ -16,7 +16,7 @@ from fedboost.runtime.client.client import CoordinatorClient
 
 @job_group.command("list")
 @JSON
-@connection
+@connection_options
 def list_jobs(as_json: bool, coordinator: CoordinatorAccess) -> None:
     """List every job of the coordinator.
 
@@ -24,7 +24,7 @@ def list_jobs(as_json: bool, coordinator: CoordinatorAccess) -> None:
       fedboost job list --coordinator 127.0.0.1:7100 --tls certs
       fedboost job list --json
     """
-    jobs = coordinator.ask(lambda client: client.jobs())
+    jobs = coordinator.call_coordinator(lambda client: client.jobs())
     if as_json:
         click.echo(json.dumps({"jobs": [_as_dict(job) for job in jobs]}))
         return
@@ -34,25 +34,29 @@ def list_jobs(as_json: bool, coordinator: CoordinatorAccess) -> None:
     table = Table(Column("job", no_wrap=True), "protocol", "state", "done", "by", "since")
     for job in jobs:
         done = f"{job.progress.done}/{job.progress.of}" if job.progress.of else ""
-        table.add_row(job.id, job.protocol, job.state, done, job.submitter, _ago(job.updated))
+        table.add_row(
+            job.id, job.protocol, job.state, done, job.submitter, _local_time(job.updated)
+        )
     Console().print(table if jobs else "no jobs")
 
 
 @job_group.command("status")
 @click.argument("job", shell_complete=jobs_there)
 @JSON
-@connection
+@connection_options
 def status(job: str, as_json: bool, coordinator: CoordinatorAccess) -> None:
     """Show a job's state, and the parties and steps that it waits for, with times.
 
     \b
       fedboost job status credit-1a2b3c4d
     """
-    status = coordinator.ask(lambda client: client.status(job))
+    status = coordinator.call_coordinator(lambda client: client.status(job))
     if as_json:
         click.echo(json.dumps(_as_dict(status)))
         return
-    click.echo(f"{status.id} ({status.protocol}) is {status.state}, since {_ago(status.updated)}")
+    click.echo(
+        f"{status.id} ({status.protocol}) is {status.state}, since {_local_time(status.updated)}"
+    )
     if status.progress.of:
         click.echo(f"{status.progress.done} of {status.progress.of} {status.progress.round}s done")
     if status.encryption:
@@ -70,14 +74,14 @@ def status(job: str, as_json: bool, coordinator: CoordinatorAccess) -> None:
 
 @job_group.command("cancel")
 @click.argument("job", shell_complete=jobs_there)
-@connection
+@connection_options
 def cancel(job: str, coordinator: CoordinatorAccess) -> None:
     """End a job for good, on every party.
 
     \b
       fedboost job cancel credit-1a2b3c4d
     """
-    status = coordinator.ask(lambda client: client.cancel(job))
+    status = coordinator.call_coordinator(lambda client: client.cancel(job))
     click.echo(f"{job} is {status.state}")
 
 
@@ -85,7 +89,7 @@ def cancel(job: str, coordinator: CoordinatorAccess) -> None:
 @click.argument("jobs", metavar="JOB...", nargs=-1, required=True, shell_complete=jobs_there)
 @YES
 @JSON
-@connection
+@connection_options
 def delete(jobs: tuple[str, ...], yes: bool, as_json: bool, coordinator: CoordinatorAccess) -> int:
     """Delete ended jobs and their journals at the coordinator.
 
@@ -102,13 +106,13 @@ def delete(jobs: tuple[str, ...], yes: bool, as_json: bool, coordinator: Coordin
         click.echo("nothing was deleted", err=True)
         return 1
 
-    async def work(client: CoordinatorClient) -> None:
+    async def delete_jobs(client: CoordinatorClient) -> None:
         for job in jobs:
             await client.delete(job)
             if not as_json:
                 click.echo(f"{job} is deleted")
 
-    coordinator.ask(work)
+    coordinator.call_coordinator(delete_jobs)
     if as_json:
         click.echo(json.dumps({"deleted": list(jobs)}))
     return 0
@@ -120,5 +124,5 @@ def _as_dict(status: JobStatus) -> dict[str, object]:
     return MessageToDict(status, preserving_proto_field_name=True)
 
 
-def _ago(at: float) -> str:
+def _local_time(at: float) -> str:
     return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at))

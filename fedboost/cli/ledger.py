@@ -16,16 +16,16 @@ from rich.text import Text
 from fedboost.cli.connect import JSON, config_option
 from fedboost.cli.groups import ledger_group
 from fedboost.ground.printable import printable
-from fedboost.ground.settings import load
+from fedboost.ground.settings import load_settings
 from fedboost.runtime.config.daemons import PartyConfig
 from fedboost.runtime.ledger.ledger import Ledger
 from fedboost.runtime.ledger.rows import Row
 
-CONFIG = config_option("The party's settings file.", "file")
+PARTY_CONFIG = config_option("The party's settings file.", "file")
 
 
 @ledger_group.command("show")
-@CONFIG
+@PARTY_CONFIG
 @click.option("--job", default=None, metavar="ID", help="Only this job's rows.")
 @click.option("--long", "in_full", is_flag=True, help="A sentence for each row.")
 @JSON
@@ -35,7 +35,7 @@ def show(file: Path, job: str | None, in_full: bool, as_json: bool) -> None:
     \b
       fedboost ledger show --config configs/party-telco.yaml --job credit-1a2b3c4d --long
     """
-    with opened_ledger(load(PartyConfig, file)) as ledger:
+    with opened_ledger(load_settings(PartyConfig, file)) as ledger:
         rows, head = ledger.rows(job), ledger.head()
     if as_json:
         listed = [{**asdict(row), "sentence": row.sentence} for row in rows]
@@ -46,10 +46,10 @@ def show(file: Path, job: str | None, in_full: bool, as_json: bool) -> None:
         return
     if in_full:
         for row in rows:
-            click.echo(printable_text(f"{row.n}. {_moment(row)} {row.sentence}"))
+            click.echo(printable_text(f"{row.n}. {_row_time(row)} {row.sentence}"))
     else:
-        Console().print(_table(rows))
-        Console().print(_legend(rows))
+        Console().print(_rows_table(rows))
+        Console().print(_legend_table(rows))
     for direction, words in (("out", "left"), ("in", "came")):
         sizes = [row.bytes for row in rows if row.direction == direction]
         click.echo(f"{words}: {len(sizes)} payloads, {_kilobytes(sum(sizes))}")
@@ -61,7 +61,7 @@ def opened_ledger(config: PartyConfig) -> Iterator[Ledger]:
         yield ledger
 
 
-def _table(rows: list[Row]) -> Table:
+def _rows_table(rows: list[Row]) -> Table:
     names = ("way", "message", "size", "values", "rows", "groups", "smallest", "ε")
     table = Table("n", Column("at (UTC)", no_wrap=True), *names)
     for row in rows:
@@ -70,13 +70,13 @@ def _table(rows: list[Row]) -> Table:
         counts = (row.rows, row.groups, row.smallest_group)
         facts = ["" if count is None else f"{count:,}" for count in counts]
         facts.append("" if row.epsilon is None else f"{row.epsilon:g}")
-        cells = (str(row.n), _moment(row), way, _message(row), *sizes, *facts)
+        cells = (str(row.n), _row_time(row), way, _message(row), *sizes, *facts)
         # Text, not str: a peer's words are shown and never read as markup.
         table.add_row(*(Text(printable_text(cell)) for cell in cells))
     return table
 
 
-def _legend(rows: list[Row]) -> Table:
+def _legend_table(rows: list[Row]) -> Table:
     """Explain each kind of message once: its content and its protection."""
     table = Table("message", "content", "protection")
     for cells in dict.fromkeys((_message(row), row.reveals, row.protection) for row in rows):
@@ -84,7 +84,7 @@ def _legend(rows: list[Row]) -> Table:
     return table
 
 
-def _moment(row: Row) -> str:
+def _row_time(row: Row) -> str:
     return row.at[5:19].replace("T", " ")
 
 

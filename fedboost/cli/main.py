@@ -39,7 +39,7 @@ def main() -> None:
         code = cli(standalone_mode=False)
         sys.stdout.flush()
     except FedboostError as error:
-        sys.exit(refuse(error))
+        sys.exit(print_error(error))
     except BrokenPipeError:  # a pager or head that has read enough
         _drop_output()
         sys.exit(UNREAD)
@@ -48,7 +48,7 @@ def main() -> None:
             raise
         _drop_output()
         what, todo = OUTPUT_FAULTS[error.errno]
-        sys.exit(refuse(ConfigError(what, todo=todo, private=str(error))))
+        sys.exit(print_error(ConfigError(what, todo=todo, private=str(error))))
     except click.exceptions.Exit as done:
         sys.exit(done.exit_code)
     except (click.Abort, KeyboardInterrupt):
@@ -65,7 +65,7 @@ def _drop_output() -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def refuse(error: FedboostError) -> int:
+def print_error(error: FedboostError) -> int:
     """Print an error for people, and with `--json` for programs; return the exit code."""
     if logs.is_json():
         log.error("%s", "; ".join(error.lines()))

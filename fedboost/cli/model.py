@@ -14,10 +14,10 @@ from rich.table import Table
 from rich.text import Text
 
 from fedboost.cli.complete import models_here
-from fedboost.cli.connect import JSON, YES, CoordinatorAccess, connection
+from fedboost.cli.connect import JSON, YES, CoordinatorAccess, connection_options
 from fedboost.cli.groups import model_group
-from fedboost.cli.predicting import PredictionRequest, Target, alone, scored_by_job
-from fedboost.cli.shelves import PARTY, Shelves, pairs, stores
+from fedboost.cli.predicting import PredictionRequest, Target, predict_alone, predict_by_job
+from fedboost.cli.shelves import PARTY, Shelves, parse_pairs, store_options
 from fedboost.ground.printable import printable
 from fedboost.model import kinds
 from fedboost.model.kinds.kind import ImportanceShare, SharedRule
@@ -26,13 +26,13 @@ from fedboost.report import units
 TREES_SHOWN = 2
 RULES_SHOWN = 10
 LIST_WIDTH = 160
-COLUMNS = (
+TABLE_HEADS = (
     "model", "name", "protocol", "role", "trees", "objective", "validation", "created",
 )  # fmt: skip
 
 
 @model_group.command("list")
-@stores
+@store_options
 @JSON
 def list_models(shelves: Shelves, as_json: bool) -> None:
     """List every model with a shard here.
@@ -45,18 +45,18 @@ def list_models(shelves: Shelves, as_json: bool) -> None:
     for model in shelves.models():
         holders = shelves.holders(model)
         facts = next(iter(holders.values()))
-        models.append(kinds.of(facts).described(facts) | {"here": list(holders)})
+        models.append(kinds.kind_of(facts).summary(facts) | {"here": list(holders)})
     if as_json:
         click.echo(json.dumps({"models": models}))
         return
     if not models:
         click.echo("no models")
         return
-    table = Table(*COLUMNS, box=box.SIMPLE_HEAD)
+    table = Table(*TABLE_HEADS, box=box.SIMPLE_HEAD)
     for shown in models:
         role = f"{shown['role']} ({shown['party']})"
         cells = (shown["model"], shown["name"], shown["protocol"], role, str(shown["trees"]))
-        validation = _metrics(shown["metrics"].get("validation", {}))
+        validation = _metrics_in_words(shown["metrics"].get("validation", {}))
         more = (shown["objective"], validation, shown["created"])
         table.add_row(*(Text(printable(cell)) for cell in (*cells, *more)))
     console = Console()
@@ -71,7 +71,7 @@ def list_models(shelves: Shelves, as_json: bool) -> None:
 @click.option("--tree", type=click.IntRange(min=0), metavar="N",
               help="Print this tree alone, counted from 0.")  # fmt: skip
 @PARTY
-@stores
+@store_options
 @JSON
 def show(
     model: str, trees: int, tree: int | None, party: str | None, as_json: bool, shelves: Shelves
@@ -82,8 +82,8 @@ def show(
       fedboost model show credit-1a2b3c4d --config configs/party-bank.yaml --trees 1
     """
     shard = shelves.shard(shelves.named(model), party)
-    kind = kinds.of(shard.facts)
-    facts, shares = kind.described(shard.facts), kind.importance(shard)
+    kind = kinds.kind_of(shard.facts)
+    facts, shares = kind.summary(shard.facts), kind.importance(shard)
     if tree is not None:
         kind.check_tree(shard.facts, tree)
         trees = 1
@@ -105,9 +105,9 @@ def show(
             f"{'networks:':12}{facts['outputs']} outputs each, {units.in_bytes(size)} in all"
         )
     for split, values in facts["metrics"].items():
-        click.echo(f"{split + ':':12}{_metrics(values)}")
+        click.echo(f"{split + ':':12}{_metrics_in_words(values)}")
     if "outputs" not in facts:
-        Console().print(_importance(shares))
+        Console().print(_importance_table(shares))
     for line in lines:
         click.echo(printable(line))
 
@@ -118,7 +118,7 @@ def show(
               help="Only rules with one of these columns.")  # fmt: skip
 @click.option("--top", type=click.IntRange(min=1), default=RULES_SHOWN, show_default=True,
               help="Number of rules to print.")  # fmt: skip
-@stores
+@store_options
 @JSON
 def rules(model: str, columns: str | None, top: int, shelves: Shelves, as_json: bool) -> None:
     """Show the split rules that most trees of a model share.
@@ -134,7 +134,7 @@ def rules(model: str, columns: str | None, top: int, shelves: Shelves, as_json: 
     counts the leaves with other rules. A model that every party holds whole shows all rules.
     """
     model = shelves.named(model)
-    kind = kinds.of(shelves.facts(model))
+    kind = kinds.kind_of(shelves.facts(model))
     known = shelves.shard(model) if kind.is_whole else shelves.guest_shard(model)
     names = None if columns is None else columns.split(",")
     rules, unknown = kind.shared_rules(known, names)
@@ -143,7 +143,7 @@ def rules(model: str, columns: str | None, top: int, shelves: Shelves, as_json: 
         click.echo(json.dumps({"model": model, "rules": listed, "unknown_leaves": unknown}))
         return
     if rules:
-        Console().print(_rules(rules[:top]))
+        Console().print(_rules_table(rules[:top]))
     else:
         click.echo("no rules")
     if unknown:
@@ -156,8 +156,8 @@ def rules(model: str, columns: str | None, top: int, shelves: Shelves, as_json: 
               help="Once for each party (of a whole model, for one): a file; "
               "with --config a declared data set.")  # fmt: skip
 @Target.options
-@stores
-@connection
+@store_options
+@connection_options
 @JSON
 def predict(
     model: str,
@@ -183,21 +183,21 @@ def predict(
     here; nobody else takes part, and no daemon is needed.
     """
     model = shelves.named(model)
-    if kinds.of(shelves.facts(model)).is_whole:
+    if kinds.kind_of(shelves.facts(model)).is_whole:
         if coordinator.address or coordinator.tls:
             raise click.UsageError(
                 "a whole model predicts here, without a coordinator: leave "
                 "--coordinator and --tls out"
             )
-        return alone(shelves, model, pairs("--data", data), target, as_json=as_json)
-    wish = PredictionRequest.of(shelves.guest_shard(model), pairs("--data", data), target)
-    return scored_by_job(wish, shelves, coordinator).conclude(as_json=as_json)
+        return predict_alone(shelves, model, parse_pairs("--data", data), target, as_json=as_json)
+    wish = PredictionRequest.of(shelves.guest_shard(model), parse_pairs("--data", data), target)
+    return predict_by_job(wish, shelves, coordinator).print_outcome(as_json=as_json)
 
 
 @model_group.command("delete")
 @click.argument("model", metavar="ID", shell_complete=models_here)
 @YES
-@stores
+@store_options
 @JSON
 def delete(model: str, yes: bool, shelves: Shelves, as_json: bool) -> int:
     """Delete a model's shards here, and its job's disclosure; other parties keep theirs.
@@ -219,7 +219,7 @@ def delete(model: str, yes: bool, shelves: Shelves, as_json: bool) -> int:
     return 0
 
 
-def _importance(shares: Sequence[ImportanceShare]) -> Table:
+def _importance_table(shares: Sequence[ImportanceShare]) -> Table:
     table = Table("importance", "splits", "gain", box=box.SIMPLE_HEAD)
     for share in shares:
         gain = "unknown" if share.gain is None else f"{share.gain:.4g}"
@@ -228,7 +228,7 @@ def _importance(shares: Sequence[ImportanceShare]) -> Table:
     return table
 
 
-def _rules(rules: Sequence[SharedRule]) -> Table:
+def _rules_table(rules: Sequence[SharedRule]) -> Table:
     table = Table("rule", "trees", "share", box=box.SIMPLE_HEAD)
     for rule in rules:
         words = " and ".join(printable(condition) for condition in rule.rule)
@@ -236,6 +236,6 @@ def _rules(rules: Sequence[SharedRule]) -> Table:
     return table
 
 
-def _metrics(values: dict[str, Any]) -> str:
+def _metrics_in_words(values: dict[str, Any]) -> str:
     words = (f"{name} {'unknown' if v is None else format(v, '.4f')}" for name, v in values.items())
     return ", ".join(words)

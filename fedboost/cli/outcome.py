@@ -17,8 +17,8 @@ from fedboost.audit.findings import Finding
 from fedboost.ground.errors import FedboostError, UnreachableError
 from fedboost.job import JobSpec
 from fedboost.messages.job_pb2 import JobJournal, JobStatus
-from fedboost.report.progress import Progress, summary
-from fedboost.runtime.client.client import Jobs, listen
+from fedboost.report.progress import Progress, result_summary
+from fedboost.runtime.client.client import Jobs, pass_on_events
 from fedboost.runtime.config.daemons import PartyConfig
 from fedboost.runtime.store.store import JobState
 from fedboost.runtime.transport import faults
@@ -30,10 +30,10 @@ if TYPE_CHECKING:
 Runs = Callable[[JobSpec], Awaitable[tuple[JobJournal, dict[str, Any]]]]
 
 
-async def watched(client: Jobs, job: str, *, after: int = 0) -> JobStatus:
+async def watch_job(client: Jobs, job: str, *, after: int = 0) -> JobStatus:
     """Follow a job; Ctrl-C leaves it running, and prints how to watch it again or cancel it."""
     try:
-        return await follow(client, job, after=after)
+        return await follow_job(client, job, after=after)
     except asyncio.CancelledError:
         click.echo(f"{job} goes on without this command", err=True)
         for does, what in (("watch", "see how it goes"), ("cancel", "end it")):
@@ -41,7 +41,7 @@ async def watched(client: Jobs, job: str, *, after: int = 0) -> JobStatus:
         raise
 
 
-async def follow(client: Jobs, job: str, *, after: int = 0, batch_rows: int = 0) -> JobStatus:
+async def follow_job(client: Jobs, job: str, *, after: int = 0, batch_rows: int = 0) -> JobStatus:
     """Show a job's progress until it rests; return its last status.
 
     `after` is the event of the journal behind which to begin; a prediction scores `batch_rows` at
@@ -50,19 +50,19 @@ async def follow(client: Jobs, job: str, *, after: int = 0, batch_rows: int = 0)
     console = Console(stderr=True)
     status = await client.status(job)
     with Progress(console, status.name, batch_rows=batch_rows) as progress:
-        await listen(client, job, progress.event, progress.waiting, after)
+        await pass_on_events(client, job, progress.event, progress.waiting, after)
     return await client.status(job)
 
 
-def conclude(journal: JobJournal, result: dict[str, Any], *, as_json: bool) -> int:
+def print_outcome(journal: JobJournal, result: dict[str, Any], *, as_json: bool) -> int:
     """Print a job's result, for people or as JSON; return the exit code."""
-    code, ending = ended(journal, result, as_json=as_json)
+    code, ending = print_result(journal, result, as_json=as_json)
     if as_json:
         click.echo(json.dumps(ending))
     return code
 
 
-def ended(
+def print_result(
     journal: JobJournal, result: dict[str, Any], *, as_json: bool
 ) -> tuple[int, dict[str, Any]]:
     """Print a job's result, for people; return the exit code and the job's JSON object.
@@ -71,9 +71,9 @@ def ended(
     """
     status = journal.status
     if status.state == JobState.FINISHED:
-        Console(stderr=as_json).print(summary(result))
+        Console(stderr=as_json).print(result_summary(result))
         return 0, result
-    error = faults.from_message(status.reason)
+    error = faults.error_of_fault(status.reason)
     if status.state == JobState.PAUSED and not error.todo:
         error.todo = f"fedboost job resume {status.id}"
     click.echo(f"Job {status.id} {status.state}", err=True)
@@ -107,11 +107,13 @@ def report_additions(party: PartyConfig, job: str) -> ReportAdditions:
 
 def write_report(journal: JobJournal, path: str, additions: ReportAdditions | None = None) -> None:
     """Write the journal as one HTML file."""
-    from fedboost.report.page import render
+    from fedboost.report.page import render_page
 
     additions = additions or ReportAdditions()
     Path(path).parent.mkdir(parents=True, exist_ok=True)
-    Path(path).write_text(render(journal, additions.ledger, additions.findings), encoding="utf-8")
+    Path(path).write_text(
+        render_page(journal, additions.ledger, additions.findings), encoding="utf-8"
+    )
 
 
 @dataclass
@@ -125,22 +127,24 @@ class Turns:
 
     async def run(self, runs: Runs) -> None:
         """Run one job after the other until one does not finish; the later ones do not begin."""
-        waiting = [spec.name for spec in self.spec.one_each()]
-        for spec in self.spec.one_each():
+        waiting = [spec.name for spec in self.spec.split_by_guest()]
+        for spec in self.spec.split_by_guest():
             waiting.remove(spec.name)
             guest = spec.parties.table().guest
             try:
-                self.code, self.outcomes[guest] = ended(*await runs(spec), as_json=self.as_json)
+                self.code, self.outcomes[guest] = print_result(
+                    *await runs(spec), as_json=self.as_json
+                )
             except FedboostError as error:
                 if not self.outcomes:
                     raise
-                self._not_run(spec, error)  # an error keeps the results of earlier guests
+                self._print_not_run(spec, error)  # an error keeps the results of earlier guests
             if self.code:
                 break
         if waiting and self.code:
             click.echo(f"not begun: {', '.join(waiting)}", err=True)
 
-    def _not_run(self, job: JobSpec, error: FedboostError) -> None:
+    def _print_not_run(self, job: JobSpec, error: FedboostError) -> None:
         """Print that a job could not be submitted, or not be followed to its end."""
         for line in (f"job {job.name} could not be run to its end", *error.lines()):
             click.echo(line, err=True)
@@ -148,17 +152,17 @@ class Turns:
         self.outcomes[job.parties.table().guest] = left
         self.code = error.exit_code
 
-    def conclude(self) -> int:
+    def print_all(self) -> int:
         """Print the JSON object of all jobs if it is asked for; return the exit code."""
         if self.as_json and self.spec.parties.guests is None:
             (alone,) = self.outcomes.values()
             click.echo(json.dumps(alone))
         elif self.as_json:
-            click.echo(json.dumps(together(self.spec, self.outcomes)))
+            click.echo(json.dumps(joined_outcomes(self.spec, self.outcomes)))
         return self.code
 
 
-def together(spec: JobSpec, outcomes: dict[str, dict[str, Any]]) -> dict[str, Any]:
+def joined_outcomes(spec: JobSpec, outcomes: dict[str, dict[str, Any]]) -> dict[str, Any]:
     """Join what `--json` says of each job of several guests."""
     states = [outcome["state"] for outcome in outcomes.values()]
     return {

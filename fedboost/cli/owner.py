@@ -15,9 +15,9 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from fedboost.cli.complete import jobs_here
-from fedboost.cli.connect import DAEMON, JSON, TLS, YES, own_daemon, run
+from fedboost.cli.connect import DAEMON, JSON, TLS, YES, own_daemon_settings, run_coroutine
 from fedboost.cli.groups import party_group
-from fedboost.ground.settings import load
+from fedboost.ground.settings import load_settings
 from fedboost.messages import job_pb2
 from fedboost.messages.party_pb2 import (
     DenyRequest,
@@ -31,7 +31,7 @@ from fedboost.runtime.client.client import ask_owner
 from fedboost.runtime.config.daemons import PartyConfig
 from fedboost.runtime.config.policy import Policy
 from fedboost.runtime.jobs.submitted import asks_at
-from fedboost.runtime.policy.account import Account, AccountEntry, totals
+from fedboost.runtime.policy.account import Account, AccountEntry, totals_by_dataset
 
 OWNED_FIELDS = (
     "id", "name", "protocol", "state", "dataset", "parties", "reason", "coordinator", "submitter",
@@ -44,8 +44,10 @@ def owner_options(command: Any) -> Any:
     return DAEMON(TLS(command))
 
 
-def _ask(config: Path, tls: Path | None, method: str, request: Any) -> Any:
-    return run(ask_owner(own_daemon(load(PartyConfig, config), tls), method, request))
+def _ask_daemon(config: Path, tls: Path | None, method: str, request: Any) -> Any:
+    return run_coroutine(
+        ask_owner(own_daemon_settings(load_settings(PartyConfig, config), tls), method, request)
+    )
 
 
 @party_group.command("jobs")
@@ -57,14 +59,14 @@ def jobs(config: Path, tls: Path | None, as_json: bool) -> None:
     \b
       fedboost party jobs --config configs/party-bank.yaml --tls certs
     """
-    listed: OwnedJobs = _ask(config, tls, "Jobs", job_pb2.ListRequest())
+    listed: OwnedJobs = _ask_daemon(config, tls, "Jobs", job_pb2.ListRequest())
     if as_json:
-        click.echo(json.dumps({"jobs": [_owned(job) for job in listed.jobs]}))
+        click.echo(json.dumps({"jobs": [_job_fields(job) for job in listed.jobs]}))
         return
     table = Table(Column("job", no_wrap=True), "state", "request")
     for job in listed.jobs:
         reason = f": {job.reason.what}" if job.reason.what else ""
-        wants = "\n".join(_wants(job))
+        wants = "\n".join(_request_lines(job))
         table.add_row(*(Text(cell) for cell in (job.id, f"{job.state}{reason}", wants)))
     Console().print(table if listed.jobs else "no jobs")
 
@@ -79,14 +81,14 @@ def approve(job: str, yes: bool, config: Path, tls: Path | None) -> int:
     \b
       fedboost party approve credit-1a2b3c4d --config configs/party-bank.yaml --tls certs
     """
-    known: OwnedJobs = _ask(config, tls, "Jobs", job_pb2.ListRequest())
+    known: OwnedJobs = _ask_daemon(config, tls, "Jobs", job_pb2.ListRequest())
     for wanted in known.jobs:
         if wanted.id == job:
-            click.echo("\n".join(_wants(wanted)), err=True)
+            click.echo("\n".join(_request_lines(wanted)), err=True)
     if not yes and not click.confirm(f"let {job} run?", err=True):
         click.echo("nothing was approved", err=True)
         return 1
-    job_status: OwnedJob = _ask(config, tls, "Approve", job_pb2.JobId(id=job))
+    job_status: OwnedJob = _ask_daemon(config, tls, "Approve", job_pb2.JobId(id=job))
     click.echo(f"{job_status.id} is approved")
     return 0
 
@@ -101,7 +103,7 @@ def deny(job: str, reason: str, config: Path, tls: Path | None) -> None:
     \b
       fedboost party deny credit-1a2b3c4d --config configs/party-bank.yaml --tls certs
     """
-    job_status: OwnedJob = _ask(config, tls, "Deny", DenyRequest(id=job, reason=reason))
+    job_status: OwnedJob = _ask_daemon(config, tls, "Deny", DenyRequest(id=job, reason=reason))
     click.echo(f"{job_status.id} is denied")
 
 
@@ -118,7 +120,7 @@ def reload(config: Path, tls: Path | None, as_json: bool) -> None:
     restart, and then nothing is reloaded. Running jobs continue and are judged by the new policy
     from their next stage on.
     """
-    reloaded: Reloaded = _ask(config, tls, "Reload", ReloadRequest())
+    reloaded: Reloaded = _ask_daemon(config, tls, "Reload", ReloadRequest())
     changed = list(reloaded.changed)
     text = f"changed: {', '.join(changed) or 'nothing'}"
     click.echo(json.dumps({"changed": changed}) if as_json else text)
@@ -148,13 +150,13 @@ def forget(
         click.echo("nothing was deleted", err=True)
         return 1
     request = ForgetRequest(id=job, keeps_model=keep_model)
-    job_status: OwnedJob = _ask(config, tls, "Forget", request)
+    job_status: OwnedJob = _ask_daemon(config, tls, "Forget", request)
     summary = {"deleted": job_status.id, "keeps_model": keep_model}
     click.echo(json.dumps(summary) if as_json else f"{job_status.id} is deleted")
     return 0
 
 
-def _wants(job: OwnedJob) -> list[str]:
+def _request_lines(job: OwnedJob) -> list[str]:
     """Return everything that a job wants of its party, a line each."""
     lines = [f"risk {job.risk}: {job.forecast}"] if job.risk else []
     lines += [f"- {reason}" for reason in job.because]
@@ -163,7 +165,7 @@ def _wants(job: OwnedJob) -> list[str]:
     return [*lines, *([job.tells] if job.tells else [])]
 
 
-def _owned(job: OwnedJob) -> dict[str, Any]:
+def _job_fields(job: OwnedJob) -> dict[str, Any]:
     fields = {name: getattr(job, name) for name in OWNED_FIELDS}
     lists = {"parties": list(job.parties), "because": list(job.because)}
     uses = {use.about: use.says for use in job.uses}
@@ -183,25 +185,27 @@ def account(config: Path, as_json: bool) -> None:
     that may cooperate; ε per row adds up over all jobs. Totals are values of sums under masks, per
     training row. An unfinished job counts with its expected releases.
     """
-    ours = load(PartyConfig, config)
+    ours = load_settings(PartyConfig, config)
     with closing(Account(ours.store / "store.sqlite", read_only=True)) as stored:
         entries = stored.entries()
-    spent = _spent(entries, ours.policy)
+    spent = _spent_by_dataset(entries, ours.policy)
     if as_json:
-        click.echo(json.dumps({"jobs": [_job(entry) for entry in entries], "spent": spent}))
+        click.echo(
+            json.dumps({"jobs": [_entry_fields(entry) for entry in entries], "spent": spent})
+        )
         return
     if not entries:
         click.echo("no job has released anything of any data set")
         return
-    Console().print(_table(entries))
+    Console().print(_account_table(entries))
     for column in spent:
-        click.echo(_in_words(column))
+        click.echo(_spent_in_words(column))
 
 
-def _spent(entries: list[AccountEntry], policy: Policy) -> list[dict[str, Any]]:
+def _spent_by_dataset(entries: list[AccountEntry], policy: Policy) -> list[dict[str, Any]]:
     """Return the sums of each data set sent to guests, and the noisy values sent to anyone."""
     rows: list[dict[str, Any]] = []
-    for total in totals(entries, policy.disclosure_apart):
+    for total in totals_by_dataset(entries, policy.disclosure_apart):
         if total.guest:
             limits = {"warn": policy.disclosure_warn, "max": policy.disclosure_max}
             placed = {"placed": total.placed, "placed_max": policy.placed_max}
@@ -213,11 +217,11 @@ def _spent(entries: list[AccountEntry], policy: Policy) -> list[dict[str, Any]]:
                 "epsilon_row": total.told,
                 "max": policy.epsilon_row_max,
             }
-        rows.append(_finite(row))
+        rows.append(_without_infinity(row))
     return rows
 
 
-def _in_words(spent: dict[str, Any]) -> str:
+def _spent_in_words(spent: dict[str, Any]) -> str:
     most = "without limit" if spent["max"] is None else f"of {spent['max']:g}"
     if "guest" in spent:
         words = f"{spent['sums']:.3g} released sums per bin and row to {spent['guest']}"
@@ -227,20 +231,20 @@ def _in_words(spent: dict[str, Any]) -> str:
     return f"{spent['dataset']}: epsilon per row {words}, {most}"
 
 
-def _job(entry: AccountEntry) -> dict[str, Any]:
+def _entry_fields(entry: AccountEntry) -> dict[str, Any]:
     """Return an entry in the form of `--json`, with its counted amounts."""
-    charged = {kind: _finite(dict(amounts)) for kind, amounts in entry.charged.items()}
+    charged = {kind: _without_infinity(dict(amounts)) for kind, amounts in entry.charged.items()}
     counts = {"counted": entry.counted, "sums": entry.sums, "placed": entry.placed}
     counts["noise"] = entry.noise
-    return {**_finite({**asdict(entry), **counts}), "charged": charged}
+    return {**_without_infinity({**asdict(entry), **counts}), "charged": charged}
 
 
-def _finite(values: dict[str, Any]) -> dict[str, Any]:
+def _without_infinity(values: dict[str, Any]) -> dict[str, Any]:
     """Replace infinity, which JSON lacks, by null: no noise, or no limit."""
     return {key: None if value == math.inf else value for key, value in values.items()}
 
 
-def _table(entries: list[AccountEntry]) -> Table:
+def _account_table(entries: list[AccountEntry]) -> Table:
     """Return a table with a row for each job, without empty columns."""
     columns = {
         "sums": [f"{entry.counted:.3g}" if entry.sums else "" for entry in entries],

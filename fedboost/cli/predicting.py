@@ -1,6 +1,6 @@
 """Scoring of rows for `fedboost model predict`: by a job on a local cluster or running daemons.
 
-A model that every party holds whole needs no job: `alone` scores one party's rows here.
+A model that every party holds whole needs no job: `predict_alone` scores one party's rows here.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ import pyarrow.parquet as pq
 from fedboost import protocols
 from fedboost.cli.cluster import read_sources, run_job
 from fedboost.cli.connect import TABLE_OUT, CoordinatorAccess
-from fedboost.cli.outcome import conclude, follow
-from fedboost.cli.shelves import Shelves, in_order
+from fedboost.cli.outcome import follow_job, print_outcome
+from fedboost.cli.shelves import Shelves, data_in_order
 from fedboost.data.predictions import unknown_note, unknown_shares
 from fedboost.data.sources import SourceSpec
 from fedboost.data.table_files import check_ending, write_tables
 from fedboost.flow import Artefact
 from fedboost.ground.errors import ConfigError
 from fedboost.ground.printable import printable
-from fedboost.ground.settings import parse
+from fedboost.ground.settings import parse_settings
 from fedboost.job import JobSpec
 from fedboost.messages.job_pb2 import JobJournal
 from fedboost.model import kinds
@@ -50,7 +50,7 @@ UNKNOWN_SHARE = click.option(
     show_default=True,
     help="Share of a column's values that may be categories which the model does not know.",
 )
-NAME_CHARS_MAX = 63 - len("-predict")  # of a job's name
+NAME_PREFIX_CHARS_MAX = 63 - len("-predict")  # of a job's name
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,7 @@ class PredictionRequest:
         """Check that `data` names exactly the parties of the model; raise ConfigError otherwise."""
         parties = [guest.facts["guest"], *guest.facts["hosts"]]
         part = "which has a part in the model", "which has no part in the model"
-        data = in_order(data, parties, part)
+        data = data_in_order(data, parties, part)
         check_ending(target.out)
         check_folder(target.out)
         return cls(guest.facts, data, target)
@@ -116,20 +116,22 @@ class PredictionRequest:
             party: {"dataset": name, "id": ids.get(party, ["id"])}
             for party, name in datasets.items()
         }
-        kind = kinds.of(self.facts)
+        kind = kinds.kind_of(self.facts)
         params = {**kind.scoring_params(self.facts), **self.target.params}
         raw = {
-            "name": f"{self.facts['name'][:NAME_CHARS_MAX]}-predict",
+            "name": f"{self.facts['name'][:NAME_PREFIX_CHARS_MAX]}-predict",
             "protocol": kind.scored_by,
             "parties": {"guest": self.guest, "hosts": self.facts["hosts"]},
             "data": data,
             "params": {"model": self.model, **params},
         }
-        return parse(JobSpec, raw)
+        return parse_settings(JobSpec, raw)
 
     def batch_rows(self, job: JobSpec) -> int:
         """Return the number of rows that such a job scores at once."""
-        params: Any = parse(protocols.named(job.protocol).params, job.params, section="params")
+        params: Any = parse_settings(
+            protocols.load_protocol(job.protocol).params, job.params, section="params"
+        )
         return batch_rows(params.batch_rows, self.facts)
 
 
@@ -143,10 +145,10 @@ class Scored:
     table_rows: int  # of the guest's table
     unknown: dict[str, float]  # by column the share of categories that the model does not know
 
-    def conclude(self, *, as_json: bool) -> int:
+    def print_outcome(self, *, as_json: bool) -> int:
         """Print the result or the error; return the exit code."""
         if not self.result:
-            return conclude(self.journal, self.result, as_json=as_json)
+            return print_outcome(self.journal, self.result, as_json=as_json)
         if as_json:
             summary = {"job": self.result["job"], "model": self.wish.model, "rows": self.rows}
             more = {"rows_without_partner": self.rows_without_partner, "out": str(self.wish.out)}
@@ -174,25 +176,25 @@ class Scored:
         return self.table_rows - self.rows
 
 
-def scored_by_job(
+def predict_by_job(
     wish: PredictionRequest, shelves: Shelves, coordinator: CoordinatorAccess
 ) -> Scored:
     """Run a prediction job: on running daemons if a party's settings are given, otherwise here."""
     if shelves.config is not None:
-        return over_daemons(wish, shelves.config, coordinator)
+        return predict_over_daemons(wish, shelves.config, coordinator)
     assert shelves.cluster is not None
-    return in_cluster(wish, shelves.cluster)
+    return predict_in_cluster(wish, shelves.cluster)
 
 
-def in_cluster(wish: PredictionRequest, folder: Path) -> Scored:
+def predict_in_cluster(wish: PredictionRequest, folder: Path) -> Scored:
     """Start the cluster in `folder` again for the model's parties; `data` are files."""
     sources = read_sources(tuple(f"{party}={path}" for party, path in wish.data.items()))
     spec = wish.job(dict.fromkeys(sources, DATASET))
     journal, result = run_job(spec, sources, folder, batch_rows=wish.batch_rows(spec))
-    return _collected(wish, journal, result, folder / "var" / wish.guest)
+    return _copy_predictions(wish, journal, result, folder / "var" / wish.guest)
 
 
-def over_daemons(
+def predict_over_daemons(
     wish: PredictionRequest, config: PartyConfig, coordinator: CoordinatorAccess
 ) -> Scored:
     """Predict on running daemons; `data` are data sets that the parties have declared.
@@ -207,16 +209,16 @@ def over_daemons(
         )
     spec = wish.job(wish.data)
 
-    async def work(client: CoordinatorClient) -> JobJournal:
+    async def run_prediction(client: CoordinatorClient) -> JobJournal:
         job = await client.submit(spec.model_dump_json().encode())
-        await follow(client, job, batch_rows=wish.batch_rows(spec))
+        await follow_job(client, job, batch_rows=wish.batch_rows(spec))
         return await client.journal(job)
 
-    journal = coordinator.ask(work)
-    return _collected(wish, journal, result_of(journal), config.store)
+    journal = coordinator.call_coordinator(run_prediction)
+    return _copy_predictions(wish, journal, result_of(journal), config.store)
 
 
-def alone(
+def predict_alone(
     shelves: Shelves, model: str, data: dict[str, str], target: Target, *, as_json: bool
 ) -> int:
     """Score a party's rows with a model that it holds whole; return the exit code.
@@ -270,14 +272,14 @@ class Pace:
         now = time.monotonic()
         if now - self._said_at >= LINE_EVERY_S:
             self._said_at = now
-            _say_pace(done, now - self._began, of)
+            _print_pace(done, now - self._began, of)
 
     def end(self, rows: int) -> None:
         """Print the total time."""
-        _say_pace(rows, time.monotonic() - self._began)
+        _print_pace(rows, time.monotonic() - self._began)
 
 
-def _say_pace(rows: int, seconds: float, of: int = 0) -> None:
+def _print_pace(rows: int, seconds: float, of: int = 0) -> None:
     """Print rows a second: of rows that are done, or all."""
     count = f"{units.in_count(rows)} of {units.in_count(of)} rows" if of else ""
     words = count or f"{units.plural(rows, 'row')} in {units.in_seconds(seconds)}"
@@ -310,7 +312,7 @@ def check_folder(out: Path) -> None:
         )
 
 
-def _collected(
+def _copy_predictions(
     wish: PredictionRequest, journal: JobJournal, result: dict[str, Any], store: Path
 ) -> Scored:
     """Write the predictions in the guest's store to the output file."""
@@ -323,5 +325,5 @@ def _collected(
         write_tables(wish.out, tables, lambda: unknown_note(unknown))
     table_rows = RowsInCommon(store).table_rows(result["job"])
     scored = Scored(wish, journal, result, table_rows, unknown)
-    _say_pace(scored.rows, result["seconds"]["total"])
+    _print_pace(scored.rows, result["seconds"]["total"])
     return scored

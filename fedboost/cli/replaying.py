@@ -16,7 +16,7 @@ from fedboost.cli.connect import DAEMON, FILE, JSON, YES
 from fedboost.cli.groups import audit_group
 from fedboost.cli.ledger import printable_text
 from fedboost.ground.disk import PUBLIC_MODE, read_file, write_file
-from fedboost.ground.settings import load
+from fedboost.ground.settings import load_settings
 from fedboost.runtime.config.daemons import PartyConfig
 
 
@@ -39,22 +39,22 @@ def replay(job: str, config: Path, out: Path | None, as_json: bool) -> int:
     from fedboost.runtime.party.owner import replay_results, replays
     from fedboost.runtime.process.workers import ProcessWorkers
 
-    party = load(PartyConfig, config)
+    party = load_settings(PartyConfig, config)
     began = time.process_time()
     shown = (TextColumn("replaying"), TimeElapsedColumn(), TextColumn("{task.completed} steps"))
     with ProcessWorkers(len(os.sched_getaffinity(0))) as workers:
         with Progress(*shown, console=Console(stderr=True), transient=True) as progress:
             task = progress.add_task("replaying", total=None)
-            result = replays.replay(
+            result = replays.replay_job(
                 party, job, workers, lambda count: progress.advance(task, count)
             )
         cpu_s = time.process_time() - began + workers.cpu_seconds()
     if out is not None:
-        write_file(out.absolute(), replay_results.sign(party, result), PUBLIC_MODE)
+        write_file(out.absolute(), replay_results.sign_result(party, result), PUBLIC_MODE)
     if as_json:
         ways = {"sent": {"hashes"}, "came": {"hashes"}}
         facts = result.model_dump(mode="json", exclude={"peers": dict.fromkeys(result.peers, ways)})
-        facts |= {"is_honest": result.is_honest, "not_shown": result.not_shown}
+        facts |= {"is_honest": result.is_honest, "not_shown": result.unsigned_counts}
         click.echo(json.dumps({**facts, "cpu_seconds": round(cpu_s, 3)}))
     else:
         for sentence in result.sentences():
@@ -78,10 +78,10 @@ def verify(file: Path, config: Path, as_json: bool) -> int:
     """
     from fedboost.runtime.party.owner import replay_results
 
-    party = load(PartyConfig, config)
-    result = replay_results.read(party, read_file(file))
-    differing = replay_results.compare(party, result)
-    unseen = {name: count for name, count in result.not_shown.items() if name != party.name}
+    party = load_settings(PartyConfig, config)
+    result = replay_results.read_result(party, read_file(file))
+    differing = replay_results.compare_with_ledger(party, result)
+    unseen = {name: count for name, count in result.unsigned_counts.items() if name != party.name}
     if as_json:
         summary = {"job": result.job, "party": result.party, "is_confirmed": result.is_confirmed}
         click.echo(json.dumps({**summary, "differing": differing, "not_shown": unseen}))
@@ -108,10 +108,10 @@ def forget(job: str, config: Path, yes: bool) -> int:
     """
     from fedboost.runtime.party.owner import replays
 
-    party = load(PartyConfig, config)
+    party = load_settings(PartyConfig, config)
     if not yes and not click.confirm(f"destroy the replay data of {job}?", err=True):
         click.echo("nothing was destroyed", err=True)
         return 1
-    replays.forget(party, job)
+    replays.forget_record(party, job)
     click.echo(f"{job} can no longer be replayed")
     return 0

@@ -8,11 +8,11 @@ import click
 
 from fedboost.cli.groups import cli
 
-FILES = ("client", "coordinator", "dataset", "job", "party")  # `schemas.FILES`, unloaded
+SETTINGS_FILES = ("client", "coordinator", "dataset", "job", "party")  # `schemas.FILES`, unloaded
 
 
 @cli.command("schema")
-@click.argument("file", type=click.Choice(FILES))
+@click.argument("file", type=click.Choice(SETTINGS_FILES))
 def schema(file: str) -> None:
     """Print the JSON Schema of a settings or job file, for editors.
 

@@ -12,13 +12,13 @@ from typing import Any
 
 import click
 
-from fedboost.cli.cluster import FOLDER
+from fedboost.cli.cluster import CLUSTER_FOLDER
 from fedboost.cli.connect import CONFIG_VARIABLE, DIRECTORY, FILE, Command
 from fedboost.flow import GUEST, Artefact
 from fedboost.ground.errors import ConfigError
-from fedboost.ground.settings import load
+from fedboost.ground.settings import load_settings
 from fedboost.model import kinds, shards
-from fedboost.model.export import FILE_BYTES_MAX
+from fedboost.model.export import SHARD_BYTES_MAX
 from fedboost.model.vertical import Whole
 from fedboost.runtime.config.daemons import PartyConfig
 from fedboost.runtime.ledger.ledger import Ledger
@@ -36,18 +36,18 @@ class Shelves:
 
     def models(self) -> list[str]:
         """Return every model with a shard here."""
-        held = (shards.names(store / "models") for store in self.stores.values())
+        held = (shards.model_ids(store / "models") for store in self.stores.values())
         return sorted({name for names in held for name in names})
 
     def named(self, text: str) -> str:
-        """Return the model meant by a text, see `shards.meant`."""
-        return text if text in self.models() else shards.meant(text, self._known())
+        """Return the model meant by a text, see `shards.resolve_model`."""
+        return text if text in self.models() else shards.resolve_model(text, self._known_models())
 
     def has(self, text: str) -> bool:
         """Return whether a model that `text` can mean is here."""
-        return bool(shards.matching(text, self._known()))
+        return bool(shards.matching_models(text, self._known_models()))
 
-    def _known(self) -> shards.Known:
+    def _known_models(self) -> shards.KnownModels:
         facts = {model: self.facts(model) for model in self.models()}
         return {model: (str(held["name"]), str(held["created"])) for model, held in facts.items()}
 
@@ -58,7 +58,7 @@ class Shelves:
         shards_here = {}
         for party, store in self.stores.items():
             folder = shards.folder_of(store / "models", model)
-            if model in shards.names(store / "models"):
+            if model in shards.model_ids(store / "models"):
                 shards_here[party] = shards.load_facts(folder)
         if not shards_here:
             raise ConfigError(f"there is no model {model} here", todo="fedboost model list")
@@ -80,7 +80,7 @@ class Shelves:
                 todo=f"name one of: {', '.join(holders)}",
                 model=model,
             )
-        return shards.load(self.folder(model, chosen))
+        return shards.load_shard(self.folder(model, chosen))
 
     def guest_shard(self, model: str) -> Artefact:
         """Return the guest's shard; if only hosts' shards are here, raise ConfigError with the
@@ -112,7 +112,7 @@ CLUSTER = click.option(
     "--cluster",
     type=DIRECTORY,
     metavar="DIR",
-    help=f"A local cluster's folder: all its stores.  [default: {FOLDER}]",
+    help=f"A local cluster's folder: all its stores.  [default: {CLUSTER_FOLDER}]",
 )
 CONFIG = click.option(
     "--config",
@@ -122,14 +122,14 @@ CONFIG = click.option(
 )
 
 
-def stores(command: Command) -> Command:
+def store_options(command: Command) -> Command:
     """Add `--config` and `--cluster` to a command, and pass it the `shelves` that they name."""
 
     @wraps(command)
-    def opened(*, config: Path | None, cluster: Path | None, **given: Any) -> Any:
+    def with_shelves(*, config: Path | None, cluster: Path | None, **given: Any) -> Any:
         return command(**given, shelves=open_shelves(config, cluster))
 
-    return CONFIG(CLUSTER(opened))
+    return CONFIG(CLUSTER(with_shelves))
 
 
 PARTY = click.option("--party", metavar="NAME", help="Owner of the shard; by default the guest.")
@@ -150,9 +150,9 @@ def open_shelves(config: Path | None, cluster: Path | None) -> Shelves:
     if config is None and cluster is None and CONFIG_VARIABLE in os.environ:
         config = Path(os.environ[CONFIG_VARIABLE])
     if config is not None:
-        party = load(PartyConfig, config)
+        party = load_settings(PartyConfig, config)
         return Shelves({party.name: party.store}, config=party)
-    folder = cluster or FOLDER
+    folder = cluster or CLUSTER_FOLDER
     parties = {path.parent.name: path.parent for path in sorted((folder / "var").glob("*/models"))}
     if not parties:
         raise ConfigError(
@@ -163,7 +163,7 @@ def open_shelves(config: Path | None, cluster: Path | None) -> Shelves:
     return Shelves(parties, cluster=folder)
 
 
-def pairs(option: str, texts: tuple[str, ...]) -> dict[str, str]:
+def parse_pairs(option: str, texts: tuple[str, ...]) -> dict[str, str]:
     """Read the ``PARTY=VALUE`` texts of an option; raise ConfigError for a bad or doubled one."""
     stores: dict[str, str] = {}
     for text in texts:
@@ -176,7 +176,7 @@ def pairs(option: str, texts: tuple[str, ...]) -> dict[str, str]:
     return stores
 
 
-def in_order(
+def data_in_order(
     data: Mapping[str, str], needed: Sequence[str], why: tuple[str, str]
 ) -> dict[str, str]:
     """Return `--data` for each of the `needed`; a ConfigError where it lacks one, or has others.
@@ -200,7 +200,7 @@ def host_shards(shelves: Shelves, guest: Artefact, released: Sequence[Path]) -> 
     """Return the shards of a model's hosts: released to the guest, otherwise from stores here.
 
     Each release is checked, and is in the guest's ledger on return. Raise the errors of
-    `releases.read`, and ConfigError if a host has released twice.
+    `releases.read_release`, and ConfigError if a host has released twice.
     """
     model = guest.facts["job"]
     here = shelves.holders(model)
@@ -213,21 +213,23 @@ def host_shards(shelves: Shelves, guest: Artefact, released: Sequence[Path]) -> 
             "--with needs --config of the model's guest: a local cluster has every store here",
             todo="leave --with out",
         )
-    files = [releases.read(config, _file(path), model, file=str(path)) for path in released]
+    files = [
+        releases.read_release(config, _read_file(path), model, file=str(path)) for path in released
+    ]
     named = [file.release.party for file in files]
     twice = sorted({party for party in named if named.count(party) > 1})
     if twice:
         raise ConfigError(f"--with names {twice[0]} twice", todo="give only the valid release")
     with closing(Ledger(config.store / "store.sqlite")) as ledger:
         for file in files:
-            releases.note(ledger, file)
+            releases.note_release(ledger, file)
     return hosts | {file.release.party: file.shard for file in files}
 
 
-def _file(path: Path) -> bytes:
+def _read_file(path: Path) -> bytes:
     try:
         with path.open("rb") as file:
-            return file.read(FILE_BYTES_MAX + 1)
+            return file.read(SHARD_BYTES_MAX + 1)
     except OSError as error:
         raise ConfigError(
             f"cannot read the file: {error.strerror}",
@@ -243,7 +245,7 @@ def whole_model(shelves: Shelves, model: str, released: Sequence[Path]) -> Whole
     with one part for each party.
     """
     facts = shelves.facts(model)
-    kind = kinds.of(facts)
+    kind = kinds.kind_of(facts)
     if kind.is_whole and released:
         raise ConfigError(
             "every party holds the whole model, so there are no releases",

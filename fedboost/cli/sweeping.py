@@ -11,18 +11,18 @@ import click
 
 from fedboost import protocols
 from fedboost.cli.cluster import in_this_process
-from fedboost.cli.outcome import follow
+from fedboost.cli.outcome import follow_job
 from fedboost.data.sources import SourceSpec
 from fedboost.ground.disk import PUBLIC_MODE, make_folder, write_file
 from fedboost.ground.errors import FedboostError, JobError, UnreachableError
-from fedboost.ground.settings import parse
+from fedboost.ground.settings import parse_settings
 from fedboost.job import JobSpec
 from fedboost.messages.job_pb2 import JobJournal
 from fedboost.runtime.client.client import Jobs, result_of
 from fedboost.runtime.cluster import local
 from fedboost.runtime.store.store import JobState
 from fedboost.runtime.transport import faults
-from fedboost.sweep.plan import Sweep, SweepJob, in_words
+from fedboost.sweep.plan import Sweep, SweepJob, settings_in_words
 from fedboost.sweep.record import (
     FINISHED,
     PAUSED,
@@ -30,10 +30,10 @@ from fedboost.sweep.record import (
     SweepEntry,
     SweepRecord,
     TrialResult,
-    ended,
+    entry_of_result,
 )
 
-RECORD = "sweep.json"
+RECORD_FILE = "sweep.json"
 GOES_ON = (JobState.WAITING, JobState.QUEUED, JobState.RUNNING, JobState.PAUSED, JobState.FINISHED)
 START_S = 10.0  # that a local coordinator may take until it answers
 
@@ -54,32 +54,32 @@ class Course:
 
     async def run(self, jobs: Jobs) -> None:
         """Run all jobs that have not finished; stop where a party or the coordinator is gone."""
-        self._keep()
+        self._write_record()
         for place, member in enumerate(self.sweep.members, 1):
             if self.record.of(member).state == FINISHED:
                 continue
             fold = "" if member.fold is None else f", fold {member.fold + 1}"
-            words = f"{in_words(member.trial.values)}{fold}"
-            self._say(f"[{place}/{len(self.sweep.members)}] {words}")
-            entry = await self._one(jobs, member)
-            self._say(f"  {self._came_to(entry)}")
+            words = f"{settings_in_words(member.trial.values)}{fold}"
+            self._print_line(f"[{place}/{len(self.sweep.members)}] {words}")
+            entry = await self._run_member(jobs, member)
+            self._print_line(f"  {self._outcome_in_words(entry)}")
             if entry.state == PAUSED:
                 break
 
     async def fit(self, jobs: Jobs) -> None:
         """Train with the best settings; a JobError where no trial has all of its jobs."""
-        best = self._best()
+        best = self._best_trial()
         spec = self.sweep.best_job(best.trial.values, self.record.earlier)
-        self._say(f"[best] {in_words(best.trial.values)}")
+        self._print_line(f"[best] {settings_in_words(best.trial.values)}")
 
-        def note(entry: SweepEntry) -> None:
+        def keep_best(entry: SweepEntry) -> None:
             self.record.best = entry
-            self._keep()
+            self._write_record()
 
         known = (self.record.best or SweepEntry()).job
-        note(await self._finished(jobs, spec, known, note))
+        keep_best(await self._run_to_end(jobs, spec, known, keep_best))
 
-    def _best(self) -> TrialResult:
+    def _best_trial(self) -> TrialResult:
         first = self.record.standings()[0]
         if first.rank is None:
             raise JobError(
@@ -88,17 +88,17 @@ class Course:
             )
         return first
 
-    async def _one(self, jobs: Jobs, member: SweepJob) -> SweepEntry:
-        def note(entry: SweepEntry) -> None:
+    async def _run_member(self, jobs: Jobs, member: SweepJob) -> SweepEntry:
+        def keep_entry(entry: SweepEntry) -> None:
             self.record.entries[member.key] = entry
-            self._keep()
+            self._write_record()
 
         spec = self.sweep.spec(member, self.record.earlier)
-        entry = await self._finished(jobs, spec, self.record.of(member).job, note)
-        note(entry)
+        entry = await self._run_to_end(jobs, spec, self.record.of(member).job, keep_entry)
+        keep_entry(entry)
         return entry
 
-    async def _finished(
+    async def _run_to_end(
         self, jobs: Jobs, spec: JobSpec, known: str | None, note: Callable[[SweepEntry], None]
     ) -> SweepEntry:
         """Return a job's entry once it has ended; continue a job that was already submitted.
@@ -106,54 +106,56 @@ class Course:
         Raise UnreachableError if the coordinator does not answer: no other request can succeed.
         """
         try:
-            job = await _taken_up(jobs, known) or await jobs.submit(spec.model_dump_json().encode())
+            job = await _job_to_continue(jobs, known) or await jobs.submit(
+                spec.model_dump_json().encode()
+            )
         except UnreachableError:
             raise
         except FedboostError as error:
             return SweepEntry(state=JobState.FAILED, error=error.said(), code=error.exit_code)
         note(SweepEntry(job=job, state=JobState.RUNNING))
-        status = await follow(jobs, job)
+        status = await follow_job(jobs, job)
         journal = await jobs.journal(job)
-        self._learn(spec, journal)
+        self._record_reusable(spec, journal)
         result = result_of(journal)
         if status.state == JobState.FINISHED:
-            return ended(result, job)
-        reason = faults.from_message(journal.status.reason)
+            return entry_of_result(result, job)
+        reason = faults.error_of_fault(journal.status.reason)
         code = UnreachableError.exit_code if status.state == PAUSED else reason.exit_code
         return SweepEntry(job=job, state=status.state, error=reason.said(), code=code)
 
-    def _learn(self, spec: JobSpec, journal: JobJournal) -> None:
+    def _record_reusable(self, spec: JobSpec, journal: JobJournal) -> None:
         """Record the alignment and disclosure of this job that later ones use again."""
         earlier, job = self.record.earlier, journal.status.id
         if journal.status.state == JobState.CANCELLED:  # it has left nothing
             return
         done = {e.stage.stage for e in journal.events if e.WhichOneof("what") == "stage"}
-        protocol = protocols.named(spec.protocol)
-        params = parse(protocol.params, spec.params, section="params")
-        if earlier.alignment is None and protocols.aligns(spec, params) in done:
+        protocol = protocols.load_protocol(spec.protocol)
+        params = parse_settings(protocol.params, spec.params, section="params")
+        if earlier.alignment is None and protocols.aligning_stage(spec, params) in done:
             earlier = replace(earlier, alignment=job)
-        discloses = self.sweep.reuses and protocol.used_disclosure(params) is None
+        discloses = self.sweep.reuses_disclosure and protocol.used_disclosure(params) is None
         if earlier.reuse is None and discloses and journal.status.state == JobState.FINISHED:
             earlier = replace(earlier, reuse=job)
         self.record.earlier = earlier
-        self._keep()
+        self._write_record()
 
-    def _came_to(self, entry: SweepEntry) -> str:
+    def _outcome_in_words(self, entry: SweepEntry) -> str:
         if entry.state == FINISHED:
             metric = self.sweep.metric
             return f"{metric} {entry.value(metric, VALIDATION):.4f}, {entry.seconds:.1f} s"
         what = (entry.error or {}).get("what", "no reason given")
         return f"{entry.state}: {what}"
 
-    def _keep(self) -> None:
+    def _write_record(self) -> None:
         make_folder(self.folder)
-        write_file(self.folder / RECORD, self.record.text(), PUBLIC_MODE)
+        write_file(self.folder / RECORD_FILE, self.record.text(), PUBLIC_MODE)
 
-    def _say(self, words: str) -> None:
+    def _print_line(self, words: str) -> None:
         click.echo(words, err=True)
 
 
-async def _taken_up(jobs: Jobs, job: str | None) -> str | None:
+async def _job_to_continue(jobs: Jobs, job: str | None) -> str | None:
     """Return the id of a job that was already submitted and still exists; resume it if it is
     paused.
     """
@@ -170,12 +172,12 @@ async def _taken_up(jobs: Jobs, job: str | None) -> str | None:
     return job if state in GOES_ON else None
 
 
-def in_process(folder: Path, spec: JobSpec, sources: Mapping[str, SourceSpec]) -> Where:
+def place_in_process(folder: Path, spec: JobSpec, sources: Mapping[str, SourceSpec]) -> Where:
     """Run all parties in this process, with their files in `folder`."""
 
     @asynccontextmanager
-    async def where() -> AsyncIterator[Jobs]:
+    async def open_cluster() -> AsyncIterator[Jobs]:
         async with in_this_process(folder, spec, sources) as cluster:
             yield local.LocalClient(cluster)
 
-    return where
+    return open_cluster

@@ -13,14 +13,14 @@ from numpy.typing import NDArray
 from fedboost.core.bins import Bins, Dense, SparseBins, cell_type
 from fedboost.ground.errors import DataError
 from fedboost.ground.kernels import kernel
-from fedboost.ground.mapped import array_beside, let_go
+from fedboost.ground.mapped import array_beside, free_pages
 
 if TYPE_CHECKING:
     from scipy.sparse import csc_array
 
 Cuts = NDArray[np.float32]
-Values: TypeAlias = "Cuts | csc_array"  # (n, columns); entries missing in a sparse one are 0
-Codes = NDArray[np.int32]
+FeatureValues: TypeAlias = "Cuts | csc_array"  # (n, columns); entries missing in a sparse one are 0
+BinCodes = NDArray[np.int32]
 
 REGISTER = 16  # numbers of 32 bits in the widest registers
 ROWS_READ = 1 << 18  # of a table in a file, before their memory is freed
@@ -37,7 +37,9 @@ class Binning:
 
     max_bin: int
     cuts: tuple[Cuts, ...]  # per column float32, rising; one less than the column has bins
-    categories: Mapping[int, Codes] = field(default_factory=dict)  # by column: the code of each bin
+    categories: Mapping[int, BinCodes] = field(
+        default_factory=dict
+    )  # by column: the code of each bin
 
     @property
     def n_columns(self) -> int:
@@ -81,9 +83,9 @@ class Binning:
     def transform(self, values: Cuts) -> Dense: ...
 
     @overload
-    def transform(self, values: Values) -> Bins: ...
+    def transform(self, values: FeatureValues) -> Bins: ...
 
-    def transform(self, values: Values) -> Bins:
+    def transform(self, values: FeatureValues) -> Bins:
         """Return the bins (n, columns), row after row, of float32 (n, columns), NaN where missing.
 
         A sparse table's bins are sparse; bins of values in a file lie in a file, too.
@@ -94,16 +96,16 @@ class Binning:
         bins: Dense = array_beside(values, values.shape, cell_type(self.n_cells))
         for first in range(0, len(values), ROWS_READ):
             rows = first, min(len(values), first + ROWS_READ)
-            _place(values, *self._padded, bins.dtype.type(self.missing), bins, rows)
-            let_go(values)
+            _place_values(values, *self._padded_cuts, bins.dtype.type(self.missing), bins, rows)
+            free_pages(values)
         for column, codes in self.categories.items():
             bins[:, column] = _look_up(values[:, column], codes, self.missing)
-        let_go(values)
+        free_pages(values)
         return bins
 
     @cached_property
-    def _padded(self) -> tuple[Cuts, NDArray[np.int64]]:
-        return _padded(self.cuts)
+    def _padded_cuts(self) -> tuple[Cuts, NDArray[np.int64]]:
+        return _pad_cuts(self.cuts)
 
     def _transform_sparse(self, values: csc_array) -> SparseBins:
         """Return the bins of a sparse table, without entries in the bin of zeros."""
@@ -111,11 +113,11 @@ class Binning:
         missing = number(self.missing)
         placed = np.empty(values.nnz, number)
         zero = np.empty(self.n_columns, number)
-        padded, starts = self._padded
+        padded, starts = self._padded_cuts
         for column, cuts in enumerate(self.cuts):
             span = slice(values.indptr[column], values.indptr[column + 1])
             of_column = values.data[span, None], padded, starts[column:], missing
-            _place(*of_column, placed[span, None], (0, len(values.data[span])))
+            _place_values(*of_column, placed[span, None], (0, len(values.data[span])))
             zero[column] = np.searchsorted(cuts, np.float32(0), side="right")
         kept = placed != np.repeat(zero, np.diff(values.indptr))
         begins = np.concatenate(([0], np.cumsum(kept)))[values.indptr]
@@ -129,10 +131,10 @@ class Binning:
 
 
 def fit(
-    values: Values,
+    values: FeatureValues,
     max_bin: int,
     categorical: Sequence[int] = (),
-    known: Mapping[int, Codes] | None = None,
+    known: Mapping[int, BinCodes] | None = None,
     rows: NDArray[np.bool_] | None = None,
     group_cuts: Mapping[int, Cuts] | None = None,
 ) -> Binning:
@@ -166,7 +168,7 @@ def fit(
     return Binning(max_bin, cuts, categories)
 
 
-def _fit_categories(column: Cuts, max_bin: int, known: Codes) -> Codes:
+def _fit_categories(column: Cuts, max_bin: int, known: BinCodes) -> BinCodes:
     """Return the codes that get a bin: `known`, then the most frequent others, in rising order."""
     assert len(known) <= max_bin
     codes, counts = np.unique(column[~np.isnan(column)].astype(np.int32), return_counts=True)
@@ -177,7 +179,7 @@ def _fit_categories(column: Cuts, max_bin: int, known: Codes) -> Codes:
 
 
 def present_values(
-    values: Values, number: int, rows: slice | NDArray[np.bool_] = slice(None)
+    values: FeatureValues, number: int, rows: slice | NDArray[np.bool_] = slice(None)
 ) -> tuple[Cuts, int]:
     """Return one column's present values, float32 (m,), and the number of zeros that a sparse table
     leaves out; `rows` selects rows of a dense one.
@@ -201,23 +203,23 @@ def present_values(
 
 
 def _fit_column(
-    values: Values,
+    values: FeatureValues,
     number: int,
     max_bin: int,
     rows: slice | NDArray[np.bool_],
     group_cuts: Cuts | None,
 ) -> Cuts:
     distinct, counts = distinct_values(values, number, rows)
-    let_go(values)
+    free_pages(values)
     ends = bin_ends(counts, max_bin)
     if group_cuts is None:
-        return between(distinct[ends], distinct[ends + 1])
+        return cut_between(distinct[ends], distinct[ends + 1])
     # The group of the value above begins at the last of its cut points that is not beyond it.
     return group_cuts[np.searchsorted(group_cuts, distinct[ends + 1], side="right") - 1]
 
 
 def distinct_values(
-    values: Values, number: int, rows: slice | NDArray[np.bool_] = slice(None)
+    values: FeatureValues, number: int, rows: slice | NDArray[np.bool_] = slice(None)
 ) -> tuple[Cuts, NDArray[np.int64]]:
     """Return one column's distinct values, float32 rising, and the row count of each.
 
@@ -241,7 +243,7 @@ def bin_ends(counts: NDArray[np.int64], max_bin: int) -> NDArray[np.int64]:
     return _equal_frequency(counts, max_bin)
 
 
-def between(low: Cuts, high: Cuts) -> Cuts:
+def cut_between(low: Cuts, high: Cuts) -> Cuts:
     """Return a float32 cut with low < cut ≤ high: the middle, or high if they are neighbours."""
     middle = ((low.astype(np.float64) + high) / 2.0).astype(np.float32)
     return np.where((low < middle) & (middle <= high), middle, high).astype(np.float32)
@@ -255,7 +257,7 @@ def coarsen(numbers: Cuts, cuts: Cuts, values: Cuts) -> None:
             numbers[i] = values[np.searchsorted(cuts, numbers[i], side="right")]
 
 
-def _look_up(column: Cuts, codes: Codes, missing: int) -> Codes:
+def _look_up(column: Cuts, codes: BinCodes, missing: int) -> BinCodes:
     """Return the bin of each code, `missing` for NaN and for codes without a bin."""
     table = np.full(
         2 + int(max(codes.max(initial=-1), np.fmax.reduce(column, initial=-1.0))),
@@ -298,7 +300,7 @@ def _equal_frequency(counts: NDArray[np.int64], max_bin: int) -> NDArray[np.int6
     return ends[:n_ends]
 
 
-def _padded(cuts: Sequence[Cuts]) -> tuple[Cuts, NDArray[np.int64]]:
+def _pad_cuts(cuts: Sequence[Cuts]) -> tuple[Cuts, NDArray[np.int64]]:
     """Return all cuts one after the other, each column's filled up with NaN to whole registers, and
     the index where each column's begin.
     """
@@ -311,7 +313,7 @@ def _padded(cuts: Sequence[Cuts]) -> tuple[Cuts, NDArray[np.int64]]:
 
 
 @kernel
-def _place(
+def _place_values(
     values: Cuts,
     cuts: Cuts,
     starts: NDArray[np.int64],

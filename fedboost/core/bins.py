@@ -56,7 +56,7 @@ class SparseBins:
             zero=self.zero[columns],
         )
 
-    def between(self, rows: slice) -> SparseBins:
+    def row_range(self, rows: slice) -> SparseBins:
         """Return the bins of consecutive rows, numbered from zero."""
         first, stop, _ = rows.indices(self.n_rows)
         inside = (self.rows >= first) & (self.rows < stop)
@@ -80,7 +80,7 @@ class SparseBins:
 Bins: TypeAlias = Dense | SparseBins
 
 
-def of_rows(bins: Bins, column: int, rows: Rows) -> Dense:
+def bins_of_rows(bins: Bins, column: int, rows: Rows) -> Dense:
     """Return the bins (m,) of some rows, int32 (m,), in one column."""
     if not isinstance(bins, SparseBins):
         return bins[rows, column]
@@ -93,7 +93,7 @@ def of_rows(bins: Bins, column: int, rows: Rows) -> Dense:
     return cells
 
 
-def entries(bins: SparseBins, node_rows: Sequence[Rows]) -> tuple[Indices, Rows]:
+def entries_of_nodes(bins: SparseBins, node_rows: Sequence[Rows]) -> tuple[Indices, Rows]:
     """Return the indices, int64, of the entries of some nodes' rows, and their nodes' numbers."""
     node_of = np.full(bins.n_rows, -1, np.int32)
     for number, rows in enumerate(node_rows):

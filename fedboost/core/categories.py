@@ -57,7 +57,7 @@ def divisions(sums: Sums, missing: Sums | None, params: TreeParams, fixed: Fixed
     missing ones right.
     """
     (present,) = np.nonzero(sums.any(axis=1))
-    score = _score(sums[present], params, fixed)
+    score = _rank_scores(sums[present], params, fixed)
     order = np.argsort(score, kind="stable")
     ranked = present[order]
     ends = np.flatnonzero(np.diff(score[order]) > 0.0) + 1
@@ -73,7 +73,7 @@ def divisions(sums: Sums, missing: Sums | None, params: TreeParams, fixed: Fixed
     return Divisions(ranked, every, on_left, left)
 
 
-def _score(sums: Sums, params: TreeParams, fixed: FixedPoint) -> Floats:
+def _rank_scores(sums: Sums, params: TreeParams, fixed: FixedPoint) -> Floats:
     """Return G/(H + λ) of each category, of the output with the widest range; float64 (k,)."""
     if not len(sums):
         return np.empty(0)
@@ -97,13 +97,13 @@ def as_sets(sets: list[bytes]) -> Sets:
     )
 
 
-def members(held: bytes) -> list[int]:
+def set_members(held: bytes) -> list[int]:
     """Return the bins of a set, rising."""
     return np.flatnonzero(np.unpackbits(np.frombuffer(held, np.uint8), bitorder="little")).tolist()
 
 
 @kernel
-def holds(sets: Sets, row: int, number: int) -> bool:
+def set_holds(sets: Sets, row: int, number: int) -> bool:
     """Return whether the set in row `row` of uint8 (n, SET_BYTES) has bin `number`; False beyond
     it.
     """

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from fedboost.core import quantiles, sampling
-from fedboost.core.binning import Binning, Cuts, Values
+from fedboost.core.binning import Binning, Cuts, FeatureValues
 from fedboost.core.bins import Bins, Dense, SparseBins
 from fedboost.core.networks import (
     DenseInputs,
@@ -61,7 +61,7 @@ class Scale:
     deviation: Floats = field(repr=False)
 
     @classmethod
-    def of_values(cls, values: NDArray[np.float32]) -> Scale:
+    def from_values(cls, values: NDArray[np.float32]) -> Scale:
         """Fit float32 (n, columns) without missing values, with n − 1 under the deviation's root.
 
         A column with fewer than two distinct values has the deviation 1.
@@ -94,7 +94,7 @@ class CutColumns:
         return cls(Binning(max_bin, cuts), present < rows)
 
     @classmethod
-    def of_values(cls, values: Values, max_bin: int, tolerance: int | None) -> CutColumns:
+    def from_values(cls, values: FeatureValues, max_bin: int, tolerance: int | None) -> CutColumns:
         """Search for the cut points of one table, float32 (n, columns), dense or sparse.
 
         A DataError names a column with infinite values.
@@ -103,7 +103,7 @@ class CutColumns:
         present = ranked.present()
         search = quantiles.Search(present, max_bin, tolerance)
         while not search.is_over:
-            search.take(ranked.below(search.probes()))
+            search.take(ranked.count_below(search.next_probes()))
         return cls.found(search.cuts(), max_bin, present, values.shape[0])
 
     @property
@@ -122,18 +122,18 @@ class ColumnReading:
     weights_per_output: int = 1  # of bins: how many 0/1 columns an output of a network sees
 
     @classmethod
-    def of_values(cls, values: Values, params: ColumnParams) -> ColumnReading:
+    def from_values(cls, values: FeatureValues, params: ColumnParams) -> ColumnReading:
         """Fit the columns of one table, float32 (n, columns), dense or sparse."""
         cuts = None
-        if searches(params, is_sparse=not isinstance(values, np.ndarray)):
-            cuts = CutColumns.of_values(values, params.max_bin, params.quantile_tolerance)
-        reading = cls.chosen(params, cuts)
+        if needs_search(params, is_sparse=not isinstance(values, np.ndarray)):
+            cuts = CutColumns.from_values(values, params.max_bin, params.quantile_tolerance)
+        reading = cls.for_params(params, cuts)
         if reading.standardises and isinstance(values, np.ndarray):
-            return replace(reading, scale=Scale.of_values(values))
+            return replace(reading, scale=Scale.from_values(values))
         return reading
 
     @classmethod
-    def chosen(cls, params: ColumnParams, cuts: CutColumns | None) -> ColumnReading:
+    def for_params(cls, params: ColumnParams, cuts: CutColumns | None) -> ColumnReading:
         """Return the reading that the params ask for; standardised columns lack their scale yet.
 
         `cuts` is None without a search. With `auto` and without any cut, the form is `standard`.
@@ -150,7 +150,7 @@ class ColumnReading:
         """Return whether networks see means and deviations of dense columns."""
         return needs_scale(self.form)
 
-    def inputs(self, values: Values, ids: NDArray[np.uint32] | None = None) -> Inputs:
+    def inputs(self, values: FeatureValues, ids: NDArray[np.uint32] | None = None) -> Inputs:
         """Return rows float32 (n, columns) as networks read them.
 
         `ids` uint32 (columns,) are hashed for sparse columns: their numbers if absent.
@@ -160,17 +160,17 @@ class ColumnReading:
             assert self.scale is not None
             forms.append(self.scale.inputs(values))
         elif self.standardises:
-            forms.append(_hashed(values, ids))
+            forms.append(_hashed_inputs(values, ids))
         if self.cuts is not None:
             bins = self.cuts.binning.transform(values)
             if self.form != "bins":
-                forms.append(_ranked(bins, self.cuts.binning, ids))
+                forms.append(_ranked_inputs(bins, self.cuts.binning, ids))
             if self.form != "rank":
                 forms.append(BinInputs(bins, self.cuts, self.weights_per_output))
         return forms[0] if len(forms) == 1 else TurnInputs(tuple(forms))
 
 
-def searches(params: ColumnParams, *, is_sparse: bool) -> bool:
+def needs_search(params: ColumnParams, *, is_sparse: bool) -> bool:
     """Return whether a search finds cut points: `auto` reads sparse rows as they are."""
     return params.columns in ("rank", "bins") or (params.columns == "auto" and not is_sparse)
 
@@ -194,7 +194,7 @@ class BinInputs:
 
     def forward(self, rows: slice, network: Network) -> Floats:
         """See Inputs; one output after the other, so that a column's bins are read in order."""
-        columns, sums = _looked_up(network, self.cuts, self.weights_per_output)
+        columns, sums = _lookup_tables(network, self.cuts, self.weights_per_output)
         outputs = np.zeros((network.outputs, rows.stop - rows.start))
         if isinstance(self.bins, SparseBins):
             # A 0 adds the same to an output in all rows, and normalising removes it.
@@ -235,14 +235,16 @@ class TurnInputs:
 
 
 @lru_cache(maxsize=2)  # each pass over each block of rows uses it
-def _drawn(network: Network, width: tuple[int, ...], count: int) -> tuple[Indices, Indices, Floats]:
+def _draw_inputs(
+    network: Network, width: tuple[int, ...], count: int
+) -> tuple[Indices, Indices, Floats]:
     """Draw `count` 0/1 columns for each output: column, number of the 0/1 column, and weight in
     [−1, 1).
 
     Columns are drawn first, so columns with many cuts do not count more.
     """
     size = network.outputs * count
-    words = sampling.draws(network.seed, Purpose.NETWORK, network.number, n=2 * size)
+    words = sampling.random_words(network.seed, Purpose.NETWORK, network.number, n=2 * size)
     uniform = (words >> np.uint64(11)).astype(np.float64) * 2.0**-53
     counts = np.array(width, np.int64)
     (cut,) = np.nonzero(counts)
@@ -254,18 +256,18 @@ def _drawn(network: Network, width: tuple[int, ...], count: int) -> tuple[Indice
     return columns, which, 2.0 * uniform[size:] - 1.0
 
 
-def _looked_up(network: Network, cuts: CutColumns, count: int) -> tuple[Indices, Floats]:
+def _lookup_tables(network: Network, cuts: CutColumns, count: int) -> tuple[Indices, Floats]:
     """Return the columns that outputs see, int64 (outputs · count,), and the sum that each adds by
     a row's bin, float64 (outputs · count, bins and missing): its weight from the bin of the cut on.
     """
-    columns, which, weight = _drawn(network, tuple(cuts.width.tolist()), count)
+    columns, which, weight = _draw_inputs(network, tuple(cuts.width.tolist()), count)
     first = which + 1 - cuts.lacks[columns]
     bins = np.arange(cuts.binning.n_cells)
     above = (bins >= first[:, None]) & (bins != cuts.binning.missing)
     return columns, np.where(above, weight[:, None], 0.0)
 
 
-def _hashed(values: Values, ids: NDArray[np.uint32] | None) -> SparseInputs:
+def _hashed_inputs(values: FeatureValues, ids: NDArray[np.uint32] | None) -> SparseInputs:
     """Return sparse rows as inputs; a missing value counts as absent."""
     assert not isinstance(values, np.ndarray)
     if np.isnan(values.data).any():
@@ -274,7 +276,7 @@ def _hashed(values: Values, ids: NDArray[np.uint32] | None) -> SparseInputs:
     return SparseInputs(values, np.arange(values.shape[1], dtype=np.uint32) if ids is None else ids)
 
 
-def _ranked(bins: Bins, binning: Binning, ids: NDArray[np.uint32] | None) -> Inputs:
+def _ranked_inputs(bins: Bins, binning: Binning, ids: NDArray[np.uint32] | None) -> Inputs:
     """Return rows by the ranks of bins; a missing value gets the middle, or a sparse 0's rank."""
     step = 2.0 / np.maximum(binning.n_bins - 1, 1)
     if not isinstance(bins, SparseBins):
@@ -285,7 +287,7 @@ def _ranked(bins: Bins, binning: Binning, ids: NDArray[np.uint32] | None) -> Inp
     columns = bins.columns
     far = (bins.bins.astype(np.int64) - bins.zero[columns]) * step[columns]
     far = np.where(bins.bins == binning.missing, 0.0, far).astype(np.float32)
-    return _hashed(csc_array((far, bins.rows, bins.starts), shape=bins.shape), ids)
+    return _hashed_inputs(csc_array((far, bins.rows, bins.starts), shape=bins.shape), ids)
 
 
 @kernel

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedboost.core.gradient_bits import BITS_MAX, BITS_MIN
-from fedboost.core.threads import Threads, shared
+from fedboost.core.threads import Threads, run_shared
 from fedboost.ground.arrays import Floats
 from fedboost.ground.errors import ConfigError, JobError
 from fedboost.ground.kernels import kernel
@@ -20,7 +20,7 @@ Integers = NDArray[np.int64]
 
 SUM_BITS = 62  # a sum of all rows, and the difference of two such sums, stays within int64
 ENCODING_WORK = 2  # cells that can be added up in the time of one number's encoding
-BLOCK = 1 << 16  # rows of few bits rounded together
+ROUNDED_AT_ONCE = 1 << 16  # rows of few bits rounded together
 FEW_BITS = 15  # with so few, nearest integers would lose all small gradients
 
 Fractions = Callable[[int], Floats]  # of so many columns, uniform in [0, 1)
@@ -72,7 +72,9 @@ class FixedPoint:
         def task(part: slice) -> tuple[Any, ...]:
             return g[part], h[part], units, most, nearest[part]
 
-        if not all(shared(threads, _nearest, task, len(g), ENCODING_WORK * nearest.size)):
+        if not all(
+            run_shared(threads, _encode_nearest, task, len(g), ENCODING_WORK * nearest.size)
+        ):
             raise JobError(
                 "gradients left the bounds declared at the start of the job",
                 todo="check labels, weights and base_score, or lower learning_rate",
@@ -81,8 +83,8 @@ class FixedPoint:
             return nearest
         largest = (1 << self.bits) - 1
         drawn = fractions(nearest.shape[1])
-        for first in range(0, len(g), BLOCK):
-            some = slice(first, first + BLOCK)
+        for first in range(0, len(g), ROUNDED_AT_ONCE):
+            some = slice(first, first + ROUNDED_AT_ONCE)
             pairs = np.stack([g[some] / self.g_unit, h[some] / self.h_unit], axis=2)
             rounded = up_or_down(pairs.reshape(drawn[some].shape), drawn[some])
             np.clip(rounded, -largest, largest, out=nearest[some])
@@ -98,7 +100,7 @@ class FixedPoint:
 
 
 @kernel
-def _nearest(
+def _encode_nearest(
     g: Floats,
     h: Floats,
     units: tuple[float, float],
@@ -123,14 +125,16 @@ def up_or_down(values: Floats, fractions: Floats) -> Integers:
     return (whole + (fractions >= 1.0 - (values - whole))).astype(np.int64)
 
 
-def for_rows(n_rows: int, precision_bits: int | None, g_bound: float, h_bound: float) -> FixedPoint:
+def encoding_for_rows(
+    n_rows: int, precision_bits: int | None, g_bound: float, h_bound: float
+) -> FixedPoint:
     """Return the encoding of a job with `n_rows` training rows.
 
     `precision_bits` None means as many as fit: min(53, 62 − ⌈log2 n⌉). The bounds are rounded up to
     powers of two, which costs less than a bit and makes decoding exact below 2^53 units, except
     with few bits. A ConfigError if sums of `n_rows` values of `precision_bits` could leave int64.
     """
-    fits = bits_for(n_rows)
+    fits = bits_for_rows(n_rows)
     bits = fits if precision_bits is None else precision_bits
     if not BITS_MIN <= bits <= fits:
         raise ConfigError(
@@ -146,14 +150,14 @@ def encoding(bits: int, g_bound: float, h_bound: float) -> FixedPoint:
     return FixedPoint(bits, stretch * g_bound, stretch * h_bound)
 
 
-def widest(fixed: FixedPoint, n_rows: int) -> FixedPoint:
+def widest_encoding(fixed: FixedPoint, n_rows: int) -> FixedPoint:
     """Return the encoding of the same gradients with as many bits as sums of `n_rows` rows allow;
     for sums that stay on this machine.
     """
-    return for_rows(n_rows, None, fixed.g_bound, fixed.h_bound)
+    return encoding_for_rows(n_rows, None, fixed.g_bound, fixed.h_bound)
 
 
-def bits_for(n_rows: int) -> int:
+def bits_for_rows(n_rows: int) -> int:
     """Return the bits of one value if `n_rows` values are summed: min(53, 62 − ⌈log2 n⌉)."""
     # ⌈log2 n⌉ in integers, without rounding errors.
     return min(BITS_MAX, SUM_BITS - max(n_rows - 1, 0).bit_length())

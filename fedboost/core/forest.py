@@ -19,10 +19,10 @@ from numpy.typing import NDArray
 from fedboost.core.params import TreeParams
 from fedboost.ground.arrays import Floats
 
-Counts = NDArray[np.int64]
+TreeCounts = NDArray[np.int64]
 
 
-def sizes(params: TreeParams) -> Counts:
+def trees_each_round(params: TreeParams) -> TreeCounts:
     """Return the trees of each round, for each class with separate trees; int64 (n_estimators,)."""
     forest, rounds = params.forest, params.n_estimators
     if forest is None:
@@ -30,15 +30,17 @@ def sizes(params: TreeParams) -> Counts:
     if forest.dynamic is None:
         return np.full(rounds, forest.n_trees, np.int64)
     first, last = forest.dynamic.n_trees
-    return np.ceil(moving(first, last, forest.dynamic.speed.n_trees, rounds)).astype(np.int64)
+    return np.ceil(values_each_round(first, last, forest.dynamic.speed.n_trees, rounds)).astype(
+        np.int64
+    )
 
 
 def most_trees(params: TreeParams) -> int:
     """Return the number of trees of the largest round, for each such class."""
-    return 1 if params.forest is None else int(sizes(params).max())
+    return 1 if params.forest is None else int(trees_each_round(params).max())
 
 
-def rates(params: TreeParams) -> Floats:
+def row_rates(params: TreeParams) -> Floats:
     """Return the share of the rows that each tree of a round sees, float64 (n_estimators,)."""
     forest, rounds = params.forest, params.n_estimators
     if forest is None:
@@ -46,18 +48,18 @@ def rates(params: TreeParams) -> Floats:
     if forest.dynamic is None:
         return np.full(rounds, forest.subsample)
     first, last = forest.dynamic.subsample
-    return moving(first, last, forest.dynamic.speed.subsample, rounds)
+    return values_each_round(first, last, forest.dynamic.speed.subsample, rounds)
 
 
-def starts(params: TreeParams) -> Counts:
+def first_tree_numbers(params: TreeParams) -> TreeCounts:
     """Return the number of the first tree of each round, and the number after the last tree.
 
     int64 (n_estimators + 1,), counted over rounds and classes from 0.
     """
-    return np.concatenate(([0], np.cumsum(sizes(params) * params.trees_per_round)))
+    return np.concatenate(([0], np.cumsum(trees_each_round(params) * params.trees_per_round)))
 
 
-def moving(first: float, last: float, speed: float, rounds: int) -> Floats:
+def values_each_round(first: float, last: float, speed: float, rounds: int) -> Floats:
     """Return a value that moves from `first` to `last` over the rounds; float64 (rounds,).
 
     It arrives after the share `speed` of the rounds and stays there.

@@ -16,19 +16,21 @@ from fedboost.core.split import Limits
 from fedboost.ground.arrays import Bits, Floats, Indices, Sums
 from fedboost.ground.kernels import kernel
 
-Groups = NDArray[np.uint16]
+CellGroups = NDArray[np.uint16]
 Moves = NDArray[np.signedinteger[Any]]
 Listed = NDArray[np.int16]
-Rule = tuple[float, float, float, float, float, float]
-Columns = tuple[Indices, Indices, Moves]  # indices among the cells, bins in use, directions
+GainRule = tuple[float, float, float, float, float, float]
+CandidateColumns = tuple[
+    Indices, Indices, Moves
+]  # indices among the cells, bins in use, directions
 
-ROOM = 1024  # candidates scored together: their arrays fit a core's cache
+CANDIDATES_AT_ONCE = 1024  # candidates scored together: their arrays fit a core's cache
 NO_BOUNDS: Floats = np.empty((0, 2))
-NO_GROUPS: Groups = np.empty((0, 0, 0), np.uint16)
+NO_GROUPS: CellGroups = np.empty((0, 0, 0), np.uint16)
 NO_MOVES: Moves = np.zeros(1, np.int16)
 
 
-def gains(
+def split_gains(
     left: Sums,
     total: Sums,
     params: TreeParams,
@@ -45,13 +47,13 @@ def gains(
     contradict `moves`. Swapping left and right gives the same bits.
     """
     arrays = np.ascontiguousarray(left), np.ascontiguousarray(total)
-    return _gains(*arrays, bounds, moves, _rule(params, fixed))
+    return _split_gains(*arrays, bounds, moves, _gain_rule(params, fixed))
 
 
 def best_at_thresholds(
     cells: Sums,
     totals: Sums,
-    columns: Columns,
+    columns: CandidateColumns,
     limits: Limits,
     params: TreeParams,
     fixed: FixedPoint,
@@ -69,16 +71,16 @@ def best_at_thresholds(
     groups = NO_GROUPS if limits.groups is None else limits.groups
     bounds = NO_BOUNDS if limits.bounds is None else limits.bounds
     arrays = np.ascontiguousarray(cells), np.ascontiguousarray(totals)
-    return _best(*arrays, columns, (groups, bounds), _rule(params, fixed))
+    return _best_splits(*arrays, columns, (groups, bounds), _gain_rule(params, fixed))
 
 
-def _rule(params: TreeParams, fixed: FixedPoint) -> Rule:
+def _gain_rule(params: TreeParams, fixed: FixedPoint) -> GainRule:
     units = fixed.g_unit, fixed.h_unit
     return (*units, params.reg_lambda, params.reg_alpha, params.step_max, params.min_child_weight)
 
 
 @kernel
-def _scores(sums: Sums, rule: Rule, bounds: Floats) -> tuple[Floats, Floats]:
+def _score_sums(sums: Sums, rule: GainRule, bounds: Floats) -> tuple[Floats, Floats]:
     """Return Σ over outputs of T(G)² / (H + λ) of sums (n, 2·outputs), 0 if H + λ is 0, and
     weights.
 
@@ -105,7 +107,7 @@ def _scores(sums: Sums, rule: Rule, bounds: Floats) -> tuple[Floats, Floats]:
 
 
 @kernel
-def _is_light(sums: Sums, rule: Rule) -> Bits:
+def _is_light(sums: Sums, rule: GainRule) -> Bits:
     """Return whether the hessians of all outputs are too few for a child."""
     cover = sums[:, 1] * rule[1]
     for k in range(3, sums.shape[1], 2):
@@ -114,11 +116,14 @@ def _is_light(sums: Sums, rule: Rule) -> Bits:
 
 
 @kernel
-def _gains(left: Sums, total: Sums, bounds: Floats, moves: Moves, rule: Rule) -> Floats:
-    """See `gains`."""
+def _split_gains(left: Sums, total: Sums, bounds: Floats, moves: Moves, rule: GainRule) -> Floats:
+    """See `split_gains`."""
     right = total - left
-    (gains, on_left), (others, on_right) = _scores(left, rule, bounds), _scores(right, rule, bounds)
-    whole = _scores(total.reshape(1, -1), rule, bounds)[0][0]
+    (gains, on_left), (others, on_right) = (
+        _score_sums(left, rule, bounds),
+        _score_sums(right, rule, bounds),
+    )
+    whole = _score_sums(total.reshape(1, -1), rule, bounds)[0][0]
     light = _is_light(left, rule) | _is_light(right, rule)
     for i in range(len(left)):
         move = moves[i] if len(moves) > 1 else moves[0]
@@ -130,14 +135,14 @@ def _gains(left: Sums, total: Sums, bounds: Floats, moves: Moves, rule: Rule) ->
 
 
 @kernel
-def _is_cut(group_of: Groups, b: int, last: int, on_left: bool) -> bool:
+def _is_cut(group_of: CellGroups, b: int, last: int, on_left: bool) -> bool:
     """Return whether a candidate divides between groups, not within one."""
     apart = group_of[-1] != group_of[last]
     return group_of[b] != group_of[b + 1] and (apart or not on_left) if b < last else apart
 
 
 @kernel
-def _list(cells: Sums, last: int, move: int, left: Sums, listed: Listed) -> int:
+def _list_candidates(cells: Sums, last: int, move: int, left: Sums, listed: Listed) -> int:
     """List the candidates of a column in a node, cells (n_cells, 2·outputs), in canonical order:
     left sums, bins, side of the missing rows, and directions. Return their number.
     """
@@ -156,32 +161,35 @@ def _list(cells: Sums, last: int, move: int, left: Sums, listed: Listed) -> int:
 
 
 @kernel
-def _best(
+def _best_splits(
     cells: Sums,
     totals: Sums,
-    columns: Columns,
-    limits: tuple[Groups, Floats],
-    rule: Rule,
+    columns: CandidateColumns,
+    limits: tuple[CellGroups, Floats],
+    rule: GainRule,
 ) -> tuple[Floats, Indices, Sums]:
     """See `best_at_thresholds`."""
     (indices, n_bins, moves), (groups, bounds) = columns, limits
     nodes, _, n_cells, width = cells.shape
     best, where = np.full(nodes, -np.inf), np.zeros((nodes, 3), np.int64)
-    won, left = np.zeros((nodes, width), np.int64), np.empty((ROOM + 2 * n_cells, width), np.int64)
+    won, left = (
+        np.zeros((nodes, width), np.int64),
+        np.empty((CANDIDATES_AT_ONCE + 2 * n_cells, width), np.int64),
+    )
     listed = np.empty((len(left), 3), np.int16)
     owner = np.empty(len(left), np.int32)
     for node in range(nodes):
         own_bounds, n = bounds[node : node + 1], 0
         for place in range(len(indices)):
             c, last = indices[place], n_bins[place] - 1
-            more = _list(cells[node, c], last, moves[place], left[n:], listed[n:])
+            more = _list_candidates(cells[node, c], last, moves[place], left[n:], listed[n:])
             owner[n : n + more] = place
             n += more
             differ = totals.shape[1] > 1
-            if n < ROOM and not differ and place + 1 < len(indices):
+            if n < CANDIDATES_AT_ONCE and not differ and place + 1 < len(indices):
                 continue
             total = totals[node, c if differ else 0]
-            gain = _gains(left[:n], total, own_bounds, listed[:n, 2], rule)
+            gain = _split_gains(left[:n], total, own_bounds, listed[:n, 2], rule)
             for i in range(n):
                 if not gain[i] > best[node]:
                     continue

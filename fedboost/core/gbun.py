@@ -24,7 +24,7 @@ from pydantic import Field, model_validator
 from threadpoolctl import ThreadpoolController
 
 from fedboost.core import metrics, objectives
-from fedboost.core.binning import Values
+from fedboost.core.binning import FeatureValues
 from fedboost.core.column_readings import ColumnParams, ColumnReading
 from fedboost.core.early_stopping import EarlyStopping
 from fedboost.core.local import History, TrainingTable
@@ -67,7 +67,7 @@ class Normal:
     deviation: Floats = field(repr=False)  # (outputs,), divided by the sharpness
 
     @classmethod
-    def of_sums(cls, rows: int, total: Floats, squares: Floats, sharpness: float) -> Normal:
+    def from_sums(cls, rows: int, total: Floats, squares: Floats, sharpness: float) -> Normal:
         """Return the mean and deviation from the sums of z and z² over so many rows.
 
         A constant output has deviation 1 before the division by the sharpness. The paper's
@@ -93,12 +93,14 @@ class Round:
         weights = self.weights.astype(np.float64)
         with one_thread():
             for rows in inputs.blocks(self.network.outputs):
-                margin[rows] = shares(inputs.forward(rows, self.network), self.normal) @ weights
+                margin[rows] = (
+                    output_shares(inputs.forward(rows, self.network), self.normal) @ weights
+                )
         return margin
 
 
 @cache
-def _libraries() -> ThreadpoolController:
+def _blas_controller() -> ThreadpoolController:
     # SciPy has a second matrix library, which the controller finds only once it is loaded.
     importlib.import_module("scipy.linalg")
     return ThreadpoolController()
@@ -108,7 +110,7 @@ def one_thread() -> AbstractContextManager[object]:
     """Hold the matrix library to one thread: a block is too small to share, and its threads would
     cost ten times the time they save. So results do not depend on the number of cores, either.
     """
-    held: AbstractContextManager[object] = _libraries().limit(limits=1, user_api="blas")
+    held: AbstractContextManager[object] = _blas_controller().limit(limits=1, user_api="blas")
     return held
 
 
@@ -123,7 +125,7 @@ def output_sums(inputs: Inputs, network: Network) -> tuple[Floats, Floats]:
     return total, squares
 
 
-def system(
+def normal_equations(
     inputs: Inputs, network: Network, normal: Normal, gradients: tuple[Floats, Floats]
 ) -> tuple[Floats, Floats]:
     """Return PᵀHP, float64 (classes, outputs, outputs) with valid lower triangles, and PᵀG,
@@ -136,7 +138,7 @@ def system(
     squares, pull = np.zeros((g.shape[1], size, size)), np.zeros((g.shape[1], size))
     with one_thread():
         for rows in inputs.blocks(size):
-            p = shares(inputs.forward(rows, network), normal)
+            p = output_shares(inputs.forward(rows, network), normal)
             pull += g[rows].T @ p
             for k in range(g.shape[1]):
                 # Half of a symmetric product: transposed rows lie as BLAS likes them.
@@ -145,7 +147,7 @@ def system(
     return squares, pull
 
 
-def solved(squares: Floats, pull: Floats, params: GbunParams) -> NDArray[np.float32]:
+def solve_weights(squares: Floats, pull: Floats, params: GbunParams) -> NDArray[np.float32]:
     """Return the weights of a round, float32 (outputs, classes), times learning_rate.
 
     A JobError if the equations have no single solution. float32, so that parties whose libraries
@@ -157,12 +159,12 @@ def solved(squares: Floats, pull: Floats, params: GbunParams) -> NDArray[np.floa
     for square, output_pull in zip(squares, pull, strict=True):
         equations = square + params.reg_lambda * np.eye(len(square))
         with one_thread():
-            factor = _factor(equations)
+            factor = _cholesky_factor(equations)
             steps.append(-params.learning_rate * cho_solve((factor, True), output_pull))
     return np.stack(steps, axis=1).astype(np.float32)
 
 
-def _factor(equations: Floats) -> Floats:
+def _cholesky_factor(equations: Floats) -> Floats:
     """Return the Cholesky factor of a system given by its lower triangle, float64 (outputs,
     outputs).
 
@@ -185,7 +187,7 @@ def _factor(equations: Floats) -> Floats:
     return factor
 
 
-def shares(z: Floats, normal: Normal) -> Floats:
+def output_shares(z: Floats, normal: Normal) -> Floats:
     """Return the softmax of normalised outputs, float64 (n, outputs); overwrites `z`."""
     z -= normal.mean
     z *= 1.0 / normal.deviation
@@ -206,7 +208,7 @@ class TrainedNetworks:
     history: History
     best_round: int  # from 0
 
-    def margins(self, values: Values) -> Floats:
+    def margins(self, values: FeatureValues) -> Floats:
         """Return margins float64 (n, classes) of float32 (n, columns), up to the best round."""
         inputs = self.reading.inputs(values)
         margin = np.tile(self.base_margin, (inputs.n_rows, 1))
@@ -214,7 +216,7 @@ class TrainedNetworks:
             margin += network.added(inputs)
         return margin
 
-    def predict(self, values: Values) -> Floats:
+    def predict(self, values: FeatureValues) -> Floats:
         """Return predictions float64 (n, classes): probabilities or means, by the objective."""
         return objectives.transform(self.params.objective, self.margins(values))
 
@@ -231,8 +233,8 @@ def train(
             "early_stopping_rounds needs validation rows and there are none",
             todo="hold rows out for validation, or leave early_stopping_rounds out",
         )
-    objective = objectives.start(params, Summary.of(params, table.y, table.weights))
-    reading = ColumnReading.of_values(table.values, params)
+    objective = objectives.start_objective(params, Summary.of(params, table.y, table.weights))
+    reading = ColumnReading.from_values(table.values, params)
     parts = {"train": table} | ({} if validation is None else {"validation": validation})
     inputs = {name: reading.inputs(part.values) for name, part in parts.items()}
     margins = {name: np.tile(objective.base_margin, (len(p.y), 1)) for name, p in parts.items()}
@@ -242,17 +244,19 @@ def train(
     rounds: list[Round] = []
     history: History = []
     while len(rounds) < params.n_estimators and not stopping.stop:
-        rounds.append(_round(params, objective, table, inputs["train"], margins["train"], rounds))
+        rounds.append(
+            _train_round(params, objective, table, inputs["train"], margins["train"], rounds)
+        )
         for name, table_inputs in inputs.items():
             margins[name] += rounds[-1].added(table_inputs)
-        history.append(_measured(params, parts, margins))
+        history.append(_measure_parts(params, parts, margins))
         if params.early_stopping_rounds is not None:
             stopping = stopping.after(history[-1]["validation"][params.metrics[-1]])
     best = len(rounds) - 1 if stopping.best is None else stopping.best_round
     return TrainedNetworks(params, objective.base_margin, reading, tuple(rounds), history, best)
 
 
-def _round(
+def _train_round(
     params: GbunParams,
     objective: Objective,
     table: TrainingTable,
@@ -262,12 +266,16 @@ def _round(
 ) -> Round:
     network = Network(len(before), params.seed, params.outputs)
     sums = output_sums(inputs, network)
-    normal = Normal.of_sums(inputs.n_rows, *sums, params.sharpness)
+    normal = Normal.from_sums(inputs.n_rows, *sums, params.sharpness)
     gradients = objective.gradients(margin, table.y, table.weights)
-    return Round(network, normal, solved(*system(inputs, network, normal, gradients), params))
+    return Round(
+        network,
+        normal,
+        solve_weights(*normal_equations(inputs, network, normal, gradients), params),
+    )
 
 
-def _measured(
+def _measure_parts(
     params: GbunParams, parts: Mapping[str, TrainingTable], margins: Mapping[str, Floats]
 ) -> dict[str, dict[str, float]]:
     predictions = {

@@ -25,17 +25,17 @@ from fedboost.core.sampling import TreeColumns
 from fedboost.core.split import Candidates
 from fedboost.ground.arrays import Bits, Rows
 from fedboost.ground.kernels import kernel
-from fedboost.ground.state import state
+from fedboost.ground.state import state_class
 
-Numbers = NDArray[np.uint16]  # (columns, n_cells) the group of each cell, rising with the bins
-Counts = NDArray[np.int64]  # (columns, n_cells)
+GroupNumbers = NDArray[np.uint16]  # (columns, n_cells) the group of each cell, rising with the bins
+CellCounts = NDArray[np.int64]  # (columns, n_cells)
 
 
 @dataclass(frozen=True)
 class NodeGroups:
     """Groups of an open node."""
 
-    groups: Numbers  # (columns, n_cells); the last cell is that of missing rows
+    groups: GroupNumbers  # (columns, n_cells); the last cell is that of missing rows
     possible: Bits  # (columns, n_cells): not ruled out by splits above
     smallest: int | None  # rows of the smallest group that is released and not empty
 
@@ -48,14 +48,14 @@ class Segments:
     apart: bool  # whether the cell of missing rows is a separate group, not part of the last
 
     @classmethod
-    def of(cls, groups: Numbers, n_bins: int) -> Self:
+    def of(cls, groups: GroupNumbers, n_bins: int) -> Self:
         """Return the segments of groups (n_cells,)."""
         known = groups[:n_bins].astype(np.int64)
         bounds = np.concatenate(([0], np.flatnonzero(np.diff(known)) + 1, [n_bins]))
         return cls(bounds, bool(groups[-1] != known[-1]))
 
     @classmethod
-    def finest(cls, n_bins: int) -> Self:
+    def one_per_bin(cls, n_bins: int) -> Self:
         """Return a group for each bin."""
         return cls(np.arange(n_bins + 1), apart=True)
 
@@ -80,7 +80,7 @@ class Segments:
         return not self.apart and len(self) - 1 in chosen
 
 
-@state
+@state_class
 class MinimumState:
     """State of the last layer that the next one needs."""
 
@@ -107,17 +107,17 @@ class Minimum(MinimumState):
         above, self.nodes = self.nodes, {}
         pairs = {node: [node, sibling(node)] if parent(node) in above else [node] for node in nodes}
         counted = list(dict.fromkeys(child for pair in pairs.values() for child in pair))
-        counts = dict(zip(counted, self._counts(training, counted), strict=True))
+        counts = dict(zip(counted, self._cell_counts(training, counted), strict=True))
         for node, pair in pairs.items():
             beside = self.nodes.get(pair[-1])
-            sides = [(counts[child], self._possible(above, child)) for child in pair]
+            sides = [(counts[child], self._possible_cells(above, child)) for child in pair]
             if beside is None:
-                whole = finest(self._n_bins, self._n_cells)
+                whole = finest_groups(self._n_bins, self._n_cells)
                 before = above[parent(node)].groups if len(pair) > 1 else whole
-                groups = coarsened(before, sides, self._n_bins, self._least)
+                groups = coarsen_groups(before, sides, self._n_bins, self._least)
             else:
                 groups = beside.groups
-            self.nodes[node] = NodeGroups(groups, sides[0][1], _smallest(groups, sides[0][0]))
+            self.nodes[node] = NodeGroups(groups, sides[0][1], _smallest_group(groups, sides[0][0]))
         self.divided = {}
 
     def divide(
@@ -139,25 +139,25 @@ class Minimum(MinimumState):
         rows = least[columns]
         return cls(bins, columns, binning.n_bins[columns], binning.n_cells, rows)
 
-    def groups(self, node: int) -> Numbers:
+    def groups(self, node: int) -> GroupNumbers:
         """Return the groups of an open node."""
         return self.nodes[node].groups
 
-    def smallest(self, node: int) -> int | None:
+    def smallest_group(self, node: int) -> int | None:
         """Return the rows of the smallest group of an open node; None if no column has two."""
         return self.nodes[node].smallest
 
-    def stacked(self, nodes: Sequence[int]) -> Numbers:
+    def stacked_groups(self, nodes: Sequence[int]) -> GroupNumbers:
         """Return the groups of several nodes, (nodes, columns, n_cells)."""
         return np.array([self.nodes[node].groups for node in nodes])
 
-    def _counts(self, training: Partition, nodes: Sequence[int]) -> NDArray[np.int64]:
+    def _cell_counts(self, training: Partition, nodes: Sequence[int]) -> NDArray[np.int64]:
         """Return the number of rows of each node in each cell, (nodes, columns, n_cells)."""
         each = np.ones((self._bins.shape[0], 1), np.int64)
         rows = [training.rows(node) for node in nodes]
         return histogram.build(self._bins, rows, each, self._n_cells, self._columns)[..., 0]
 
-    def _possible(self, above: Mapping[int, NodeGroups], node: int) -> Bits:
+    def _possible_cells(self, above: Mapping[int, NodeGroups], node: int) -> Bits:
         """Return a mask of the cells that splits of the same column above a node have left."""
         if parent(node) not in above:
             return np.ones((len(self._columns), self._n_cells), np.bool_)
@@ -170,34 +170,36 @@ class Minimum(MinimumState):
         return possible
 
 
-def finest(n_bins: NDArray[np.integer], n_cells: int) -> Numbers:
+def finest_groups(n_bins: NDArray[np.integer], n_cells: int) -> GroupNumbers:
     """Return a group for each cell, uint16 (columns, n_cells); n_bins (columns,)."""
     cells = np.minimum(np.arange(n_cells), n_bins[:, None])
     cells[:, -1] = n_bins
     return cells.astype(np.uint16)
 
 
-def usable(
-    binning: Binning, columns: TreeColumns, nodes: Sequence[int], held: Numbers | None = None
-) -> Numbers | None:
+def usable_groups(
+    binning: Binning, columns: TreeColumns, nodes: Sequence[int], held: GroupNumbers | None = None
+) -> GroupNumbers | None:
     """Return the groups of some nodes, uint16 (nodes, columns, n_cells), or None for one group a
     cell.
 
     They are the `held` ones, with a single group for each column that a node has not drawn.
     """
-    drawn = columns.usable(nodes)
+    drawn = columns.usable_masks(nodes)
     if drawn is None:
         return held
-    groups = finest(binning.n_bins[columns.all], binning.n_cells)[None] if held is None else held
+    groups = (
+        finest_groups(binning.n_bins[columns.all], binning.n_cells)[None] if held is None else held
+    )
     return np.where(drawn[..., None], groups, groups.dtype.type(0))
 
 
-def coarsened(
-    before: Numbers,
-    sides: Sequence[tuple[Counts, Bits]],
+def coarsen_groups(
+    before: GroupNumbers,
+    sides: Sequence[tuple[CellCounts, Bits]],
     n_bins: NDArray[np.int64],
     least: NDArray[np.int64],
-) -> Numbers:
+) -> GroupNumbers:
     """Join groups `before` until each holds enough rows on each of the `sides`, or cannot hold any.
 
     (columns, n_cells). `sides` are a node and its sibling, or only the root: rows int64 (columns,
@@ -205,10 +207,10 @@ def coarsened(
     """
     rows = np.stack([side[0] for side in sides])
     possible = np.stack([side[1] for side in sides])
-    return _coarsened(before, rows, possible, n_bins, least)
+    return _coarsen_groups(before, rows, possible, n_bins, least)
 
 
-def released(groups: Numbers, listed: Candidates, n_bins: NDArray[np.integer]) -> Bits:
+def released_mask(groups: GroupNumbers, listed: Candidates, n_bins: NDArray[np.integer]) -> Bits:
     """Return bool (nodes, candidates): whether a candidate divides between groups, not within one.
 
     groups (nodes, columns, n_cells); the candidates' columns are counted as in `groups`, n_bins
@@ -223,7 +225,7 @@ def released(groups: Numbers, listed: Candidates, n_bins: NDArray[np.integer]) -
     return cuts
 
 
-def _smallest(groups: Numbers, counts: Counts) -> int | None:
+def _smallest_group(groups: GroupNumbers, counts: CellCounts) -> int | None:
     """Return the rows of the smallest non-empty group, among columns that have several."""
     several = (groups != groups[:, :1]).any(axis=1)
     if not several.any():
@@ -236,27 +238,27 @@ def _smallest(groups: Numbers, counts: Counts) -> int | None:
 
 
 @kernel
-def _fits(rows: NDArray[np.int64], possible: Bits, least: int) -> bool:
+def _is_large_enough(rows: NDArray[np.int64], possible: Bits, least: int) -> bool:
     """Return whether a group holds enough rows on each side, or cannot hold any."""
     return not np.any(possible & (rows < least))
 
 
 @kernel
-def _coarsened(
-    before: Numbers,
+def _coarsen_groups(
+    before: GroupNumbers,
     rows: NDArray[np.int64],
     possible: Bits,
     n_bins: NDArray[np.int64],
     least: NDArray[np.int64],
-) -> Numbers:
-    """See `coarsened`; rows and possible (sides, columns, n_cells)."""
+) -> GroupNumbers:
+    """See `coarsen_groups`; rows and possible (sides, columns, n_cells)."""
     coarse = before.copy()
     sides, missing = rows.shape[0], before.shape[1] - 1
     for c in range(len(before)):
         if least[c] <= 1:
             continue
         last = n_bins[c] - 1
-        apart = before[c, missing] != before[c, last] and _fits(
+        apart = before[c, missing] != before[c, last] and _is_large_enough(
             rows[:, c, missing], possible[:, c, missing], least[c]
         )
         ends = np.zeros(n_bins[c] + 1, np.int64)  # ends of closed groups, after a 0
@@ -266,7 +268,7 @@ def _coarsened(
             held += rows[:, c, b]
             may |= possible[:, c, b]
             ended = b == last or before[c, b] != before[c, b + 1]
-            if ended and _fits(held, may, least[c]):
+            if ended and _is_large_enough(held, may, least[c]):
                 closed += 1
                 ends[closed] = b + 1
                 held[:], may[:] = 0, False
@@ -275,13 +277,13 @@ def _coarsened(
             may |= possible[:, c, missing]
         # The rows left at the end join the groups before them until they are enough.
         while closed and (
-            (not apart and ends[closed] == last + 1) or not _fits(held, may, least[c])
+            (not apart and ends[closed] == last + 1) or not _is_large_enough(held, may, least[c])
         ):
             for b in range(ends[closed - 1], ends[closed]):
                 held += rows[:, c, b]
                 may |= possible[:, c, b]
             closed -= 1
-        apart = apart and (closed > 0 or _fits(held, may, least[c]))
+        apart = apart and (closed > 0 or _is_large_enough(held, may, least[c]))
         number = 0
         for b in range(last + 1):
             if number < closed and b == ends[number + 1]:

@@ -51,7 +51,7 @@ class GrowingTrees:
             tree.close()
 
 
-def planted(
+def plant_trees(
     rules: Rules,
     bins: Bins,
     gradients: Gradients,
@@ -65,15 +65,15 @@ def planted(
     the trees see, `groups` are the parties' column counts in canonical order. A JobError if
     gradients leave their bounds.
     """
-    params, gh = rules.params, sample.encoded(rules.fixed, gradients, rules.threads)
+    params, gh = rules.params, sample.encoded_gradients(rules.fixed, gradients, rules.threads)
     if len(gh) < len(gradients[0]):
         chosen, gh = gh, np.zeros((len(gradients[0]), gh.shape[1]), dtype=np.int64)
         gh[sample.rows] = chosen
-    tree = int(forest.starts(params)[number])
+    tree = int(forest.first_tree_numbers(params)[number])
     for tree_gh in np.split(gh, params.trees_per_round, axis=1):
         mine = np.ascontiguousarray(tree_gh)
         for inside in sample.trees:
-            columns = TreeColumns.drawn(params, tree, groups)
+            columns = TreeColumns.draw_columns(params, tree, groups)
             yield GrowingTree(rules, bins, mine, inside, columns)
             tree += 1
 
@@ -83,7 +83,7 @@ def leaf_gradients(
 ) -> list[LeafGradients | None]:
     """Return the gradients for leaf values of a round's trees, for each class with separate trees.
 
-    None if the gradients of the divisions are exact enough. Arguments as in `planted`.
+    None if the gradients of the divisions are exact enough. Arguments as in `plant_trees`.
     """
     params, (g, h) = rules.params, gradients
     if not rules.fixed.is_coarse:

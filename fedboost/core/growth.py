@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from fedboost.core import categories, gains, groups, histogram, monotone, split
 from fedboost.core.bins import Bins
 from fedboost.core.categories import BY_CATEGORY, NO_THRESHOLD
-from fedboost.core.groups import Minimum, MinimumState, Numbers, Segments
+from fedboost.core.groups import GroupNumbers, Minimum, MinimumState, Segments
 from fedboost.core.leaf_gradients import LeafGradients
 from fedboost.core.monotone import Bounds
 from fedboost.core.own_rows import OwnRows
@@ -25,14 +25,22 @@ from fedboost.core.row_parts import SharedTree
 from fedboost.core.rules import Rules
 from fedboost.core.sampling import TreeColumns
 from fedboost.core.split import UNLIMITED, Limits
-from fedboost.core.tree import Node, Split, Tree, divide_rows, grown, made, made_above
+from fedboost.core.tree import (
+    Node,
+    Split,
+    Tree,
+    divide_rows,
+    divided_above,
+    divided_nodes,
+    tree_of_nodes,
+)
 from fedboost.ground.arrays import Rows, Sums
-from fedboost.ground.state import restore_into, state
+from fedboost.ground.state import restore_into, state_class
 
-Won = tuple[Split, Sums]  # a node's split and the sums (2·outputs,) on its left
+BestSplit = tuple[Split, Sums]  # a node's split and the sums (2·outputs,) on its left
 
 
-@state
+@state_class
 class GrowingState:
     """State after the layers so far, and the sums that the next ones are subtracted from."""
 
@@ -77,7 +85,7 @@ class GrowingTree(GrowingState):
         self._views: Sequence[OwnRows | SharedTree] = (
             rules.own_rows(bins, gh, rows, columns.all)
             if rules.elsewhere is None
-            else [rules.elsewhere.planted(gh, rows, columns.all)]
+            else [rules.elsewhere.plant_tree(gh, rows, columns.all)]
         )
 
     @property
@@ -113,21 +121,21 @@ class GrowingTree(GrowingState):
         """Grow one layer from the sums int64 `shape` over all parties' rows."""
         assert not self.is_over
         assert sums.shape == self.shape
-        nodes, cells = self._layer(sums)
+        nodes, cells = self._layer_histograms(sums)
         totals = self._seen_totals(nodes, cells)
-        limits = Limits(self._released(nodes), self._rules.bounds(nodes, self.bounds))
-        won = choose(self._rules, cells, totals, self._columns, limits)
-        gains = self._gains()
+        limits = Limits(self._released_groups(nodes), self._rules.bounds(nodes, self.bounds))
+        won = best_splits(self._rules, cells, totals, self._columns, limits)
+        gains = self._known_gains()
         gains |= {n: best[0].gain for n, best in zip(nodes, won, strict=True) if best}
         leaves = self._rules.params.max_leaves
-        divides = made(gains, leaves)
+        divides = divided_nodes(gains, leaves)
         self.depth += 1
         for node, node_cells, best in zip(nodes, cells, won, strict=True):
             if best is not None and node in divides:
                 if self._rules.own_rows_min:  # the children add up to the column's own totals
                     column = np.searchsorted(self._columns, best[0].column)
                     self.totals[node] = node_cells[column].sum(axis=0)
-                self._divide(node, *best)
+                self._settle_split(node, *best)
         if self.depth == self._depth:
             self.close()
             return
@@ -136,7 +144,7 @@ class GrowingTree(GrowingState):
         divide_rows(self.partition, self._bins, splits, missing, threads)
         for view in self._views:
             view.divide(splits)
-        above = made_above(gains, leaves)
+        above = divided_above(gains, leaves)
         kept = [place for place, node in enumerate(nodes) if node in above]
         self.divided = [nodes[place] for place in kept]
         self.cells = cells if len(kept) == len(nodes) else cells[kept]
@@ -162,13 +170,13 @@ class GrowingTree(GrowingState):
         rules, nodes = self._rules, list(self.totals)
         for node in sorted(self.splits, reverse=True):  # the sum of its leaves
             self.totals[node] = self.totals[left_child(node)] + self.totals[right_child(node)]
-        divided = made(self._gains(), rules.params.max_leaves)
+        divided = divided_nodes(self._known_gains(), rules.params.max_leaves)
         nodes = [node for node in nodes if node == ROOT or parent(node) in divided]
         totals = np.array([self.totals[node] for node in nodes])
         G, H = totals[:, 0::2], totals[:, 1::2]
         values = split.leaf_value(G, H, rules.params, rules.fixed)
         covers = split.cover(H, rules.fixed).tolist()
-        tree = grown(
+        tree = tree_of_nodes(
             {
                 node: Node(value, cover, self.splits[node] if node in divided else None)
                 for node, value, cover in zip(nodes, values, covers, strict=True)
@@ -179,7 +187,7 @@ class GrowingTree(GrowingState):
         bounds = rules.bounds(tree.node.tolist(), self.bounds)
         if bounds is None:
             return tree
-        within = monotone.within(tree.value, bounds, rules.params.learning_rate)
+        within = monotone.clip_to_bounds(tree.value, bounds, rules.params.learning_rate)
         return replace(tree, value=np.where(tree.is_leaf[:, None], within, tree.value))
 
     def _with_exact_leaves(self, tree: Tree, exact: LeafGradients) -> Tree:
@@ -190,7 +198,7 @@ class GrowingTree(GrowingState):
         values = exact.values(sums, self._rules.params)
         return replace(tree, value=np.where(tree.is_leaf[:, None], values, tree.value))
 
-    def _layer(self, sums: Sums) -> tuple[list[int], Sums]:
+    def _layer_histograms(self, sums: Sums) -> tuple[list[int], Sums]:
         """Return the open nodes, ascending, and their histograms."""
         if not self.divided:
             # Every row has one cell in every column, perhaps the missing one.
@@ -204,7 +212,7 @@ class GrowingTree(GrowingState):
         cells[~came] = self.cells - sums
         return nodes, cells
 
-    def _gains(self) -> dict[int, float]:
+    def _known_gains(self) -> dict[int, float]:
         return {node: best.gain for node, best in self.splits.items()}
 
     def _seen_totals(self, nodes: Sequence[int], cells: Sums) -> Sums:
@@ -214,15 +222,15 @@ class GrowingTree(GrowingState):
             return totals[:, 0] if (totals == totals[:, :1]).all() else totals
         return np.array([self.totals[node] for node in nodes])
 
-    def _released(self, nodes: Sequence[int]) -> Numbers | None:
+    def _released_groups(self, nodes: Sequence[int]) -> GroupNumbers | None:
         """Return the groups of the open nodes, None without minimum groups and column sampling."""
         held = None
         if self.minimum is not None:
             self.minimum.open(nodes, self.partition)
-            held = self.minimum.stacked(nodes)
-        return groups.usable(self._rules.binning, self._drawn, nodes, held)
+            held = self.minimum.stacked_groups(nodes)
+        return groups.usable_groups(self._rules.binning, self._drawn, nodes, held)
 
-    def _divide(self, node: int, won: Split, left: Sums) -> None:
+    def _settle_split(self, node: int, won: Split, left: Sums) -> None:
         """Store a split and the totals of its children."""
         self.splits[node] = won
         self.totals[left_child(node)] = left
@@ -247,9 +255,9 @@ class GrowingTree(GrowingState):
         return [pair[int(right < left)] for pair, (left, right) in zip(pairs, weight, strict=True)]
 
 
-def choose(
+def best_splits(
     rules: Rules, cells: Sums, totals: Sums, columns: Rows, limits: Limits = UNLIMITED
-) -> list[Won | None]:
+) -> list[BestSplit | None]:
     """Return the best split of each node, None if no split is worth it.
 
     cells int64 (nodes, columns, n_cells, 2·outputs) of `columns`, int32 ascending, which may divide
@@ -267,7 +275,7 @@ def choose(
             candidate = _by_categories(
                 rules, cells[node, place], total, int(columns[place]), interval
             )
-            won[node] = _better(won[node], candidate)
+            won[node] = _better_split(won[node], candidate)
     return won
 
 
@@ -278,7 +286,7 @@ def _at_thresholds(
     columns: Rows,
     indices: NDArray[np.int64],
     limits: Limits,
-) -> list[Won | None]:
+) -> list[BestSplit | None]:
     """Return the best splits of all nodes at thresholds of the columns at `indices`."""
     binning = rules.binning
     moves = (
@@ -288,7 +296,7 @@ def _at_thresholds(
     best, where, left = gains.best_at_thresholds(
         cells, totals, usable, limits, rules.params, rules.fixed
     )
-    won: list[Won | None] = []
+    won: list[BestSplit | None] = []
     for node, (gain, (place, last, lost)) in enumerate(
         zip(best.tolist(), where.tolist(), strict=True)
     ):
@@ -303,7 +311,7 @@ def _at_thresholds(
 
 def _by_categories(
     rules: Rules, cells: Sums, total: Sums, column: int, limits: Limits
-) -> Won | None:
+) -> BestSplit | None:
     """Return the best division of a node by the categories of a column.
 
     cells int64 (n_cells, 2·outputs); `limits` of the node and the column. The node misses the
@@ -311,7 +319,7 @@ def _by_categories(
     """
     absent = cells[-1] if cells[-1].any() else None
     n_bins, sums, released = int(rules.binning.n_bins[column]), cells[:-1], limits.groups
-    segments = Segments.finest(n_bins) if released is None else Segments.of(released, n_bins)
+    segments = Segments.one_per_bin(n_bins) if released is None else Segments.of(released, n_bins)
     if released is not None:
         sums = np.add.reduceat(cells[:n_bins], segments.bounds[:-1], axis=0)
     if absent is not None and not segments.apart:
@@ -319,8 +327,8 @@ def _by_categories(
         absent = None
     divisions = categories.divisions(sums, absent, rules.params, rules.fixed)
     left = divisions.left
-    gain = rules.gains(left, total, limits.bounds)
-    best = split.best(gain, rules.params)
+    gain = rules.candidate_gains(left, total, limits.bounds)
+    best = split.best_candidate(gain, rules.params)
     if best < 0:
         return None
     chosen = divisions.bins(best)
@@ -337,7 +345,7 @@ def _by_categories(
     return won, left[best].copy()
 
 
-def _better(first: Won | None, second: Won | None) -> Won | None:
+def _better_split(first: BestSplit | None, second: BestSplit | None) -> BestSplit | None:
     """Return the split of greater gain, or of the lower column if gains are equal."""
     candidates = [won for won in (first, second) if won is not None]
     return min(candidates, key=lambda won: (-won[0].gain, won[0].column), default=None)

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from fedboost.core.bins import Bins, Dense, SparseBins, entries
+from fedboost.core.bins import Bins, Dense, SparseBins, entries_of_nodes
 from fedboost.core.partition import Partition, sibling, smaller_child
-from fedboost.core.threads import Threads, shared
+from fedboost.core.threads import Threads, run_shared
 from fedboost.ground.arrays import Indices, Rows, Sums
 from fedboost.ground.kernels import kernel
 
@@ -43,21 +43,21 @@ def build(
     def task(part: slice) -> tuple[Any, ...]:
         return by_row, rows, starts, gh, (columns[part], part.start), sums
 
-    shared(threads, _add_rows, task, len(columns), len(rows) * len(columns))
+    run_shared(threads, _add_rows, task, len(columns), len(rows) * len(columns))
     return sums
 
 
-def total(gh: Sums, rows: Rows) -> Sums:
+def signed_total(gh: Sums, rows: Rows) -> Sums:
     """Return the sum of some rows' gradients int64 (n, 2·outputs), int64 (2·outputs,)."""
-    return _totals(gh, rows)[0]
+    return _both_totals(gh, rows)[0]
 
 
-def total_sizes(gh: Sums, rows: Rows) -> Sums:
+def absolute_total(gh: Sums, rows: Rows) -> Sums:
     """Return the sum of absolute gradients: no sum of some of the rows is farther from 0."""
-    return _totals(gh, rows)[1]
+    return _both_totals(gh, rows)[1]
 
 
-def children(
+def child_histograms(
     bins: Bins, partition: Partition, gh: Sums, parents: Mapping[int, Sums], columns: Rows
 ) -> dict[int, Sums]:
     """Return the histograms of both children of every divided node, by heap id, ascending.
@@ -79,7 +79,7 @@ def _add_entries(
     bins: SparseBins, node_rows: Sequence[Rows], gh: Sums, columns: Rows, sums: Sums
 ) -> None:
     """Add up the entries, and give the rest of each node's total to the bin of zeros."""
-    indices, nodes = entries(bins, node_rows)
+    indices, nodes = entries_of_nodes(bins, node_rows)
     place_of = np.full(bins.shape[1], -1, np.int32)
     place_of[columns] = np.arange(len(columns), dtype=np.int32)
     place = place_of[bins.columns[indices]]
@@ -87,7 +87,7 @@ def _add_entries(
     indices, nodes, place = indices[kept], nodes[kept], place[kept]
     _add_each(bins.bins[indices], place, nodes, gh[bins.rows[indices]], sums)
     for node, rows in enumerate(node_rows):
-        rest = total(gh, rows) - sums[node].sum(axis=1)
+        rest = signed_total(gh, rows) - sums[node].sum(axis=1)
         sums[node, np.arange(len(columns)), bins.zero[columns]] += rest
 
 
@@ -137,7 +137,7 @@ def _add_rows(
 
 
 @kernel
-def _totals(gh: Sums, rows: Rows) -> Sums:
+def _both_totals(gh: Sums, rows: Rows) -> Sums:
     """Return the sums of some rows, and the sums of their absolute values; int64 (2, width)."""
     width = gh.shape[1]
     sums = np.zeros((2, width), np.int64)

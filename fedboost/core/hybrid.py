@@ -36,7 +36,7 @@ from fedboost.core.params import MAX_DEPTH, TreeParams
 from fedboost.core.partition import ROOT
 from fedboost.core.rules import Rules
 from fedboost.core.sampling import TreeColumns
-from fedboost.core.tree import Node, Tree, grown
+from fedboost.core.tree import Node, Tree, tree_of_nodes
 from fedboost.ground.arrays import Bits, Floats, Rows, Sums
 
 COUNTED_MAX = 64.0  # limit of gradients for counting hosts, in units of the greatest |g|
@@ -83,24 +83,30 @@ class HybridParams(TreeParams):
 
 
 def encoding(params: HybridParams, objective: Objective, summary: Summary) -> FixedPoint:
-    """Return the encoding of gradients that leaves room for g + h·w_b (see `residual`)."""
+    """Return the encoding of gradients that leaves room for g + h·w_b (see
+    `residual_gradients`).
+    """
     g_bound, h_bound = objective.bounds(summary)
     factor = 1.0 if params.goss is None else params.goss.factor
     bound = factor * g_bound * (1.0 + VALUE_MAX)
-    return fixed_point.for_rows(summary.rows, params.precision_bits, bound, factor * h_bound)
+    return fixed_point.encoding_for_rows(
+        summary.rows, params.precision_bits, bound, factor * h_bound
+    )
 
 
-def top(rules: Rules, bins: Bins, gh: Sums, rows: Rows, columns: TreeColumns, depth: int) -> Tree:
+def grow_top(
+    rules: Rules, bins: Bins, gh: Sums, rows: Rows, columns: TreeColumns, depth: int
+) -> Tree:
     """Grow the guest's part of a tree: at most `depth` layers on its columns, perhaps none.
 
     As `growth.GrowingTree`; the leaves' values are w_b without learning_rate, cut at VALUE_MAX.
     """
     if len(columns.all):
-        tree = local.grow(GrowingTree(rules, bins, gh, rows, columns, depth))
+        tree = local.grow_tree(GrowingTree(rules, bins, gh, rows, columns, depth))
     else:
         total = gh[rows].sum(axis=0)
         value = split.leaf_value(total[0::2], total[1::2], rules.params, rules.fixed)
-        tree = grown({ROOT: Node(value, float(split.cover(total[1::2], rules.fixed)))})
+        tree = tree_of_nodes({ROOT: Node(value, float(split.cover(total[1::2], rules.fixed)))})
     most = value_max(rules.fixed)
     value = np.clip(tree.value / rules.params.learning_rate, -most, most)
     return replace(tree, value=value)
@@ -111,7 +117,7 @@ def value_max(fixed: FixedPoint) -> float:
     return VALUE_MAX * fixed.g_bound / (1.0 + VALUE_MAX) / fixed.h_bound
 
 
-def residual(gh: Sums, value: Floats, fixed: FixedPoint) -> Sums:
+def residual_gradients(gh: Sums, value: Floats, fixed: FixedPoint) -> Sums:
     """Return g + h·w of each row and its h; w is its bottom node's value. int64 (n, 2·outputs).
 
     value float64 (n, outputs).
@@ -122,16 +128,16 @@ def residual(gh: Sums, value: Floats, fixed: FixedPoint) -> Sums:
 
 
 def counted_unit(fixed: FixedPoint, bits: int) -> float:
-    """Return the value of 1 in a `counted` gradient of `bits` bits."""
+    """Return the value of 1 in a `counted_gradients` gradient of `bits` bits."""
     return math.ldexp(COUNTED_MAX * fixed.g_bound / (1.0 + VALUE_MAX), -bits)
 
 
-def counted(moved: Sums, factor: Floats, rules: Rules, bits: int) -> Sums:
+def counted_gradients(moved: Sums, factor: Floats, rules: Rules, bits: int) -> Sums:
     """Return gradients for hosts that divide by counts: int64 (n, outputs) in units of
     `counted_unit`.
 
-    `moved` as from `residual`; factor float64 (n, outputs) is the factor of each row's bottom node
-    (`count_factors`). Gradients are cut at 64 times the objective's bound.
+    `moved` as from `residual_gradients`; factor float64 (n, outputs) is the factor of each row's
+    bottom node (`count_factors`). Gradients are cut at 64 times the objective's bound.
     """
     unit = counted_unit(rules.fixed, bits)
     most = math.ldexp(unit, bits)
@@ -145,7 +151,8 @@ def count_factors(gh: Sums, tree: Tree, leaves: Rows, rules: Rules) -> Floats:
     A host that cannot see Σh takes −Σg / (|I| + λ) of a leaf's rows I. So rows of bottom node b are
     scaled by (n_b + λ) / (H_b + λ), with its training rows and their hessians; then a host without
     a signal adds the same as with hessians. If h is 1, the factor is 1. gh int64 (n, 2·outputs) and
-    leaves int32 (n,), indices in `tree`, are of the training rows of the tree. See `counted`.
+    leaves int32 (n,), indices in `tree`, are of the training rows of the tree. See
+    `counted_gradients`.
     """
     h, lam = rules.fixed.decode_h(gh[:, 1::2]), rules.params.reg_lambda
     rows = np.bincount(leaves, minlength=tree.n_nodes)[:, None]
@@ -165,7 +172,7 @@ class HeldRows:
     fractions: Floats  # (sampled rows, columns) that round the gradients
 
     @classmethod
-    def drawn(
+    def draw_rows(
         cls,
         params: HybridParams,
         fixed: FixedPoint,
@@ -179,17 +186,17 @@ class HeldRows:
         each; `fixed` are the guest's units.
         """
         g, _ = gradients
-        sample = sampling.of_round(params, g, round_number, round_number, host)
+        sample = sampling.round_sample(params, g, round_number, round_number, host)
         learns, gh = np.zeros(len(g), np.bool_), np.zeros((len(g), 2 * g.shape[1]), np.int64)
-        learns[sample.rows], gh[sample.rows] = True, sample.encoded(fixed, gradients)
+        learns[sample.rows], gh[sample.rows] = True, sample.encoded_gradients(fixed, gradients)
         return cls(learns, gh, sample.fractions(gh.shape[1]))
 
-    def of_tree(self, pairs: slice) -> HeldRows:
+    def columns_of_tree(self, pairs: slice) -> HeldRows:
         """Return the columns of one tree, contiguous."""
         gh = np.ascontiguousarray(self.gh[:, pairs])
         return HeldRows(self.learns, gh, self.fractions[:, pairs])
 
-    def rounded(self, moved: Sums, own: FixedPoint, hosts: FixedPoint) -> Sums:
+    def rounded_gradients(self, moved: Sums, own: FixedPoint, hosts: FixedPoint) -> Sums:
         """Return gradients `moved` by their bottom nodes as the host adds them up, int64 of the
         same shape: in units of `hosts`, not the guest's `own`.
         """

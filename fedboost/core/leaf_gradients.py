@@ -31,7 +31,7 @@ class LeafGradients:
         """Return exact gradients for divisions in units of `coarse`: g and h float64 (m, outputs)
         of the rows `at`, out of `n_rows`.
         """
-        fixed = fixed_point.widest(coarse, n_rows)
+        fixed = fixed_point.widest_encoding(coarse, n_rows)
         encoded = fixed.encode(g, h)
         if len(encoded) == n_rows:
             return cls(encoded, fixed)
@@ -41,7 +41,7 @@ class LeafGradients:
 
     def total(self, rows: Rows) -> Sums:
         """Return the sum of some rows, int64 (2·outputs,)."""
-        return histogram.total(self.gh, rows)
+        return histogram.signed_total(self.gh, rows)
 
     def values(self, sums: Sums, params: TreeParams) -> Floats:
         """Return leaf values float64 (leaves, outputs) of sums int64 (leaves, 2·outputs)."""

@@ -12,21 +12,21 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from fedboost.core import binning, margins, metrics, monotone, objectives, sampling
-from fedboost.core.binning import Binning, Values
+from fedboost.core.binning import Binning, FeatureValues
 from fedboost.core.bins import Bins
 from fedboost.core.early_stopping import EarlyStopping
-from fedboost.core.growing_trees import leaf_gradients, planted
+from fedboost.core.growing_trees import leaf_gradients, plant_trees
 from fedboost.core.growth import GrowingTree
 from fedboost.core.leaf_gradients import LeafGradients
 from fedboost.core.metrics import METRICS
 from fedboost.core.objectives import Gradients, Objective, Summary
 from fedboost.core.params import TreeParams
 from fedboost.core.rules import Rules
-from fedboost.core.threads import Threads, shared
+from fedboost.core.threads import Threads, run_shared
 from fedboost.core.tree import Tree
 from fedboost.ground.arrays import Floats, Rows
 from fedboost.ground.errors import ConfigError, DataError
-from fedboost.ground.state import Growing, state
+from fedboost.ground.state import Growing, state_class
 
 GRADIENT_WORK = 8  # cells that can be added up in the time of one margin's gradients
 Grow = Callable[[GrowingTree], Tree]
@@ -37,7 +37,7 @@ History = list[dict[str, dict[str, float]]]  # per round: {"train": {"auc": 0.8}
 class TrainingTable:
     """Rows of one table with their labels and weights; the unit a job trains or validates on."""
 
-    values: Values  # float32 (n, columns), NaN where missing; dense or sparse
+    values: FeatureValues  # float32 (n, columns), NaN where missing; dense or sparse
     y: Floats  # (n,)
     weight: Floats | None = None  # (n,), None: all 1
     categorical: tuple[int, ...] = ()  # columns whose values are codes of categories, from 0
@@ -63,7 +63,7 @@ class Trained:
     history: History
     best_round: int  # from 0; the last round unless early stopping found an earlier one better
 
-    def margins(self, values: Values) -> Floats:
+    def margins(self, values: FeatureValues) -> Floats:
         """Return margins float64 (n, outputs) of float32 (n, columns), up to the best round."""
         bins, missing = self.binning.transform(values), self.binning.missing
         margin = np.tile(self.base_margin, (bins.shape[0], 1))
@@ -71,7 +71,7 @@ class Trained:
             add_trees(margin, trees, bins, missing)
         return margin
 
-    def predict(self, values: Values) -> Floats:
+    def predict(self, values: FeatureValues) -> Floats:
         """Return predictions float64 (n, outputs): probabilities or means, by the objective."""
         return objectives.transform(self.params.objective, self.margins(values))
 
@@ -93,9 +93,9 @@ def train(
     cannot be used; a ConfigError names settings that do not fit them.
     """
     groups = column_groups or (table.values.shape[1],)
-    _check(table, params, validation, groups)
+    _check_table(table, params, validation, groups)
     summary = summary or Summary.of(params, table.y, table.weights)
-    objective = objectives.start(params, summary)
+    objective = objectives.start_objective(params, summary)
     fixed = objectives.encoding(params, objective, summary)
     cuts = cuts or binning.fit(table.values, params.max_bin, table.categorical)
     watched = {"train": Watched.of(table, cuts, objective)}
@@ -118,7 +118,7 @@ def train(
     )
 
 
-def grow(growing: GrowingTree) -> Tree:
+def grow_tree(growing: GrowingTree) -> Tree:
     """Grow a tree from the own rows only."""
     while not growing.is_over:
         growing.take(growing.sums())
@@ -162,7 +162,7 @@ class Watched:
         }
 
 
-@state
+@state_class
 class TrainingState:
     """Rounds so far, their metrics, and the state of early stopping."""
 
@@ -180,7 +180,7 @@ class Training(TrainingState):
         objective: Objective,
         watched: Mapping[str, Watched],
         groups: tuple[int, ...],
-        grower: Grow = grow,
+        grower: Grow = grow_tree,
     ) -> None:
         """`watched` holds the rows to learn from as "train", perhaps others as "validation";
         `groups` are the parties' column counts in canonical order; `grower` makes trees of planted
@@ -213,7 +213,7 @@ class Training(TrainingState):
         )
         for part in self.watched.values():
             part.advance(self.rounds[-1], rules.binning.missing, rules.threads)
-            margins.check(params, part.margin, number + 1)
+            margins.check_finite(params, part.margin, number + 1)
         self.history.append({name: part.measure(params) for name, part in self.watched.items()})
         if params.early_stopping_rounds is not None:
             self.stopping = self.stopping.after(self.history[-1]["validation"][params.metrics[-1]])
@@ -225,23 +225,23 @@ def grow_round(
     rows: Watched,
     number: int,
     groups: tuple[int, ...],
-    grower: Grow = grow,
+    grower: Grow = grow_tree,
 ) -> tuple[Tree, ...]:
     """Return the trees of round `number` on sampled rows: one or a forest, with vector leaves or
     for each class in turn. A forest's leaves are divided by its trees, so that their sum is its
     average.
     """
     g, h = _gradients(rules, objective, rows)
-    sample = sampling.of_groups(rules.params, g, number, rows.row_groups)
+    sample = sampling.sample_of_parties(rules.params, g, number, rows.row_groups)
     trees: list[Tree] = []
     exact: Sequence[LeafGradients | None] = [None]
     if len(rows.row_groups) == 1:  # with several parties only the sums are known
         exact = leaf_gradients(rules, (g, h), sample)
-    for place, growing in enumerate(planted(rules, rows.bins, (g, h), sample, number, groups)):
+    for place, growing in enumerate(plant_trees(rules, rows.bins, (g, h), sample, number, groups)):
         growing.leaf_gradients = exact[place // len(sample.trees) % len(exact)]
         tree = grower(growing)
         tree = (
-            renewed(tree, rules, rows, growing.rows)
+            with_median_leaves(tree, rules, rows, growing.rows)
             if rules.params.record.has_median_leaves
             else tree
         )
@@ -256,14 +256,14 @@ def _gradients(rules: Rules, objective: Objective, rows: Watched) -> Gradients:
         return rows.margin[part], rows.y[part], rows.weight[part]
 
     work = GRADIENT_WORK * rows.margin.size
-    parts = shared(rules.threads, objective.gradients, task, len(rows.y), work)
+    parts = run_shared(rules.threads, objective.gradients, task, len(rows.y), work)
     if len(parts) == 1:
         return parts[0]
     g, h = (np.concatenate(blocks) for blocks in zip(*parts, strict=True))
     return g, h
 
 
-def renewed(tree: Tree, rules: Rules, rows: Watched, chosen: Rows) -> Tree:
+def with_median_leaves(tree: Tree, rules: Rules, rows: Watched, chosen: Rows) -> Tree:
     """Return the tree with leaf values of learning_rate times their rows' median residual."""
     leaves = tree.leaf_of_bins(rows.bins, rules.binning.missing)[chosen]
     residual, weight = (rows.y - rows.margin[:, 0])[chosen], rows.weight[chosen]
@@ -286,7 +286,7 @@ def add_trees(
     for i, tree in enumerate(trees):
         is_wide = tree.value.shape[1] == margin.shape[1]
         columns = slice(None) if is_wide else slice(i // per_class, i // per_class + 1)
-        tree.add_to(margin[:, columns], bins, missing, threads)
+        tree.add_to_margin(margin[:, columns], bins, missing, threads)
 
 
 def add_to_margin(margin: Floats, added: Sequence[Floats]) -> None:
@@ -299,7 +299,7 @@ def add_to_margin(margin: Floats, added: Sequence[Floats]) -> None:
             margin[:, i // per_class] += values[:, 0]
 
 
-def _check(
+def _check_table(
     table: TrainingTable,
     params: TreeParams,
     validation: TrainingTable | None,

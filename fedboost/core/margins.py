@@ -9,7 +9,7 @@ from fedboost.core.params import BoostingParams
 from fedboost.ground.errors import JobError
 
 
-def check(params: BoostingParams, margin: NDArray[np.float64], number: int) -> None:
+def check_finite(params: BoostingParams, margin: NDArray[np.float64], number: int) -> None:
     """Check the margins of a part of the rows, float64 (n, outputs), after round `number`, from 1.
 
     A JobError if a margin is not a number, or if its prediction would leave float64.

@@ -47,10 +47,10 @@ def evaluate(
     if len(y) == 0:
         raise DataError(f"{name} needs at least one row and got none", todo="give it rows")
     weight = np.ones(len(y)) if weight is None else weight
-    return METRICS[name].measured(params).of(y, one_column(prediction), weight)
+    return METRICS[name].measure_for(params).of(y, one_column(prediction), weight)
 
 
-def ranks_alone(label: Floats, values: Floats) -> bool:
+def ranks_label(label: Floats, values: Floats) -> bool:
     """Return whether one column ranks a label of two classes almost perfectly, up or down.
 
     label float64 (n,), of both classes; values float64 (n,), NaN where missing.
@@ -80,18 +80,18 @@ def ranking(y: Floats, score: Floats, weight: Floats) -> Ranking:
     positive = y == 1.0
     if np.all(weight == 1.0) and np.all(positive | (y == 0.0)):
         # Counts are exact in any order, and sorting two short lists is faster than ranking rows.
-        merged = _merged(np.sort(-score[positive]), np.sort(-score[~positive]))
-        return cumulated(*merged, len(y))
+        merged = _merge_scores(np.sort(-score[positive]), np.sort(-score[~positive]))
+        return ranking_from_weights(*merged, len(y))
     order = np.argsort(-score, kind="stable")
     ranked = score[order]
     last = np.append(np.flatnonzero(ranked[1:] != ranked[:-1]), len(ranked) - 1)
     positive = np.cumsum((y * weight)[order])[last]
     negative = np.cumsum(((1.0 - y) * weight)[order])[last]
-    return cumulated(ranked[last], positive, negative, len(y))
+    return ranking_from_weights(ranked[last], positive, negative, len(y))
 
 
 @kernel
-def _merged(positive: Floats, negative: Floats) -> tuple[Floats, Floats, Floats]:
+def _merge_scores(positive: Floats, negative: Floats) -> tuple[Floats, Floats, Floats]:
     """Return distinct scores, falling, and each class's rows down to each, from negated ones."""
     merged = np.empty((3, len(positive) + len(negative)))
     places = i = j = 0
@@ -109,7 +109,7 @@ def _merged(positive: Floats, negative: Floats) -> tuple[Floats, Floats, Floats]
     return merged[0, :places], merged[1, :places], merged[2, :places]
 
 
-def cumulated(score: Floats, positive: Floats, negative: Floats, n_rows: int) -> Ranking:
+def ranking_from_weights(score: Floats, positive: Floats, negative: Floats, n_rows: int) -> Ranking:
     """Return the ranking of `n_rows` rows from distinct scores, falling, and both classes' weights.
 
     The weights are those of the rows down to each score; float64 (t,) each. A DataError if one
@@ -170,11 +170,11 @@ def guesses(p: Floats) -> Floats:
     return (p > 0.5 if p.ndim == 1 else p.argmax(axis=1)).astype(np.float64)
 
 
-def _misses(y: Floats, p: Floats) -> Floats:
+def _wrong_guesses(y: Floats, p: Floats) -> Floats:
     return (guesses(p) != y).astype(np.float64)
 
 
-def _hits(y: Floats, p: Floats) -> Floats:
+def _right_guesses(y: Floats, p: Floats) -> Floats:
     return (guesses(p) == y).astype(np.float64)
 
 
@@ -207,10 +207,12 @@ def _tweedie_mean(power: float) -> WeightedMean:
 
 
 def _huber_mean(slope: float) -> WeightedMean:
-    def errors(y: Floats, p: Floats) -> Floats:
+    def huber_errors(y: Floats, p: Floats) -> Floats:
         return (y - p) ** 2 / (1.0 + np.sqrt(1.0 + ((y - p) / slope) ** 2))
 
-    return WeightedMean(errors, most=lambda reach: float(errors(np.zeros(1), np.full(1, reach))[0]))
+    return WeightedMean(
+        huber_errors, most=lambda reach: float(huber_errors(np.zeros(1), np.full(1, reach))[0])
+    )
 
 
 def _f1(hit: Floats, actual: Floats, guessed: Floats) -> float:
@@ -297,7 +299,7 @@ class Metric:
     setting: str = ""  # a job's parameter that the measure depends on
     measure_at: Callable[[float], Measure] | None = None  # the measure at its value
 
-    def measured(self, params: object) -> Measure:
+    def measure_for(self, params: object) -> Measure:
         """Return the measure with a job's setting, if it has one."""
         value = getattr(params, self.setting, None) if self.setting else None
         return self.measure if self.measure_at is None or value is None else self.measure_at(value)
@@ -333,9 +335,11 @@ METRICS: dict[str, Metric] = {
         ),
         Metric("logloss", "mean negative log-likelihood", _log_loss_mean(), _TWO, False),
         Metric("mlogloss", "mean negative log-likelihood", _log_loss_mean(), _SEVERAL, False),
-        Metric("error", "share of wrong guesses", WeightedMean(_misses), _TWO, False),
-        Metric("merror", "share of wrong guesses", WeightedMean(_misses), _SEVERAL, False),
-        Metric("accuracy", "share of right guesses", WeightedMean(_hits), _ANY_CLASSES, True),
+        Metric("error", "share of wrong guesses", WeightedMean(_wrong_guesses), _TWO, False),
+        Metric("merror", "share of wrong guesses", WeightedMean(_wrong_guesses), _SEVERAL, False),
+        Metric(
+            "accuracy", "share of right guesses", WeightedMean(_right_guesses), _ANY_CLASSES, True
+        ),
         Metric(
             "f1",
             "harmonic mean of precision and recall; of several classes the mean of each one's",

@@ -29,7 +29,7 @@ def directions(by_column: Sequence[int]) -> Directions | None:
     return np.array(by_column, np.int8) if any(by_column) else None
 
 
-def of_children(
+def child_bounds(
     sides: Sums, direction: int, bounds: Bounds, params: TreeParams, fixed: FixedPoint
 ) -> tuple[Bounds, Bounds]:
     """Return the bounds of a split's children, by their sums int64 (2, 2) and its node's bounds."""
@@ -44,7 +44,7 @@ def of_children(
     return (lower, upper) if direction > 0 else (upper, lower)
 
 
-def within(values: Floats, bounds: Floats, learning_rate: float) -> Floats:
+def clip_to_bounds(values: Floats, bounds: Floats, learning_rate: float) -> Floats:
     """Return leaf values float64 (nodes, 1) clipped to the bounds, (nodes, 2), of their weights."""
     low, high = bounds[:, :1] * learning_rate, bounds[:, 1:] * learning_rate
     return np.clip(values, low, high)
@@ -53,4 +53,4 @@ def within(values: Floats, bounds: Floats, learning_rate: float) -> Floats:
 def _weights(sums: Sums, params: TreeParams, fixed: FixedPoint) -> Floats:
     """Return −T(G) / (H + λ) of sums int64 (…, 2)."""
     below = fixed.decode_h(sums[..., 1]) + params.reg_lambda
-    return split.weight(sums[..., 0], below, params, fixed)
+    return split.leaf_weight(sums[..., 0], below, params, fixed)

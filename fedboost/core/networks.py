@@ -59,7 +59,7 @@ class Network:
         """Return the weights of dense rows: float64 (columns, outputs), nine tenths 0, the others
         uniform in [−1, 1).
         """
-        return _drawn(self, columns)
+        return _draw_weights(self, columns)
 
     @property
     def hash_seeds(self) -> NDArray[np.uint32]:
@@ -71,9 +71,9 @@ class Network:
 
 
 @lru_cache(maxsize=2)  # each pass over each block of rows uses it
-def _drawn(network: Network, columns: int) -> Floats:
+def _draw_weights(network: Network, columns: int) -> Floats:
     n = columns * network.outputs
-    words = sampling.draws(network.seed, Purpose.NETWORK, network.number, n=n)
+    words = sampling.random_words(network.seed, Purpose.NETWORK, network.number, n=n)
     # The low bits decide whether a weight is 0, the 53 high ones are its value as a float.
     kept = (words & np.uint64(0x3FF)) >= np.uint64(round(ZERO_SHARE * 1024))
     values = (words >> np.uint64(11)).astype(np.float64) * 2.0**-52 - 1.0
@@ -130,7 +130,7 @@ class SparseInputs:
 
     def blocks(self, outputs: int) -> Iterable[slice]:
         """See Inputs; blocks have about equally many stored values."""
-        return self._slices(outputs)
+        return self._even_slices(outputs)
 
     def forward(self, rows: slice, network: Network) -> Floats:
         """See Inputs; column by column, so that each weight is hashed once a block."""
@@ -150,10 +150,10 @@ class SparseInputs:
         return self.values.tocsr()
 
     @cached_property
-    def _parts(self) -> dict[tuple[int, int], SparseRows]:
+    def _cached_blocks(self) -> dict[tuple[int, int], SparseRows]:
         return {}
 
-    def _slices(self, outputs: int) -> list[slice]:
+    def _even_slices(self, outputs: int) -> list[slice]:
         """Cut rows so that stored values are shared out evenly, within the longest block."""
         most = block_rows(outputs)
         count = -(-self.n_rows // most)
@@ -168,13 +168,13 @@ class SparseInputs:
     def _part(self, rows: slice) -> SparseRows:
         """Return a block's columns that have values; kept, as every round uses all blocks."""
         key = rows.start, rows.stop
-        if key not in self._parts:
+        if key not in self._cached_blocks:
             block = self._by_row[rows].tocsc()
             (columns,) = np.nonzero(np.diff(block.indptr))
             ends = np.concatenate([block.indptr[columns], block.indptr[-1:]]).astype(np.int64)
             listed = ends, block.indices.astype(np.int32, copy=False), block.data
-            self._parts[key] = SparseRows(listed, self.ids[columns])
-        return self._parts[key]
+            self._cached_blocks[key] = SparseRows(listed, self.ids[columns])
+        return self._cached_blocks[key]
 
 
 @dataclass(frozen=True)

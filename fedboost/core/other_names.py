@@ -40,7 +40,7 @@ _NAMES = {other: name for name, others in CALLED.items() for other in others}
 _REASONS = {name: reason for names, reason in REASONS.items() for name in names}
 
 
-def remedy(name: str, known: Container[str]) -> str | None:
+def name_remedy(name: str, known: Container[str]) -> str | None:
     """Return advice about a parameter's name from another library; None if we know none.
 
     It names one of the `known` parameters, or the reason for its absence.

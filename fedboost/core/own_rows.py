@@ -26,13 +26,13 @@ from numpy.typing import NDArray
 
 from fedboost.core import split
 from fedboost.core.binning import Binning
-from fedboost.core.bins import Bins, Dense, SparseBins, of_rows
+from fedboost.core.bins import Bins, Dense, SparseBins, bins_of_rows
 from fedboost.core.partition import ROOT
 from fedboost.core.tree import Split
 from fedboost.ground.arrays import Bits, Rows, Sums
 from fedboost.ground.kernels import kernel
 
-Nodes = NDArray[np.int16]  # heap ids: the deepest tree of TreeParams has 2^15 − 1 nodes
+ApparentNodes = NDArray[np.int16]  # heap ids: the deepest tree of TreeParams has 2^15 − 1 nodes
 ColumnPart = tuple[Rows, int]  # int32 ascending, and the index of the first in the tree's columns
 TrueSides = tuple[Dense, Rows, Bits]  # values, by and right of a Layer
 
@@ -62,7 +62,7 @@ class Layer:
             split.goes_right(cells, cut.bin, cut.missing_left, missing, cut.left_bins)
             for cut in splits.values()
         ]
-        values = np.stack([of_rows(bins, column, rows) for column in columns.tolist()])
+        values = np.stack([bins_of_rows(bins, column, rows) for column in columns.tolist()])
         return cls(tuple(splits), values, by.astype(np.int32), np.stack(right))
 
 
@@ -84,14 +84,16 @@ class OwnRows:
         self._binning, self._bins, self._gh = binning, bins, gh[self._rows]
         (self._columns, self._first), self._least = part, least
         self._layers: list[Layer] = []
-        self._dense = None if isinstance(bins, SparseBins) else self._view(bins, part[0], *part)
+        self._dense = (
+            None if isinstance(bins, SparseBins) else self._root_view(bins, part[0], *part)
+        )
 
     def sums(self, nodes: Sequence[int]) -> Sums:
         """Return sums of nodes' apparent cells, int64 (nodes, columns, n_cells, 2·outputs)."""
         if self._dense is not None:
             return self._dense.sums(nodes, self._gh, self._binning.n_cells)
         starts = range(0, len(self._columns), COLUMNS_AT_ONCE)
-        views = map(self._grown, starts)
+        views = map(self._regrow_view, starts)
         each = [view.sums(nodes, self._gh, self._binning.n_cells) for view in views]
         return np.concatenate(each, axis=1)
 
@@ -105,20 +107,20 @@ class OwnRows:
         else:
             self._layers.append(layer)
 
-    def _view(self, bins: Dense, indices: Rows, columns: Rows, first: int) -> View:
+    def _root_view(self, bins: Dense, indices: Rows, columns: Rows, first: int) -> View:
         """Return the view of some columns at the root; they lie at `indices` in `bins`."""
         ordered = ~self._binning.is_categorical[columns]
         n_cells = self._binning.n_cells
-        joined = _joined(bins, self._rows, indices, ordered, self._least, n_cells)
+        joined = _join_small_cells(bins, self._rows, indices, ordered, self._least, n_cells)
         return View(np.full(joined.shape, ROOT, np.int16), joined, first)
 
-    def _grown(self, first: int) -> View:
+    def _regrow_view(self, first: int) -> View:
         """Return a view of sparse columns from index `first` on, grown again from the root."""
         assert isinstance(self._bins, SparseBins)
         columns = self._columns[first : first + COLUMNS_AT_ONCE]
         indices = np.arange(len(columns), dtype=np.int32)
         bins = self._bins.take(columns).dense()
-        view = self._view(bins, indices, columns, self._first + first)
+        view = self._root_view(bins, indices, columns, self._first + first)
         for layer in self._layers:
             view.divide(layer, self._least, self._binning.n_cells)
         return view
@@ -128,7 +130,7 @@ class OwnRows:
 class View:
     """Apparent nodes and bins of the rows in some columns, (columns, rows); nodes change."""
 
-    nodes: Nodes
+    nodes: ApparentNodes
     bins: Dense
     first: int  # index of the first column among the tree's columns
 
@@ -136,16 +138,18 @@ class View:
         """Return int64 (nodes, columns, n_cells, 2·outputs) of gh (rows, 2·outputs)."""
         sums = np.zeros((len(nodes), len(self.bins), n_cells, gh.shape[1]), np.int64)
         if len(nodes):
-            _add(self.nodes, self.bins, _indices(nodes), gh, sums)
+            _add_rows(self.nodes, self.bins, _node_indices(nodes), gh, sums)
         return sums
 
     def divide(self, layer: Layer, least: int, n_cells: int) -> None:
         """Move the rows of a layer's nodes to the apparent children."""
         rule = least, self.first
-        _divide(self.nodes, self.bins, _indices(layer.nodes), layer.true_sides, rule, n_cells)
+        _divide_rows(
+            self.nodes, self.bins, _node_indices(layer.nodes), layer.true_sides, rule, n_cells
+        )
 
 
-def _indices(nodes: Sequence[int]) -> Rows:
+def _node_indices(nodes: Sequence[int]) -> Rows:
     """Return each heap id's index in `nodes`, up to the end of the nodes' layer; −1 for other
     nodes.
     """
@@ -155,7 +159,7 @@ def _indices(nodes: Sequence[int]) -> Rows:
 
 
 @kernel
-def _joined(
+def _join_small_cells(
     bins: Dense, rows: Rows, columns: Rows, ordered: Bits, least: int, n_cells: int
 ) -> Dense:
     """Return the rows' apparent bins in some columns, (columns, rows).
@@ -192,14 +196,14 @@ def _join_neighbours(held: Sums, to: Sums, least: int) -> None:
     for b in range(len(held) - 1):
         rows += held[b]
         if rows >= least:
-            _stand_for(held, to, first, b + 1)
+            _join_group(held, to, first, b + 1)
             before, first, rows = first, b + 1, 0
     if rows > 0:
-        _stand_for(held, to, before, len(held) - 1)
+        _join_group(held, to, before, len(held) - 1)
 
 
 @kernel
-def _stand_for(held: Sums, to: Sums, start: int, stop: int) -> None:
+def _join_group(held: Sums, to: Sums, start: int, stop: int) -> None:
     """Let the bin with most rows stand for the bins of a group."""
     top, rows = start, 0
     for b in range(start, stop):
@@ -213,8 +217,8 @@ def _stand_for(held: Sums, to: Sums, start: int, stop: int) -> None:
 
 
 @kernel
-def _divide(
-    nodes: Nodes,
+def _divide_rows(
+    nodes: ApparentNodes,
     bins: Dense,
     indices: Rows,
     true_sides: TrueSides,
@@ -238,7 +242,7 @@ def _divide(
             held[side[i]] += 1
         for k in range(len(by)):
             start, stop = 2 * k * n_cells, 2 * (k + 1) * n_cells
-            place = _followed(held[start:stop], child[start:stop], least)
+            place = _choose_children(held[start:stop], child[start:stop], least)
             decoys[k, 0] = -1
             if place >= 0:  # other rows than in the next column
                 decoys[k, 0] = start + place
@@ -255,7 +259,7 @@ def _divide(
 
 
 @kernel
-def _followed(held: Rows, child: Nodes, least: int) -> int:
+def _choose_children(held: Rows, child: ApparentNodes, least: int) -> int:
     """Write the child of each cell and side of a node, `held` rows each, to `child`.
 
     Return the index of the rows that send decoys to the other child, −1 for none: the fuller side
@@ -276,7 +280,7 @@ def _followed(held: Rows, child: Nodes, least: int) -> int:
 
 
 @kernel
-def _add(nodes: Nodes, bins: Dense, indices: Rows, gh: Sums, sums: Sums) -> None:
+def _add_rows(nodes: ApparentNodes, bins: Dense, indices: Rows, gh: Sums, sums: Sums) -> None:
     """Add up the rows of some nodes."""
     for j in range(nodes.shape[0]):
         for i in range(nodes.shape[1]):

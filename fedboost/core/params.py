@@ -58,14 +58,14 @@ class Speed(Settings):
 
 
 TreeCount = Annotated[int, Field(ge=1, le=FOREST_TREES_MAX)]
-Share = Annotated[float, Field(gt=0.0, le=1.0)]
+UnitShare = Annotated[float, Field(gt=0.0, le=1.0)]
 
 
 class Dynamic(Settings):
     """Values of a forest in the first and the last round (Dynamic FedGBF)."""
 
     n_trees: tuple[TreeCount, TreeCount] = Field((5, 2), strict=False)
-    subsample: tuple[Share, Share] = Field((0.1, 0.3), strict=False)
+    subsample: tuple[UnitShare, UnitShare] = Field((0.1, 0.3), strict=False)
     speed: Speed = Speed()
 
 
@@ -93,7 +93,7 @@ class BoostingParams(ObjectiveParams):
     model_config = ConfigDict(allow_inf_nan=False)
 
     # The loss, which decides the valid labels.
-    objective: ObjectiveName = objectives.of_classes(2)
+    objective: ObjectiveName = objectives.class_objective(2)
     num_class: int | None = Field(None, ge=2, le=NUM_CLASS_MAX)  # classes of multi:softprob
     n_estimators: int = Field(100, ge=1, le=ROUNDS_MAX)  # rounds
     learning_rate: float = Field(0.3, gt=0.0, le=1.0)  # factor on the sum that a round adds
@@ -106,9 +106,9 @@ class BoostingParams(ObjectiveParams):
     seed: int = Field(0, ge=0, lt=1 << 63)  # public: of random draws, not of secrets
 
     @classmethod
-    def remedy(cls, key: str) -> str | None:
+    def key_remedy(cls, key: str) -> str | None:
         """Return advice about a parameter's name from another library."""
-        return other_names.remedy(key, cls.model_fields)
+        return other_names.name_remedy(key, cls.model_fields)
 
     @field_validator("eval_metric", mode="before")
     @classmethod
@@ -121,7 +121,7 @@ class BoostingParams(ObjectiveParams):
         if multi and self.num_class is None:
             raise ValueError(f"num_class is missing; {self.objective} needs the number of classes")
         if not multi and self.num_class is not None:
-            others = objectives.of_classes(NUM_CLASS_MAX)
+            others = objectives.class_objective(NUM_CLASS_MAX)
             raise ValueError(f"num_class is only for {others}, not for {self.objective}")
         return self
 
@@ -166,7 +166,7 @@ class BoostingParams(ObjectiveParams):
     @property
     def record(self) -> ObjectiveRecord:
         """Record of the objective."""
-        return objectives.named(self.objective)
+        return objectives.objective_record(self.objective)
 
     @property
     def metrics(self) -> tuple[MetricName, ...]:
@@ -219,7 +219,7 @@ class TreeParams(BoostingParams):
     @model_validator(mode="after")
     def _settings_fit_together(self) -> Self:
         if self.multi_output and not self.record.has_many_classes:
-            several = objectives.of_classes(NUM_CLASS_MAX)
+            several = objectives.class_objective(NUM_CLASS_MAX)
             raise ValueError(f"multi_output needs {several}, not {self.objective}")
         if self.goss is not None and self.subsample != 1.0:
             raise ValueError("goss and subsample are two ways to sample rows: use one of them")

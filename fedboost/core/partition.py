@@ -10,10 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedboost.core.bins import Dense
-from fedboost.core.threads import Threads, shared
+from fedboost.core.threads import Threads, run_shared
 from fedboost.ground.arrays import Indices, Rows
 from fedboost.ground.kernels import kernel
-from fedboost.ground.state import state
+from fedboost.ground.state import state_class
 
 ROOT = 0
 DIVIDING_WORK = 3  # cells that can be added up in the time of moving a row
@@ -50,7 +50,7 @@ def layers_of(nodes: Iterable[int]) -> list[list[int]]:
     return [list(layer) for _, layer in groupby(ranked, layer_of)]
 
 
-@state
+@state_class
 class Partition:
     """Rows of one tree's current leaves, either training or validation rows."""
 
@@ -62,7 +62,7 @@ class Partition:
         return cls(by_leaf={ROOT: rows})
 
     @classmethod
-    def of_nodes(cls, rows: Rows, nodes: Rows, leaves: Iterable[int]) -> Partition:
+    def from_nodes(cls, rows: Rows, nodes: Rows, leaves: Iterable[int]) -> Partition:
         """Return a partition of `rows` (int32, ascending) into `nodes`, int32 (rows,)."""
         order = np.argsort(nodes, kind="stable")
         held, starts = np.unique(nodes[order], return_index=True)
@@ -73,7 +73,7 @@ class Partition:
         """Return the rows of a current leaf; int32, ascending. A KeyError for any other node."""
         return self.by_leaf[node]
 
-    def below(self, node: int) -> Rows:
+    def rows_below(self, node: int) -> Rows:
         """Return the rows of a node, divided or not; int32, ascending."""
         layer, held = layer_of(node), self.by_leaf.get(node)
         if held is not None:
@@ -94,7 +94,9 @@ class Partition:
         rows = self.by_leaf[node]
         assert goes_right.shape == rows.shape
         del self.by_leaf[node]
-        self.by_leaf[left_child(node)], self.by_leaf[right_child(node)] = _divided(rows, goes_right)
+        self.by_leaf[left_child(node)], self.by_leaf[right_child(node)] = _split_rows(
+            rows, goes_right
+        )
 
     def divide_layer(
         self,
@@ -107,7 +109,7 @@ class Partition:
         """Move the rows of some leaves into their children.
 
         bins (n, all columns), row after row; columns int32 (nodes,) and turns (nodes, cells) of
-        their splits, as in `split.turns`. Each of the `threads` divides different nodes.
+        their splits, as in `split.right_masks`. Each of the `threads` divides different nodes.
         """
         starts = np.cumsum([0, *(len(self.by_leaf[node]) for node in nodes)])
         rows = np.concatenate([np.empty(0, np.int32), *map(self.by_leaf.pop, nodes)])
@@ -117,7 +119,7 @@ class Partition:
             bounds = slice(part.start, part.stop + 1)
             return bins, rows, starts[bounds], (columns[part], right[part]), divided
 
-        parts = shared(threads, _divide_layer, task, len(nodes), DIVIDING_WORK * len(rows))
+        parts = run_shared(threads, _divide_layer, task, len(nodes), DIVIDING_WORK * len(rows))
         middles = np.concatenate(parts)
         for node, start, middle, stop in zip(
             nodes, starts.tolist(), middles.tolist(), starts[1:].tolist(), strict=False
@@ -143,7 +145,7 @@ def smaller_child(partition: Partition, node: int) -> int:
 
 
 @kernel
-def _divided(rows: Rows, goes_right: NDArray[np.bool_]) -> tuple[Rows, Rows]:
+def _split_rows(rows: Rows, goes_right: NDArray[np.bool_]) -> tuple[Rows, Rows]:
     """Return the rows that go left and the rows that go right, in their order."""
     on_right = goes_right.sum()
     left, right = np.empty(len(rows) - on_right, np.int32), np.empty(on_right, np.int32)

@@ -20,17 +20,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedboost.core.binning import Binning, Values
+from fedboost.core.binning import Binning, FeatureValues
 from fedboost.core.bins import Bins, SparseBins, cell_type
 from fedboost.ground.arrays import Bits, Floats, Indices, Rows
 from fedboost.ground.kernels import kernel
-from fedboost.ground.mapped import array_beside, let_go
+from fedboost.ground.mapped import array_beside, free_pages
 
-SAMPLED_MOST = 1 << 17  # rows of a sample
+SAMPLE_ROWS_MAX = 1 << 17  # rows of a sample
 ROWS_COUNTED = 1 << 16  # of a table at a time
 EMPTY = 2.0**-10  # of a row: weight of all cells without rows together
 
-Counts = NDArray[np.int64]
+BinCounts = NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,7 +50,7 @@ class ColumnShares:
         return cls.counted(counts_of(bins, n_bins), int(np.count_nonzero(learnt)))
 
     @classmethod
-    def counted(cls, counts: Sequence[Counts], rows: int) -> ColumnShares:
+    def counted(cls, counts: Sequence[BinCounts], rows: int) -> ColumnShares:
         """Return the shares of cells with these row counts; bits are divided by `rows`."""
         cells = [held / max(1, int(held.sum())) for held in counts]
         return cls(max(1, rows), cells, np.array([entropy_of(shares) for shares in cells]))
@@ -64,13 +64,13 @@ class ColumnShares:
         return placed
 
 
-def sample_of(learnt: Bits, most: int = SAMPLED_MOST) -> Indices:
+def sample_rows(learnt: Bits, most: int = SAMPLE_ROWS_MAX) -> Indices:
     """Return at most so many of the training rows, at equal distances."""
     (rows,) = np.nonzero(learnt)
     return rows[:: max(1, -(-len(rows) // most))]
 
 
-def counts_of(bins: Bins, n_bins: Indices) -> list[Counts]:
+def counts_of(bins: Bins, n_bins: Indices) -> list[BinCounts]:
     """Return the number of rows in each cell of each column: its bins, then missing values."""
     if isinstance(bins, SparseBins):
         return [_counts_of_entries(bins, column, n) for column, n in enumerate(n_bins.tolist())]
@@ -80,21 +80,21 @@ def counts_of(bins: Bins, n_bins: Indices) -> list[Counts]:
         for column, held in enumerate(counts):
             cells = np.minimum(block[:, column], len(held) - 1)
             counts[column] = held + np.bincount(cells, minlength=len(held))
-        let_go(bins)
+        free_pages(bins)
     return counts
 
 
-def vary(values: Values) -> Bits:
+def varying_columns(values: FeatureValues) -> Bits:
     """Return a mask of the columns of values (n, columns) with different rows; bool (columns,)."""
     differ = np.zeros(values.shape[1], np.bool_)
     for column in range(len(differ) if values.shape[0] else 0):
         if isinstance(values, np.ndarray):
-            differ[column] = _varies(values[:, column], values[0, column])
-            let_go(values)
+            differ[column] = _has_variation(values[:, column], values[0, column])
+            free_pages(values)
             continue
         stored = values.data[values.indptr[column] : values.indptr[column + 1]]
         is_full = len(stored) == values.shape[0]
-        differ[column] = _varies(stored, stored[0] if is_full else np.float32(0))
+        differ[column] = _has_variation(stored, stored[0] if is_full else np.float32(0))
     return differ
 
 
@@ -147,11 +147,11 @@ class NarrowedRows:
         if self.binning.is_categorical[column]:
             return self._divide_by_category(column, len(rows), int(np.count_nonzero(goes_right)))
         if column not in self._narrowed:
-            self._narrowed[column] = self._untold(column)
+            self._narrowed[column] = self._new_column(column)
         known = self._narrowed[column]
         state = known.low, known.high, known.may_lack
         cut = place + 1, missing_left
-        return float(_narrow(rows, goes_right, cut, state, (known.below, known.lacking)))
+        return float(_narrow_rows(rows, goes_right, cut, state, (known.below, known.lacking)))
 
     def _divide_by_category(self, column: int, rows: int, right: int) -> float:
         """Return the entropy of the sides in bits, at most the column's remaining bits."""
@@ -162,7 +162,7 @@ class NarrowedRows:
         self._by_category[column] = told + more
         return more
 
-    def _untold(self, column: int) -> _NarrowedColumn:
+    def _new_column(self, column: int) -> _NarrowedColumn:
         n_rows, n_bins = self.n_rows, int(self.binning.n_bins[column])
         # No bin is impossible: the remaining bins of a row always have a weight.
         cells = self.shares.cells[column] + EMPTY / (max(1, n_rows) * (n_bins + 1))
@@ -175,14 +175,14 @@ class NarrowedRows:
         return _NarrowedColumn(low, high, may_lack, below, float(cells[n_bins]) if lacks else 0.0)
 
 
-def _counts_of_entries(bins: SparseBins, column: int, n_cells: int) -> Counts:
+def _counts_of_entries(bins: SparseBins, column: int, n_cells: int) -> BinCounts:
     stored, in_column = bins.column(column)
     held = np.bincount(np.minimum(in_column, n_cells), minlength=n_cells + 1).astype(np.int64)
     held[min(int(bins.zero[column]), n_cells)] += bins.n_rows - len(stored)
     return held
 
 
-def _varies(values: NDArray[np.float32], first: np.float32) -> bool:
+def _has_variation(values: NDArray[np.float32], first: np.float32) -> bool:
     for start in range(0, len(values), ROWS_COUNTED):
         block = values[start : start + ROWS_COUNTED]
         if not (np.isnan(block).all() if np.isnan(first) else (block == first).all()):
@@ -191,7 +191,7 @@ def _varies(values: NDArray[np.float32], first: np.float32) -> bool:
 
 
 @kernel
-def _narrow(
+def _narrow_rows(
     rows: Rows,
     goes_right: Bits,
     cut: tuple[int, bool],

@@ -19,7 +19,7 @@ class PurityLimit:
         self._totals = np.bincount(kinds[kinds >= 0])
 
     @classmethod
-    def of_labels(
+    def from_labels(
         cls,
         objective: str,
         y: NDArray[np.float64],
@@ -31,7 +31,7 @@ class PurityLimit:
         Labels that are numbers have two classes: above the mean of all, and the others.
         """
         known = y[training]
-        if not objectives.named(objective).classifies:
+        if not objectives.objective_record(objective).classifies:
             known = (known > known.mean()).astype(np.float64)
         kinds = np.full(len(y), -1, np.int64)
         kinds[training] = np.unique(known, return_inverse=True)[1]

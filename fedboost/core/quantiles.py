@@ -14,11 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from fedboost.core.binning import Cuts, Values, present_values
+from fedboost.core.binning import Cuts, FeatureValues, present_values
 from fedboost.ground.errors import JobError
 from fedboost.ground.settings import Settings
 
-Counts = NDArray[np.int64]
+ColumnCounts = NDArray[np.int64]
 Keys = NDArray[np.int64]
 
 # A float's key is its bit pattern as a whole number with a sign: keys are in the order of floats,
@@ -26,7 +26,7 @@ Keys = NDArray[np.int64]
 _KEY_END = 0x7F80_0000  # of +inf: all values are below it
 _MAGNITUDE = 0x7FFF_FFFF  # a float32's bits without the sign
 
-ROUNDS_MAX = 32  # halving 2 * _KEY_END - 1 < 2^32 keys until one is left
+SEARCH_ROUNDS_MAX = 32  # halving 2 * _KEY_END - 1 < 2^32 keys until one is left
 GROUP_MIN = 20  # rows of a bucket at least, in a search without a tolerance
 
 
@@ -52,8 +52,8 @@ class _Targets:
     """Ranks to find: one entry for each of a column's quantiles, rising within the column."""
 
     column: NDArray[np.int32]
-    rank: Counts  # number of values that should be below the cut
-    tolerance: Counts  # greatest distance of the cut's count
+    rank: ColumnCounts  # number of values that should be below the cut
+    tolerance: ColumnCounts  # greatest distance of the cut's count
 
 
 class Search:
@@ -71,7 +71,7 @@ class Search:
     tables that was 0.3 rows a column by default and 120 in the exact search.
     """
 
-    def __init__(self, present: Counts, buckets: int, tolerance: int | None) -> None:
+    def __init__(self, present: ColumnCounts, buckets: int, tolerance: int | None) -> None:
         """`present` int64 (columns,): rows that have a value in each column, over all parties.
 
         A JobError if one is negative.
@@ -79,7 +79,9 @@ class Search:
         assert buckets >= 1
         assert tolerance is None or tolerance >= 0
         if (present < 0).any():
-            raise _misfit(f"{np.count_nonzero(present < 0)} of {len(present)} are negative")
+            raise _impossible_counts(
+                f"{np.count_nonzero(present < 0)} of {len(present)} are negative"
+            )
         self._present = present
         self._group = GROUP_MIN if tolerance is None else tolerance
         self._targets = _targets(present, buckets, tolerance)
@@ -96,35 +98,39 @@ class Search:
 
     @property
     def is_over(self) -> bool:
-        """Return whether every target is found, after at most `ROUNDS_MAX` rounds of counting."""
+        """Return whether every target is found, after at most `SEARCH_ROUNDS_MAX` rounds of
+        counting.
+        """
         return not self._open.any()
 
-    def probes(self) -> Probes:
+    def next_probes(self) -> Probes:
         """Return the next values to count below, each once; none when the search is over."""
-        column, middle = self._next()
-        first = _starts_anew(column, middle)
-        return Probes(column[first], _floats(middle[first]))
+        column, middle = self._next_keys()
+        first = _is_new_probe(column, middle)
+        return Probes(column[first], _floats_of_keys(middle[first]))
 
-    def take(self, below: Counts) -> None:
-        """Use the number of values of all parties below each of `probes()`; int64 (m,).
+    def take(self, below: ColumnCounts) -> None:
+        """Use the number of values of all parties below each of `next_probes()`; int64 (m,).
 
         A JobError if these cannot be counts: negative, more than there are values, or falling while
         probes rise, in this round or since earlier ones.
         """
-        column, middle = self._next()
-        first = _starts_anew(column, middle)
+        column, middle = self._next_keys()
+        first = _is_new_probe(column, middle)
         if below.shape != (np.count_nonzero(first),):
-            raise _misfit(f"{below.size} sums came for {np.count_nonzero(first)} probes")
+            raise _impossible_counts(f"{below.size} sums came for {np.count_nonzero(first)} probes")
         (place,) = np.nonzero(self._open)
         count = below[np.cumsum(first) - 1]
         # No two probes of a round lie between the same two of earlier rounds, so counts that fit
         # between theirs rise within this round, too.
         misfits = (count < self._low_count[place]) | (count > self._high_count[place])
         if misfits.any():
-            raise _misfit(f"{np.count_nonzero(misfits[first])} of {len(below)} sums do not fit")
+            raise _impossible_counts(
+                f"{np.count_nonzero(misfits[first])} of {len(below)} sums do not fit"
+            )
         rank, tolerance = self._targets.rank[place], self._targets.tolerance[place]
         is_close = np.abs(count - rank) <= tolerance
-        self._close(place[is_close], middle[is_close], count[is_close])
+        self._close_targets(place[is_close], middle[is_close], count[is_close])
         short = ~is_close & (count < rank)
         self._low[place[short]], self._low_count[place[short]] = middle[short], count[short]
         over = ~is_close & (count > rank)
@@ -145,15 +151,15 @@ class Search:
         for column, total in enumerate(self._present.tolist()):
             span = slice(bounds[column], bounds[column + 1])
             kept = _far_apart(self._cut_count[span].tolist(), total, least)
-            cuts.append(_floats(self._cut[span][kept]))
+            cuts.append(_floats_of_keys(self._cut[span][kept]))
         return tuple(cuts)
 
-    def _next(self) -> tuple[NDArray[np.int32], Keys]:
+    def _next_keys(self) -> tuple[NDArray[np.int32], Keys]:
         """Return column and next probe's key of each open target; keys rise within a column."""
         low, high = self._low[self._open], self._high[self._open]
         return self._targets.column[self._open], low + (high - low) // 2
 
-    def _close(self, place: Counts, cut: Keys, count: Counts) -> None:
+    def _close_targets(self, place: ColumnCounts, cut: Keys, count: ColumnCounts) -> None:
         self._cut[place], self._cut_count[place] = cut, count
         self._open[place] = False
 
@@ -163,7 +169,7 @@ class Search:
         rank, low, high = self._targets.rank[place], self._low[place], self._high[place]
         low_count, high_count = self._low_count[place], self._high_count[place]
         up = high_count - rank < rank - low_count
-        self._close(place, np.where(up, high, low), np.where(up, high_count, low_count))
+        self._close_targets(place, np.where(up, high, low), np.where(up, high_count, low_count))
 
 
 @dataclass(frozen=True)
@@ -171,10 +177,10 @@ class Ranked:
     """Values of one party, sorted so that counting takes no pass over the rows."""
 
     columns: tuple[Cuts, ...] = field(repr=False)  # each rising, without missing values
-    zeros: Counts = field(repr=False)  # (columns,) zeros that a sparse table does not store
+    zeros: ColumnCounts = field(repr=False)  # (columns,) zeros that a sparse table does not store
 
     @classmethod
-    def of(cls, values: Values) -> Ranked:
+    def of(cls, values: FeatureValues) -> Ranked:
         """Return the ranked values of float32 (n, columns), NaN where missing, dense or sparse.
 
         A DataError names a column with infinite values.
@@ -185,15 +191,15 @@ class Ranked:
             np.array([zeros for _, zeros in parts], np.int64),
         )
 
-    def at(self, indices: Counts) -> Ranked:
+    def at(self, indices: ColumnCounts) -> Ranked:
         """Return some of the columns, numbered in the order of `indices`, int64 (k,)."""
         return Ranked(tuple(self.columns[c] for c in indices.tolist()), self.zeros[indices])
 
-    def present(self) -> Counts:
+    def present(self) -> ColumnCounts:
         """Return the number of rows with a value in each column; int64 (columns,)."""
         return np.array([len(column) for column in self.columns], np.int64) + self.zeros
 
-    def below(self, probes: Probes) -> Counts:
+    def count_below(self, probes: Probes) -> ColumnCounts:
         """Return the number of own values less than each probe of their column; int64 (m,)."""
         counts = np.where(probes.value > 0.0, self.zeros[probes.column], 0)
         bounds = np.searchsorted(probes.column, np.arange(len(self.columns) + 1))
@@ -203,7 +209,7 @@ class Ranked:
         return counts
 
 
-def _targets(present: Counts, buckets: int, tolerance: int | None) -> _Targets:
+def _targets(present: ColumnCounts, buckets: int, tolerance: int | None) -> _Targets:
     least = GROUP_MIN if tolerance is None else tolerance
     q = np.full(len(present), buckets, np.int64)
     if least:
@@ -219,13 +225,13 @@ def _targets(present: Counts, buckets: int, tolerance: int | None) -> _Targets:
     return _Targets(column[used], rank[used], allowed[column[used]])
 
 
-def _floats(keys: Keys) -> Cuts:
+def _floats_of_keys(keys: Keys) -> Cuts:
     """Return the floats with these keys, float32."""
     bits = np.abs(keys).astype(np.uint32) | np.where(keys < 0, _MAGNITUDE + 1, 0).astype(np.uint32)
     return bits.view(np.float32)
 
 
-def _starts_anew(column: NDArray[np.int32], key: Keys) -> NDArray[np.bool_]:
+def _is_new_probe(column: NDArray[np.int32], key: Keys) -> NDArray[np.bool_]:
     """Return a mask of the probes that differ from the one before."""
     first = np.ones(len(key), np.bool_)
     first[1:] = (np.diff(column) != 0) | (np.diff(key) != 0)
@@ -242,7 +248,7 @@ def _far_apart(counts: list[int], total: int, least: int) -> list[int]:
     return kept
 
 
-def _misfit(what: str) -> JobError:
+def _impossible_counts(what: str) -> JobError:
     return JobError(
         f"the counts of the quantile search are impossible: {what}",
         todo="run the job again; if it recurs, a party counts other rows or masks otherwise",

@@ -120,12 +120,12 @@ class SharedTable:
             if ends is None:
                 return PlainTablePart(bins, valueless, least)
             rows = slice(int(ends[i]), int(ends[i + 1]))
-            some = bins.between(rows) if isinstance(bins, SparseBins) else bins[rows]
+            some = bins.row_range(rows) if isinstance(bins, SparseBins) else bins[rows]
             return PlainTablePart(some, valueless, least)
 
         return cls(part_workers, part_workers.keep(parts, make), n_columns, ends, parts)
 
-    def planted(self, gh: Sums, rows: Rows, columns: Rows) -> SharedTree:
+    def plant_tree(self, gh: Sums, rows: Rows, columns: Rows) -> SharedTree:
         """Return a tree at its root; see `growth.GrowingTree`."""
         ends = self.ends
         parts = self.parts if ends is not None else min(self.parts, len(columns))
@@ -159,7 +159,7 @@ class SharedTree:
         tasks = [(tuple(self._layers), tuple(nodes))] * self._parts
         kept, run = (table.kept, self._kept), table.part_workers.run
         if table.ends is not None:
-            return run(sums_of, kept, tasks, added)[0]
+            return run(sums_of, kept, tasks, add_sums)[0]
         return np.concatenate(run(sums_of, kept, tasks), axis=1)
 
     def divide(self, splits: Splits) -> None:
@@ -177,6 +177,6 @@ def sums_of(
     return tree.sums(table, layers, nodes)
 
 
-def added(_: PlainTablePart, __: PlainTreePart, a: Sums, b: Sums) -> Sums:
+def add_sums(_: PlainTablePart, __: PlainTreePart, a: Sums, b: Sums) -> Sums:
     """Return the sum of two workers' sums."""
     return a + b

@@ -66,12 +66,12 @@ class Rules:
         if at is not None and at[1] == self.binning.n_bins[at[0]] - 1:
             direction = direction and monotone.BY_WEIGHT
         interval = known.get(node, monotone.ANY)
-        below = monotone.of_children(sums, direction, interval, self.params, self.fixed)
+        below = monotone.child_bounds(sums, direction, interval, self.params, self.fixed)
         known[left_child(node)], known[right_child(node)] = below
 
-    def gains(self, left: Sums, total: Sums, bounds: Floats | None) -> Floats:
+    def candidate_gains(self, left: Sums, total: Sums, bounds: Floats | None) -> Floats:
         """Return the gains of candidates int64 (n, 2·outputs) of a node, total (2·outputs,), in
         columns without a direction; bounds (2,) of its weights.
         """
         limits = gains.NO_BOUNDS if bounds is None else bounds[None]
-        return gains.gains(left, total, self.params, self.fixed, limits)
+        return gains.split_gains(left, total, self.params, self.fixed, limits)

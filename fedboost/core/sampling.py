@@ -20,7 +20,7 @@ from fedboost.core.threads import Threads
 from fedboost.ground.arrays import Bits, Floats, Rows, Sums
 from fedboost.ground.errors import PolicyError
 
-BLOCK = 1 << 16  # numbers made of words together
+WORDS_AT_ONCE = 1 << 16  # numbers made of words together
 
 
 class Purpose(IntEnum):
@@ -36,36 +36,38 @@ class Purpose(IntEnum):
     NODE_COLUMNS = 8
 
 
-def draws(seed: int, purpose: Purpose, *numbers: int, n: int) -> NDArray[np.uint64]:
+def random_words(seed: int, purpose: Purpose, *numbers: int, n: int) -> NDArray[np.uint64]:
     """Return `n` public random words for a purpose and, say, a round; uint64 (n,).
 
     They are Philox's raw words; numpy promises to keep this stream, so every release draws the
     same.
     """
-    return _stream(seed, purpose, *numbers).random_raw(n)
+    return _word_stream(seed, purpose, *numbers).random_raw(n)
 
 
-def _stream(seed: int, purpose: Purpose, *numbers: int) -> np.random.Philox:
+def _word_stream(seed: int, purpose: Purpose, *numbers: int) -> np.random.Philox:
     return np.random.Philox(np.random.SeedSequence([seed, int(purpose), *numbers]))
 
 
-def rows(seed: int, round_number: int, n_rows: int, rate: float, party: int = 0) -> Rows:
+def round_rows(seed: int, round_number: int, n_rows: int, rate: float, party: int = 0) -> Rows:
     """Return the rows of a round, each with chance `rate` (`subsample`); int32, ascending, at least
     one if there are any.
 
     With rows at many parties, each draws among its own `n_rows`.
     """
-    return _with_chance(rate, n_rows, seed, Purpose.ROWS, round_number, *_own(party))
+    return _draw_with_chance(rate, n_rows, seed, Purpose.ROWS, round_number, *_party_key(party))
 
 
 def forest_rows(
     seed: int, round_number: int, place: int, n_rows: int, rate: float, party: int = 0
 ) -> Rows:
     """Return the rows of the tree at `place` in the forest of a round; as `rows`."""
-    return _with_chance(rate, n_rows, seed, Purpose.FOREST, round_number, place, *_own(party))
+    return _draw_with_chance(
+        rate, n_rows, seed, Purpose.FOREST, round_number, place, *_party_key(party)
+    )
 
 
-def _own(party: int) -> tuple[int, ...]:
+def _party_key(party: int) -> tuple[int, ...]:
     """Return the numbers that separate a party's draws; none for the first party, as for a lone
     table.
     """
@@ -81,17 +83,17 @@ def _rate_words(rate: float) -> tuple[int, int]:
     return divmod(int(np.float64(rate).view(np.uint64)), 1 << 32)
 
 
-def _uniform(words: NDArray[np.uint64]) -> Floats:
+def _uniform_numbers(words: NDArray[np.uint64]) -> Floats:
     """Return random words as numbers in [0, 1)."""
     fractions = (words >> np.uint64(11)).astype(np.float64)
     return np.ldexp(fractions, -53, out=fractions)
 
 
-def _with_chance(rate: float, n_rows: int, seed: int, purpose: Purpose, *numbers: int) -> Rows:
+def _draw_with_chance(rate: float, n_rows: int, seed: int, purpose: Purpose, *numbers: int) -> Rows:
     if rate >= 1.0 or n_rows == 0:
         return np.arange(n_rows, dtype=np.int32)
-    words = draws(seed, purpose, *numbers, *_rate_words(rate), n=n_rows)
-    chosen = np.flatnonzero(_uniform(words) < rate)
+    words = random_words(seed, purpose, *numbers, *_rate_words(rate), n=n_rows)
+    chosen = np.flatnonzero(_uniform_numbers(words) < rate)
     return (chosen if len(chosen) else np.array([np.argmin(words)])).astype(np.int32)
 
 
@@ -108,14 +110,16 @@ class TreeColumns:
     parts: Mapping[int, Rows]  # by party number the indices of its columns, int32 ascending
 
     @classmethod
-    def drawn(cls, params: TreeParams, tree: int, counts: Sequence[int], first: int = 0) -> Self:
+    def draw_columns(
+        cls, params: TreeParams, tree: int, counts: Sequence[int], first: int = 0
+    ) -> Self:
         """Draw the tree's columns; `counts` by party in canonical order, from number `first` on."""
         starts = np.cumsum([0, *counts]).tolist()
         parts = {}
         for party, (start, count) in enumerate(zip(starts, counts, strict=False), first):
             numbers = (params.seed, Purpose.COLUMNS, tree, party)
             places = np.arange(start, start + count, dtype=np.int32)
-            parts[party] = _some(places, params.column_rate, *numbers)
+            parts[party] = _share_of_columns(places, params.column_rate, *numbers)
         return cls(params, tree, parts)
 
     @cached_property
@@ -123,7 +127,7 @@ class TreeColumns:
         """Columns of all parties, int32 ascending."""
         return np.concatenate([np.empty(0, np.int32), *self.parts.values()])
 
-    def usable(self, nodes: Sequence[int]) -> NDArray[np.bool_] | None:
+    def usable_masks(self, nodes: Sequence[int]) -> NDArray[np.bool_] | None:
         """Return a mask of the columns in `all` for each node, bool (nodes, columns); None if all
         may be used.
 
@@ -131,24 +135,26 @@ class TreeColumns:
         """
         if not self.params.draws_within_trees:
             return None
-        masks = [np.isin(self.all, self._of_node(node)) for node in nodes]
+        masks = [np.isin(self.all, self._columns_of_node(node)) for node in nodes]
         return np.array(masks, np.bool_).reshape(len(nodes), len(self.all))
 
-    def _of_node(self, node: int) -> Rows:
+    def _columns_of_node(self, node: int) -> Rows:
         params, chosen = self.params, [np.empty(0, np.int32)]
         for party, party_columns in self.parts.items():
             layer = (params.seed, Purpose.LAYER_COLUMNS, self.tree, party, layer_of(node))
             below = (params.seed, Purpose.NODE_COLUMNS, self.tree, party, node)
-            of_layer = _some(party_columns, params.colsample_bylevel, *layer)
-            chosen.append(_some(of_layer, params.colsample_bynode, *below))
+            of_layer = _share_of_columns(party_columns, params.colsample_bylevel, *layer)
+            chosen.append(_share_of_columns(of_layer, params.colsample_bynode, *below))
         return np.concatenate(chosen)
 
 
-def _some(columns: Rows, rate: float, seed: int, purpose: Purpose, *numbers: int) -> Rows:
+def _share_of_columns(
+    columns: Rows, rate: float, seed: int, purpose: Purpose, *numbers: int
+) -> Rows:
     """Return the share `rate` of some columns, at least one if there are any; ascending."""
     if rate >= 1.0:
         return columns
-    words = draws(seed, purpose, *numbers, n=len(columns))
+    words = random_words(seed, purpose, *numbers, n=len(columns))
     keep = max(1, int(rate * len(columns)))
     return columns[np.sort(np.argsort(words, kind="stable")[:keep])]
 
@@ -168,7 +174,7 @@ class Sample:
         whole = drawn[0] if len(drawn) == 1 else np.concatenate(drawn)
         return whole if len(self.rows) == len(whole) else whole[self.rows]
 
-    def scaled(self, gradients: tuple[Floats, Floats]) -> tuple[Floats, Floats]:
+    def scaled_gradients(self, gradients: tuple[Floats, Floats]) -> tuple[Floats, Floats]:
         """Return the drawn rows' gradients with their factor, float64 (m, outputs) each, from the
         gradients of all rows that the sample is drawn from.
         """
@@ -179,14 +185,14 @@ class Sample:
             g, h = g * self.factor[:, None], h * self.factor[:, None]
         return g, h
 
-    def encoded(
+    def encoded_gradients(
         self, fixed: FixedPoint, gradients: tuple[Floats, Floats], threads: Threads | None = None
     ) -> Sums:
         """Return the drawn rows' gradients with their factor, int64 (m, 2·outputs).
 
         gradients float64 (n, outputs) each, of all rows that the sample is drawn from.
         """
-        g, h = self.scaled(gradients)
+        g, h = self.scaled_gradients(gradients)
         return fixed.encode(g, h, self.fractions, threads)
 
 
@@ -201,16 +207,16 @@ class RowDraws:
 
     def fractions(self, width: int) -> Floats:
         """Return numbers uniform in [0, 1), float64 (n_rows, width)."""
-        position = (self.round_number, *_own(self.party))
-        stream = _stream(self.seed, Purpose.ROUNDING, *position)
+        position = (self.round_number, *_party_key(self.party))
+        stream = _word_stream(self.seed, Purpose.ROUNDING, *position)
         numbers = np.empty(self.n_rows * width)
-        for first in range(0, len(numbers), BLOCK):  # saves the memory of all rows' words
-            some = numbers[first : first + BLOCK]
-            some[:] = _uniform(stream.random_raw(len(some)))
+        for first in range(0, len(numbers), WORDS_AT_ONCE):  # saves the memory of all rows' words
+            some = numbers[first : first + WORDS_AT_ONCE]
+            some[:] = _uniform_numbers(stream.random_raw(len(some)))
         return numbers.reshape(self.n_rows, width)
 
 
-def of_round(
+def round_sample(
     params: TreeParams, gradients: Floats, round_number: int, this: int, party: int = 0
 ) -> Sample:
     """Return the rows of a round by the job's `subsample`, `goss` or `forest`.
@@ -223,24 +229,24 @@ def of_round(
     if params.goss is not None:
         chosen, factor = goss(gradients, params.seed, round_number, *params.goss.rates, party)
         return Sample((chosen,), chosen, factor, parts)
-    trees = drawn(params, n_rows, round_number, this, party)
+    trees = tree_rows(params, n_rows, round_number, this, party)
     used = trees[0] if params.forest is None else np.unique(np.concatenate(trees))
     return Sample(trees, used, np.broadcast_to(1.0, len(used)), parts)
 
 
-def drawn(
+def tree_rows(
     params: TreeParams, n_rows: int, round_number: int, this: int, party: int = 0
 ) -> tuple[Rows, ...]:
-    """Return the rows of each tree of a round by `subsample` or `forest`; see `of_round`.
+    """Return the rows of each tree of a round by `subsample` or `forest`; see `round_sample`.
 
     The draw depends only on the job and the count of rows, so every party draws the same.
     """
-    rate = float(forest.rates(params)[this])
+    rate = float(forest.row_rates(params)[this])
     if params.forest is None:
-        return (rows(params.seed, round_number, n_rows, rate, party),)
+        return (round_rows(params.seed, round_number, n_rows, rate, party),)
     return tuple(
         forest_rows(params.seed, round_number, place, n_rows, rate, party)
-        for place in range(int(forest.sizes(params)[this]))
+        for place in range(int(forest.trees_each_round(params)[this]))
     )
 
 
@@ -252,7 +258,7 @@ def check_draws(
     Trees of a round have the same gradients, and first trees those of other jobs' first trees, so a
     difference of sums is a sum of rows. The rows that a tree leaves out, and the rows that only one
     of two trees of a round has, must be at least `least` of each class, or none. classes bool
-    (classes, n) of all training rows; `before` and `party` as in `of_round`. The rows that goss
+    (classes, n) of all training rows; `before` and `party` as in `round_sample`. The rows that goss
     keeps are not known before, but their count is. `key` names the limit.
     """
     n_rows = classes.shape[1]
@@ -260,11 +266,11 @@ def check_draws(
         counts: Iterable[int] = ()
     elif params.goss is not None:
         counts = (n_rows - sum(goss_counts(n_rows, *params.goss.rates)),)
-    elif (forest.rates(params) >= 1.0).all():
+    elif (forest.row_rates(params) >= 1.0).all():
         counts = ()
     else:
         rounds = range(params.n_estimators)
-        trees = (drawn(params, n_rows, before + this, this, party) for this in rounds)
+        trees = (tree_rows(params, n_rows, before + this, this, party) for this in rounds)
         counts = (fewest_apart(of_one, classes) for of_one in trees)
     if any(0 < count < least for count in counts):
         raise PolicyError(
@@ -287,30 +293,30 @@ def fewest_apart(trees: Sequence[Rows], classes: Bits) -> int:
     return min((count for count in counts if count), default=0)
 
 
-def of_groups(
+def sample_of_parties(
     params: TreeParams, gradients: Floats, number: int, row_groups: tuple[int, ...]
 ) -> Sample:
-    """Return the rows of round `number`; each party draws from its rows as in `of_round`.
+    """Return the rows of round `number`; each party draws from its rows as in `round_sample`.
 
     gradients float64 (n, k) of all training rows, party after party; `row_groups` their counts.
     """
     starts = np.cumsum([0, *row_groups])[:-1].astype(np.int32)
     parts = [
-        of_round(params, mine, number, number, party)
+        round_sample(params, mine, number, number, party)
         for party, mine in enumerate(np.split(gradients, starts[1:]))
     ]
     if len(parts) == 1:
         return parts[0]
     trees = zip(*(part.trees for part in parts), strict=True)
     return Sample(
-        tuple(_joined(starts, rows) for rows in trees),
-        _joined(starts, [part.rows for part in parts]),
+        tuple(_table_rows(starts, rows) for rows in trees),
+        _table_rows(starts, [part.rows for part in parts]),
         np.concatenate([part.factor for part in parts]),
         tuple(tree for part in parts for tree in part.parts),
     )
 
 
-def _joined(starts: Rows, parts: Sequence[Rows]) -> Rows:
+def _table_rows(starts: Rows, parts: Sequence[Rows]) -> Rows:
     """Return the parties' own row numbers as row numbers of the joint table."""
     return np.concatenate([start + rows for start, rows in zip(starts, parts, strict=True)])
 
@@ -333,8 +339,8 @@ def goss(
     n_top, n_other = goss_counts(n, top_rate, other_rate)
     order = np.argsort(-np.abs(gradients).sum(axis=1), kind="stable")
     rest = np.sort(order[n_top:])
-    numbers = (*_own(party), *_rate_words(top_rate), *_rate_words(other_rate))
-    words = draws(seed, Purpose.GOSS, round_number, *numbers, n=len(rest))
+    numbers = (*_party_key(party), *_rate_words(top_rate), *_rate_words(other_rate))
+    words = random_words(seed, Purpose.GOSS, round_number, *numbers, n=len(rest))
     others = rest[np.argsort(words, kind="stable")[:n_other]]
     factor = np.zeros(n)
     factor[order[:n_top]] = 1.0

@@ -83,7 +83,7 @@ def candidates(
     )
 
 
-def best(gain: Floats, params: TreeParams) -> int:
+def best_candidate(gain: Floats, params: TreeParams) -> int:
     """Return the first of the greatest gains in canonical order, or −1 if none is worth a split.
 
     A split needs a gain above 1e-6 and of at least `gamma`.
@@ -105,7 +105,9 @@ def leaf_value(G: Sums, H: Sums, params: TreeParams, fixed: FixedPoint) -> Float
 
     SecureBoost+, eq. 17. 0 if H + λ is 0.
     """
-    return weight(G, fixed.decode_h(H) + params.reg_lambda, params, fixed) * params.learning_rate
+    return (
+        leaf_weight(G, fixed.decode_h(H) + params.reg_lambda, params, fixed) * params.learning_rate
+    )
 
 
 def cover(H: Sums, fixed: FixedPoint) -> Floats:
@@ -116,7 +118,7 @@ def cover(H: Sums, fixed: FixedPoint) -> Floats:
     return total
 
 
-def turns(
+def right_masks(
     last: NDArray[np.integer[Any]], missing_left: NDArray[np.bool_], sets: Sets, missing: int
 ) -> NDArray[np.bool_]:
     """Return whether rows in each cell of a node's column go right, bool (nodes, missing + 1).
@@ -141,14 +143,14 @@ def goes_right(
 ) -> NDArray[np.bool_]:
     """Return whether rows, given by their bins (n,) in the split's column, go right, bool (n,).
 
-    `left_bins` (categories.as_set) is for a categorical column. See `turns`.
+    `left_bins` (categories.as_set) is for a categorical column. See `right_masks`.
     """
     last = np.array([categories.BY_CATEGORY if left_bins else bin_number])
     sets = categories.as_sets([left_bins])
-    return turns(last, np.array([missing_left]), sets, missing)[0][column_bins]
+    return right_masks(last, np.array([missing_left]), sets, missing)[0][column_bins]
 
 
-def weight(G: Sums, below: Floats, params: TreeParams, fixed: FixedPoint) -> Floats:
+def leaf_weight(G: Sums, below: Floats, params: TreeParams, fixed: FixedPoint) -> Floats:
     """Return −T(G) / below, 0 if `below` is 0 (no hessian and reg_lambda 0), within ±max_delta_step
     if there is one; T moves the sum towards 0 by reg_alpha, not beyond it.
     """

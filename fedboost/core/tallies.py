@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedboost.core import metrics
-from fedboost.core.fixed_point import bits_for, power_of_two_above
+from fedboost.core.fixed_point import bits_for_rows, power_of_two_above
 from fedboost.core.metrics import OfCounts, OfRanking, OfRows, Ranking, WeightedMean
 from fedboost.core.params import BoostingParams
 from fedboost.ground.arrays import Floats
@@ -79,7 +79,7 @@ class Tally:
         regression above `label_bound`; `base_margin` float64 (outputs,) is the objective's, the
         middle of the scores of a binary job.
         """
-        measures = {name: metrics.METRICS[name].measured(params) for name in params.metrics}
+        measures = {name: metrics.METRICS[name].measure_for(params) for name in params.metrics}
         alone = [name for name, measure in measures.items() if isinstance(measure, OfRows)]
         if alone:
             raise ConfigError(
@@ -92,7 +92,7 @@ class Tally:
         }
         self._classes = params.num_class or 1
         self._regression = not params.record.classifies
-        self._rows, self._bits = rows, bits_for(rows)
+        self._rows, self._bits = rows, bits_for_rows(rows)
         self._weight_bound, self._label_bound = weight_bound, label_bound
         self._centres = _centres(base_margin)
         self._bins = score_bins(len(self._centres))
@@ -112,7 +112,7 @@ class Tally:
         self._scores = self._part(histograms if self._ranked else 0, weight_bound)
 
     @property
-    def length(self) -> int:
+    def n_sums(self) -> int:
         """Number of sums."""
         return self._length
 
@@ -133,22 +133,22 @@ class Tally:
             losses = np.minimum(measure.per_row(y, p) * weight, part.bound)
             sums[part.slots] = np.rint(losses / part.unit).astype(np.int64).sum()
         if self._counts:
-            sums[self._confusion.slots] = self._confused(y, metrics.guesses(p), w)
+            sums[self._confusion.slots] = self._confusion_sums(y, metrics.guesses(p), w)
         if self._ranked:
-            sums[self._scores.slots] = self._scored(y, p, w)
+            sums[self._scores.slots] = self._score_histograms(y, p, w)
         return sums
 
-    def measure(self, total: Integers) -> dict[str, float]:
+    def read_metrics(self, total: Integers) -> dict[str, float]:
         """Return the metrics by name from the sums of all parties, int64 (length,).
 
         A DataError if the rows do not define one, as in `metrics.evaluate`; a JobError if these
         cannot be sums of that many rows.
         """
         self._check_total(total)
-        return {name: self._metric(name, total) for name in self._measures}
+        return {name: self._read_metric(name, total) for name in self._measures}
 
     def _part(self, length: int, bound: float) -> _Part:
-        """Return the range of the next `length` sums, of values up to `bound`."""
+        """Return the range of the next `n_sums` sums, of values up to `bound`."""
         start = self._length
         self._length += length
         unit = math.ldexp(power_of_two_above(bound), -self._bits)
@@ -192,17 +192,17 @@ class Tally:
             name = next(iter(self._measures))
             raise DataError(f"{name} needs at least one row and got none", todo="give it rows")
 
-    def _metric(self, name: str, total: Integers) -> float:
+    def _read_metric(self, name: str, total: Integers) -> float:
         measure = self._measures[name]
         if isinstance(measure, OfRanking):
             return float(np.mean([measure.read(ranks) for ranks in self._rankings(total)]))
         if isinstance(measure, OfCounts):
-            return measure.read(*_decoded(self._confusion, total).reshape(3, -1))
+            return measure.read(*_decode_sums(self._confusion, total).reshape(3, -1))
         mean_of, part = self._means[name]
-        (mean,) = _decoded(part, total) / _decoded(self._weight, total)
+        (mean,) = _decode_sums(part, total) / _decode_sums(self._weight, total)
         return mean_of.finish(float(mean))
 
-    def _confused(self, y: Floats, guess: Floats, w: Integers) -> Integers:
+    def _confusion_sums(self, y: Floats, guess: Floats, w: Integers) -> Integers:
         """Return weights of hits, rows and guesses of each class; (3·classes,)."""
         sums = np.zeros((3, max(2, self._classes)), np.int64)
         actual, named, hit = y.astype(np.intp), guess.astype(np.intp), y == guess
@@ -211,15 +211,17 @@ class Tally:
         np.add.at(sums[2], named, w)
         return sums[:, -self._classes :].ravel()  # of two classes, class 1
 
-    def _scored(self, y: Floats, p: Floats, w: Integers) -> Integers:
+    def _score_histograms(self, y: Floats, p: Floats, w: Integers) -> Integers:
         """Return weights by class, side and bin of the score, flat; side 0 is the class."""
         sums = np.zeros((len(self._centres), 2 * self._bins), np.int64)
         by_class = [(y > 0.5, p)] if p.ndim == 1 else [(y == c, p[:, c]) for c in range(p.shape[1])]
         for class_sums, centre, (is_own, score) in zip(sums, self._centres, by_class, strict=True):
-            np.add.at(class_sums, np.where(is_own, 0, self._bins) + self._indices(score, centre), w)
+            np.add.at(
+                class_sums, np.where(is_own, 0, self._bins) + self._score_indices(score, centre), w
+            )
         return sums.ravel()
 
-    def _indices(self, p: Floats, centre: float) -> Integers:
+    def _score_indices(self, p: Floats, centre: float) -> Integers:
         """Return the bin of each score, int64 (n,); rising with the score."""
         inside = np.clip(p, np.finfo(np.float64).tiny, 1.0 - np.finfo(np.float64).epsneg)
         distance = np.log(inside) - np.log1p(-inside) - centre
@@ -240,7 +242,7 @@ class Tally:
             distance = LOGIT_UNIT * np.sinh((self._middle - used) / self._bins_per_unit)
             positives, others = np.cumsum(positive[used]), np.cumsum(negative[used])
             weights = positives * self._scores.unit, others * self._scores.unit
-            rankings.append(metrics.cumulated(centre + distance, *weights, self._rows))
+            rankings.append(metrics.ranking_from_weights(centre + distance, *weights, self._rows))
         return rankings
 
 
@@ -253,5 +255,5 @@ def _centres(base_margin: Floats) -> list[float]:
     return [float(logit) for logit in np.log(raised) - np.log(others)]
 
 
-def _decoded(part: _Part, total: Integers) -> Floats:
+def _decode_sums(part: _Part, total: Integers) -> Floats:
     return total[part.slots].astype(np.float64) * part.unit

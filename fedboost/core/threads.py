@@ -33,7 +33,7 @@ class Threads(Protocol):
         """Start `kernel(*task)` and return at once."""
 
 
-def shared(
+def run_shared(
     threads: Threads | None,
     kernel: Callable[..., T],
     task: Callable[[slice], tuple[Any, ...]],

@@ -10,16 +10,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedboost.core.bins import Bins, Dense, SparseBins, of_rows
-from fedboost.core.categories import BY_CATEGORY, NO_THRESHOLD, SET_BYTES, Sets, as_sets, holds
+from fedboost.core.bins import Bins, Dense, SparseBins, bins_of_rows
+from fedboost.core.categories import BY_CATEGORY, NO_THRESHOLD, SET_BYTES, Sets, as_sets, set_holds
 from fedboost.core.params import MAX_DEPTH
 from fedboost.core.partition import ROOT, Partition, layer_of, left_child, right_child
-from fedboost.core.split import goes_right, turns
-from fedboost.core.threads import Threads, shared
+from fedboost.core.split import goes_right, right_masks
+from fedboost.core.threads import Threads, run_shared
 from fedboost.ground.errors import DataError
 from fedboost.ground.kernels import kernel
 
-Values = NDArray[np.float32]
+DenseValues = NDArray[np.float32]
 Positions = NDArray[np.int32]
 Margins = NDArray[np.float64]
 
@@ -56,13 +56,13 @@ def divide_rows(
     made = list(splits.values())
     last = np.array([division.bin for division in made], np.int16)
     on_left = np.array([division.missing_left for division in made], np.bool_)
-    right = turns(last, on_left, as_sets([division.left_bins for division in made]), missing)
+    right = right_masks(last, on_left, as_sets([division.left_bins for division in made]), missing)
     if not isinstance(bins, SparseBins):
         columns = np.array([division.column for division in made], np.int32)
         partition.divide_layer(list(splits), bins, columns, right, threads)
         return
     for (node, division), of_cells in zip(splits.items(), right, strict=True):
-        column = of_rows(bins, division.column, partition.rows(node))
+        column = bins_of_rows(bins, division.column, partition.rows(node))
         partition.divide(node, of_cells[column])
 
 
@@ -75,7 +75,7 @@ class Node:
     split: Split | None = None
 
 
-def made(gains: Mapping[int, float], max_leaves: int) -> set[int]:
+def divided_nodes(gains: Mapping[int, float], max_leaves: int) -> set[int]:
     """Return the nodes, by heap ids, that a tree with at most `max_leaves` leaves divides; 0: all
     of `gains`.
 
@@ -95,9 +95,11 @@ def made(gains: Mapping[int, float], max_leaves: int) -> set[int]:
     return divided
 
 
-def made_above(gains: Mapping[int, float], max_leaves: int) -> set[int]:
-    """Return the nodes of `made` whose children such a tree can divide, for any gains of these."""
-    return made(gains, max_leaves - 1) if max_leaves else set(gains)
+def divided_above(gains: Mapping[int, float], max_leaves: int) -> set[int]:
+    """Return the nodes of `divided_nodes` whose children such a tree can divide, for any gains of
+    these.
+    """
+    return divided_nodes(gains, max_leaves - 1) if max_leaves else set(gains)
 
 
 @dataclass(frozen=True)
@@ -128,20 +130,20 @@ class Tree:
         """Mask of the leaves, bool (nodes,)."""
         return self.left == LEAF
 
-    def leaf_of_values(self, values: Values) -> Positions:
+    def leaf_of_values(self, values: DenseValues) -> Positions:
         """Return each row's leaf as index in the arrays; float32 (n, columns), NaN: missing."""
-        self._needs_columns(values.shape[1])
+        self._check_columns(values.shape[1])
         return _walk_values(
             values, self.left, self.feature, self.threshold, self.missing_left, self.left_bins
         )
 
     def leaf_of_bins(self, bins: Bins, missing: int) -> Positions:
         """Return each row's leaf as index in the arrays; bins (n, columns), `missing` for NaN."""
-        self._needs_columns(bins.shape[1])
+        self._check_columns(bins.shape[1])
         if isinstance(bins, SparseBins):
             return self._leaf_of_sparse(bins, missing)
         leaves = np.empty(len(bins), np.int32)
-        _walk_bins(np.ascontiguousarray(bins), self._turns(missing), leaves)
+        _walk_bins(np.ascontiguousarray(bins), self._walk_tables(missing), leaves)
         return leaves
 
     def _leaf_of_sparse(self, bins: SparseBins, missing: int) -> Positions:
@@ -155,7 +157,7 @@ class Tree:
                 continue
             held = self.left_bins[node].tobytes() if self.bin[node] == BY_CATEGORY else b""
             right = goes_right(
-                of_rows(bins, int(self.feature[node]), rows),
+                bins_of_rows(bins, int(self.feature[node]), rows),
                 bin_number=int(self.bin[node]),
                 missing_left=bool(self.missing_left[node]),
                 missing=missing,
@@ -164,31 +166,31 @@ class Tree:
             at[left], at[left + 1] = rows[~right], rows[right]
         return leaves
 
-    def predict(self, values: Values) -> NDArray[np.float64]:
+    def predict(self, values: DenseValues) -> NDArray[np.float64]:
         """Return this tree's part of the margins; float32 (n, columns) to float64 (n, outputs)."""
         return self.value[self.leaf_of_values(values)]
 
-    def add_to(
+    def add_to_margin(
         self, margin: Margins, bins: Bins, missing: int, threads: Threads | None = None
     ) -> None:
         """Add the leaves' values to margins, float64 (n, outputs); bins (n, columns) as above."""
         if isinstance(bins, SparseBins):
             margin += self.value[self.leaf_of_bins(bins, missing)]
             return
-        self._needs_columns(bins.shape[1])
-        turns, rows = self._turns(missing), np.ascontiguousarray(bins)
+        self._check_columns(bins.shape[1])
+        turns, rows = self._walk_tables(missing), np.ascontiguousarray(bins)
 
         def task(part: slice) -> tuple[Any, ...]:
             return rows[part], turns, self.value, margin[part]
 
-        shared(threads, _add_leaves, task, len(rows), WALK_WORK * len(rows))
+        run_shared(threads, _add_leaves, task, len(rows), WALK_WORK * len(rows))
 
-    def _turns(self, missing: int) -> tuple[Positions, Positions, NDArray[np.uint8], int]:
+    def _walk_tables(self, missing: int) -> tuple[Positions, Positions, NDArray[np.uint8], int]:
         """Return tables for walks without a branch: each node's left child, itself at a leaf; its
         column, 0 at a leaf; for each cell of the column 1 if rows go right; and the number of
         layers below the root.
         """
-        right = turns(self.bin, self.missing_left, self.left_bins, missing)
+        right = right_masks(self.bin, self.missing_left, self.left_bins, missing)
         right[self.is_leaf] = False
         left = np.where(self.is_leaf, np.arange(self.n_nodes, dtype=np.int32), self.left)
         layers = layer_of(int(self.node[-1]))
@@ -205,10 +207,10 @@ class Tree:
         if set(arrays) != names:
             raise DataError(f"a tree has the arrays {sorted(names)}, got {sorted(arrays)}")
         tree = cls(**{name: np.asarray(arrays[name], dtype=DTYPES[name]) for name in sorted(names)})
-        tree._check()
+        tree._check_arrays()
         return tree
 
-    def _check(self) -> None:
+    def _check_arrays(self) -> None:
         """Check that every walk ends in a leaf: ids rise, and children fit their ids."""
         n = self.n_nodes
         if not 1 <= n <= NODES_MAX or any(
@@ -230,7 +232,7 @@ class Tree:
         ):
             raise DataError("a node of a tree has a child or a column that it cannot have")
 
-    def _needs_columns(self, n_columns: int) -> None:
+    def _check_columns(self, n_columns: int) -> None:
         """Refuse a foreign tree that splits on an absent column: the walks do not check columns."""
         if self.feature.max() >= n_columns:
             raise DataError(
@@ -253,7 +255,7 @@ DTYPES: dict[str, type[np.generic]] = {
 }
 
 
-def grown(nodes: Mapping[int, Node]) -> Tree:
+def tree_of_nodes(nodes: Mapping[int, Node]) -> Tree:
     """Return the tree of finished nodes, by heap id, with both children of every split."""
     ids = sorted(nodes)
     position = {node: i for i, node in enumerate(ids)}
@@ -279,7 +281,7 @@ def grown(nodes: Mapping[int, Node]) -> Tree:
 
 @kernel
 def _walk_values(
-    values: Values,
+    values: DenseValues,
     left: Positions,
     feature: NDArray[np.int32],
     threshold: NDArray[np.float32],
@@ -294,7 +296,7 @@ def _walk_values(
             if np.isnan(x):
                 goes_left = missing_left[at]
             elif threshold[at] == NO_THRESHOLD:
-                goes_left = holds(left_bins, at, int(x))
+                goes_left = set_holds(left_bins, at, int(x))
             else:
                 goes_left = x < threshold[at]
             at = left[at] if goes_left else left[at] + 1
@@ -304,7 +306,7 @@ def _walk_values(
 
 @kernel
 def _add_leaves(bins: Dense, turns: tuple[Any, ...], values: Margins, margin: Margins) -> None:
-    """Add the value of each row's leaf to its margin; see `Tree._turns`."""
+    """Add the value of each row's leaf to its margin; see `Tree._walk_tables`."""
     left, feature, right, layers = turns
     for i in range(len(bins)):
         row, at = bins[i], np.uint32(0)
@@ -316,7 +318,7 @@ def _add_leaves(bins: Dense, turns: tuple[Any, ...], values: Margins, margin: Ma
 
 @kernel
 def _walk_bins(bins: Dense, turns: tuple[Any, ...], leaves: Positions) -> None:
-    """Write each row's leaf; see `Tree._turns`."""
+    """Write each row's leaf; see `Tree._walk_tables`."""
     left, feature, right, layers = turns
     for i in range(len(bins)):
         row, at = bins[i], np.uint32(0)

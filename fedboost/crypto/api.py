@@ -73,7 +73,7 @@ class Adder(Protocol[H]):
         all.
         """
 
-    def pairs(self, pairs: Pairs[H]) -> H:
+    def sum_pairs(self, pairs: Pairs[H]) -> H:
         """Return the sums of the pairs."""
 
 
@@ -96,7 +96,7 @@ class Pairs(Generic[H]):
         return cls(held, indices, held, np.full(len(held), -1))
 
     @property
-    def both(self) -> NDArray[np.int64]:
+    def indices_of_both(self) -> NDArray[np.int64]:
         """Indices of the pairs with a second summand."""
         return np.flatnonzero(self.second >= 0)
 
@@ -164,7 +164,7 @@ class Ciphertexts:
         """Every single ciphertext, uint8 (n·lanes, width)."""
         return np.ascontiguousarray(self.data).reshape(-1, self.width)
 
-    def like(self, each: ByteArray) -> Ciphertexts:
+    def from_single(self, each: ByteArray) -> Ciphertexts:
         """Return other single ciphertexts in as many lanes."""
         return Ciphertexts(each.reshape(-1, self.lanes, self.width))
 
@@ -179,14 +179,14 @@ class Ciphertexts:
         return f"Ciphertexts({len(self)} × {self.lanes} × {self.width} bytes)"
 
 
-def joined(parts: Sequence[H]) -> H:
+def join_parts(parts: Sequence[H]) -> H:
     """Return all parts, one after the other; at least one."""
     return parts[0].joined(parts[1:]) if len(parts) > 1 else parts[0]
 
 
-def paired(adds: Adder[H], pairs: Pairs[H]) -> H:
+def sums_of_pairs(adds: Adder[H], pairs: Pairs[H]) -> H:
     """Return the sums of pairs, for schemes that add single items and arrays alike."""
-    sums, both = pairs.a[pairs.first], pairs.both
+    sums, both = pairs.a[pairs.first], pairs.indices_of_both
     if not len(both):
         return sums
     return sums.replaced(both, adds.add(sums[both], pairs.b[pairs.second[both]]))

@@ -40,7 +40,7 @@ from gmpy2 import mpz
 from fedboost.crypto.fixed_base import uniform
 from fedboost.crypto.limbs import ByteArray, as_bytes
 from fedboost.crypto.modular_kernels import ModularKey, ciphertext_bytes
-from fedboost.crypto.montgomery import Montgomery, Numbers, montgomery
+from fedboost.crypto.montgomery import LimbRows, Montgomery, montgomery
 
 EXPONENT_BITS = 8  # a byte; the tables take 20 MB at 2048 bits (Paillier: 43)
 SLACK_BITS = 160  # bits of an answer's exponents beyond those of n
@@ -59,9 +59,9 @@ class Blinding:
         self.base_count = count_bases(self.n.bit_length())
         self._bases: list[mpz] = []
         self._changing = threading.Lock()
-        self._tables: list[Numbers] | None = None
+        self._tables: list[LimbRows] | None = None
 
-    def make(self, count: int) -> ByteArray:
+    def make_factors(self, count: int) -> ByteArray:
         """Return `count` fresh powers, uint8 (count, width)."""
         powers: list[mpz] = []
         while len(powers) < count and len(self._bases) < self.base_count:
@@ -99,7 +99,7 @@ class Blinding:
         return field.data(products)
 
 
-def power_tables(field: Montgomery, bases: list[mpz]) -> list[Numbers]:
+def power_tables(field: Montgomery, bases: list[mpz]) -> list[LimbRows]:
     """Return the powers of each base for exponents of a byte, times R;
     the last base's without R.
     """
@@ -120,4 +120,4 @@ def _blinding(key: ModularKey) -> Blinding:
 
 def make_blinders(key: ModularKey, count: int) -> ByteArray:
     """Return `count` fresh random n-th powers, uint8 (count, width)."""
-    return _blinding(key).make(count)
+    return _blinding(key).make_factors(count)

@@ -16,8 +16,15 @@ from numpy.typing import NDArray
 
 from fedboost.crypto.modular_kernels import numbers
 from fedboost.crypto.moduli import challenge, small_primes
-from fedboost.crypto.montgomery import EDGE, LANES, Constants, Numbers, montgomery, product
-from fedboost.crypto.secrets import SYSTEM, RandomSource
+from fedboost.crypto.montgomery import (
+    EDGE_LIMBS,
+    MONTGOMERY_LANES,
+    Constants,
+    LimbRows,
+    montgomery,
+    product,
+)
+from fedboost.crypto.secrets import SYSTEM_SOURCE, RandomSource
 from fedboost.ground.kernels import kernel
 
 _BASE_LABEL = b"fedboost base of powers 1"
@@ -33,7 +40,7 @@ class FixedBase:
     def __init__(self, base: mpz, modulus: mpz, exponent_bits: int, window_bits: int) -> None:
         self.field = montgomery(modulus)
         self.window_bits = window_bits
-        self.table: list[Numbers] = []
+        self.table: list[LimbRows] = []
         for _ in range(-(-exponent_bits // window_bits)):
             row = [self.field.radix]
             for _ in range((1 << window_bits) - 1):
@@ -41,17 +48,17 @@ class FixedBase:
             self.table.append(self.field.of(row))
             base = gmpy2.powmod(base, 1 << window_bits, modulus)
 
-    def powers(self, exponents: list[int]) -> Numbers:
+    def base_powers(self, exponents: list[int]) -> LimbRows:
         """Return base^e · R for each exponent, window after window, so that a window's entries stay
         in cache.
         """
-        digits, each = self._digits(exponents), np.arange(len(exponents))
+        digits, each = self._window_digits(exponents), np.arange(len(exponents))
         results = self.table[0][digits[0]]
         for row, chosen in zip(self.table[1:], digits[1:], strict=True):
             results = self.field.products(results, each, row, chosen)
         return results
 
-    def _digits(self, exponents: list[int]) -> NDArray[np.int64]:
+    def _window_digits(self, exponents: list[int]) -> NDArray[np.int64]:
         """Return every exponent's digit for each window, (windows, exponents)."""
         windows, bits = len(self.table), self.window_bits
         width = (windows * bits + 7) // 8
@@ -83,7 +90,7 @@ class PrimePowers:
         self._drawing = threading.Lock()
         self._table: NDArray[np.uint32] | None = None
 
-    def make(self, count: int) -> list[tuple[mpz, mpz]]:
+    def make_powers(self, count: int) -> list[tuple[mpz, mpz]]:
         """Return `count` fresh powers as (z, w), which stand for z + p·w modulo p²; 0 < z < p."""
         self._made += count
         order = self.prime - 1
@@ -91,25 +98,25 @@ class PrimePowers:
             units = [1 + unit for unit in uniform(order, count)]
             powers = (gmpy2.powmod(unit, self.prime, self.square) for unit in units)
             return [(power % self.prime, power // self.prime) for power in powers]
-        return self._powers(uniform(order, count))
+        return self._powers_from_table(uniform(order, count))
 
     def draw(self, count: int, source: RandomSource) -> list[tuple[mpz, mpz]]:
-        """Return `count` powers from the numbers of a source, as `make` does: equal numbers give
-        equal powers.
+        """Return `count` powers from the numbers of a source, as `make_powers` does: equal numbers
+        give equal powers.
         """
-        return self._powers(uniform(self.prime - 1, count, source))
+        return self._powers_from_table(uniform(self.prime - 1, count, source))
 
-    def blinded(self, slopes: list[mpz], source: RandomSource = SYSTEM) -> list[mpz]:
+    def blinded(self, slopes: list[mpz], source: RandomSource = SYSTEM_SOURCE) -> list[mpz]:
         """Return (1 + p·slope)·r modulo p² with a fresh random power r for each."""
         p, count = self.prime, len(slopes)
-        made = self.make(count) if source is SYSTEM else self.draw(count, source)
+        made = self.make_powers(count) if source is SYSTEM_SOURCE else self.draw(count, source)
         powers = zip(slopes, made, strict=True)
         return [z + p * ((w + z * slope) % p) for slope, (z, w) in powers]
 
-    def _powers(self, exponents: list[mpz]) -> list[tuple[mpz, mpz]]:
+    def _powers_from_table(self, exponents: list[mpz]) -> list[tuple[mpz, mpz]]:
         with self._drawing:
             if self._table is None:
-                self._table = self._drawn()
+                self._table = self._make_table()
         field, table = montgomery(self.prime), self._table
         width = (len(table) * ENCRYPT_WINDOW_BITS + 7) // 8 + 2  # a digit is read from three bytes
         raw = b"".join([exponent.to_bytes(width, "little") for exponent in exponents])
@@ -123,7 +130,7 @@ class PrimePowers:
         parts = zip(numbers(field.data(z)), sums, numbers(field.data(d)), strict=True)
         return [(low, product + high) for low, product, high in parts]
 
-    def _drawn(self) -> NDArray[np.uint32]:
+    def _make_table(self) -> NDArray[np.uint32]:
         """Table of y and v of base^(digit · 2^(i · window)), uint32 (windows, digits, 2 · limbs).
 
         All windows but the first are multiplied by R, which each product removes again.
@@ -159,7 +166,7 @@ def _multiply_up(
     window_bits: int,
     constants: Constants,
     lifted: NDArray[np.uint32],
-    products: tuple[Numbers, Numbers, Numbers],
+    products: tuple[LimbRows, LimbRows, LimbRows],
 ) -> None:
     """Write products of one entry a window, as z, d and s; see `PrimePowers`. `lifted`: 1 − R
     modulo p.
@@ -169,48 +176,56 @@ def _multiply_up(
     by_z, by_d, by_s = products
     _, _, bits = constants
     n, count = by_z.shape[1], len(exponents)
-    groups = -(-count // LANES)
+    groups = -(-count // MONTGOMERY_LANES)
     mask = np.uint32((1 << bits) - 1)
-    z = np.zeros((groups, (n + EDGE) * LANES), np.uint32)
-    d = np.zeros((groups, (n + EDGE) * LANES), np.uint32)
-    s = np.zeros((groups, n * LANES), np.uint64)
-    y = np.zeros((n + 2 * EDGE) * LANES, np.uint32)
-    scratch = np.zeros((n + EDGE) * LANES, np.uint32), np.zeros(2 * LANES, np.uint64)
+    z = np.zeros((groups, (n + EDGE_LIMBS) * MONTGOMERY_LANES), np.uint32)
+    d = np.zeros((groups, (n + EDGE_LIMBS) * MONTGOMERY_LANES), np.uint32)
+    s = np.zeros((groups, n * MONTGOMERY_LANES), np.uint64)
+    y = np.zeros((n + 2 * EDGE_LIMBS) * MONTGOMERY_LANES, np.uint32)
+    scratch = (
+        np.zeros((n + EDGE_LIMBS) * MONTGOMERY_LANES, np.uint32),
+        np.zeros(2 * MONTGOMERY_LANES, np.uint64),
+    )
     m, _ = scratch
-    none, start = np.zeros(n * LANES, np.uint32), np.zeros(n * LANES, np.uint32)
+    none, start = (
+        np.zeros(n * MONTGOMERY_LANES, np.uint32),
+        np.zeros(n * MONTGOMERY_LANES, np.uint32),
+    )
     for window in range(len(table)):
         byte, within = window * window_bits // 8, window * window_bits % 8
         for group in range(groups):
-            for w in range(LANES):
-                row = min(group * LANES + w, count - 1)
+            for w in range(MONTGOMERY_LANES):
+                row = min(group * MONTGOMERY_LANES + w, count - 1)
                 digit = np.int64(exponents[row, byte])
                 digit |= np.int64(exponents[row, byte + 1]) << 8
                 digit |= np.int64(exponents[row, byte + 2]) << 16
                 entry = table[window, (digit >> within) & ((1 << window_bits) - 1)]
                 for limb in range(n):
-                    y[(limb + EDGE) * LANES + w] = entry[limb]
-                    s[group, limb * LANES + w] += entry[n + limb]
+                    y[(limb + EDGE_LIMBS) * MONTGOMERY_LANES + w] = entry[limb]
+                    s[group, limb * MONTGOMERY_LANES + w] += entry[n + limb]
             if window == 0:
-                z[group, : n * LANES] = y[EDGE * LANES : (EDGE + n) * LANES]
+                z[group, : n * MONTGOMERY_LANES] = y[
+                    EDGE_LIMBS * MONTGOMERY_LANES : (EDGE_LIMBS + n) * MONTGOMERY_LANES
+                ]
             else:
-                product(z[group], y, none, constants, scratch, z[group, : n * LANES])
+                product(z[group], y, none, constants, scratch, z[group, : n * MONTGOMERY_LANES])
                 for limb in range(n):
-                    for w in range(LANES):
-                        at = limb * LANES + w
+                    for w in range(MONTGOMERY_LANES):
+                        at = limb * MONTGOMERY_LANES + w
                         start[at] = lifted[limb] + (mask - m[at])
-                product(d[group], y, start, constants, scratch, d[group, : n * LANES])
+                product(d[group], y, start, constants, scratch, d[group, : n * MONTGOMERY_LANES])
     for row in range(count):
-        group, w = row // LANES, row % LANES
+        group, w = row // MONTGOMERY_LANES, row % MONTGOMERY_LANES
         carry = np.uint64(0)
         for limb in range(n):
-            at = limb * LANES + w
+            at = limb * MONTGOMERY_LANES + w
             carry += s[group, at]
             by_s[row, limb] = np.uint32(carry) & mask
             carry >>= np.uint64(bits)
             by_z[row, limb], by_d[row, limb] = z[group, at], d[group, at]
 
 
-def uniform(bound: mpz, count: int, source: RandomSource = SYSTEM) -> list[mpz]:
+def uniform(bound: mpz, count: int, source: RandomSource = SYSTEM_SOURCE) -> list[mpz]:
     """Return `count` random numbers below `bound`, each uniform to 2^-128."""
     width = (bound.bit_length() + 7) // 8 + 16
     raw = source.take(count * width)

@@ -13,11 +13,11 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from fedboost.crypto.secrets import Purpose, Secrets
+from fedboost.crypto.secrets import DrawPurpose, Secrets
 from fedboost.ground.errors import FedboostError
 from fedboost.ground.kernels import kernel
 
-Numbers = NDArray[np.int64]
+WholeNumbers = NDArray[np.int64]
 
 SIGMA_MOST = 1 << 56  # more than 60 of them do not fit an int64
 # A number takes fewer than 30 words on average, most if σ is just above a power of two. With so
@@ -26,7 +26,9 @@ _WORDS_EACH, _WORDS_SPARE = 48, 4096
 _BLOCK = 1 << 14  # numbers whose words are drawn at once: six megabytes
 
 
-def discrete_gaussian(sigmas: Numbers, secrets: Secrets, *purpose: Purpose) -> Numbers:
+def discrete_gaussian(
+    sigmas: WholeNumbers, secrets: Secrets, *purpose: DrawPurpose
+) -> WholeNumbers:
     """Return a number for each of `sigmas`, int64 of any shape: Gaussian of that σ, 0 for a σ of 0.
 
     The same secret, purpose and sigmas give the same numbers. A ValueError for a σ below 0 or above
@@ -42,13 +44,13 @@ def discrete_gaussian(sigmas: Numbers, secrets: Secrets, *purpose: Purpose) -> N
         data = secrets.bytes(count, "gaussian", first, *purpose)
         words = (np.frombuffer(data, dtype="<u8") >> np.uint64(1)).astype(np.int64)
         try:
-            _fill(words, flat[block], drawn[block])
+            _fill_numbers(words, flat[block], drawn[block])
         except IndexError:
             raise FedboostError("the random words of a Gaussian ran out") from None
     return drawn.reshape(sigmas.shape)
 
 
-def widened(sigma: Numbers, over: int, under: int) -> Numbers:
+def widened(sigma: WholeNumbers, over: int, under: int) -> WholeNumbers:
     """Return σ·√(over / under), rounded up to whole numbers; 0 stays 0."""
     squares = [int(value) ** 2 * over for value in sigma.ravel()]
     roots = [math.isqrt((square - 1) // under) + 1 if square else 0 for square in squares]
@@ -56,16 +58,16 @@ def widened(sigma: Numbers, over: int, under: int) -> Numbers:
 
 
 @kernel
-def _fill(words: Numbers, sigmas: Numbers, drawn: Numbers) -> None:
+def _fill_numbers(words: WholeNumbers, sigmas: WholeNumbers, drawn: WholeNumbers) -> None:
     """Write a number for each σ that is not 0; words are uniform below 2^63."""
     at = np.zeros(1, np.int64)  # the next word
     for i in range(len(sigmas)):
         if sigmas[i] > 0:
-            drawn[i] = _number(words, at, sigmas[i])
+            drawn[i] = _draw_number(words, at, sigmas[i])
 
 
 @kernel
-def _number(words: Numbers, at: Numbers, sigma: int) -> int:
+def _draw_number(words: WholeNumbers, at: WholeNumbers, sigma: int) -> int:
     """Return ±(k + x)·σ with x = j/σ below 1, accepted with chance
     exp(−(k + x)²/2); algorithm D.
     """
@@ -75,8 +77,8 @@ def _number(words: Numbers, at: Numbers, sigma: int) -> int:
             k += 1
         if not _repeated_root(words, at, k * (k - 1)):  # k is drawn with chance ∝ exp(−k/2)
             continue
-        is_negative = _below(words, at, 2) == 1
-        j = _below(words, at, sigma)
+        is_negative = _draw_below(words, at, 2) == 1
+        j = _draw_below(words, at, sigma)
         if is_negative and k == 0 and j == 0:
             continue  # 0 has one sign
         if _fraction_stays(words, at, k, j, sigma):
@@ -85,13 +87,13 @@ def _number(words: Numbers, at: Numbers, sigma: int) -> int:
 
 
 @kernel
-def _fraction_stays(words: Numbers, at: Numbers, k: int, j: int, sigma: int) -> bool:
+def _fraction_stays(words: WholeNumbers, at: WholeNumbers, k: int, j: int, sigma: int) -> bool:
     """Return True with chance exp(−x·(2k + x)/2), x = j/σ: k + 1 times
     that of its (k + 1)-th part.
     """
     for _ in range(k + 1):
         n = 1
-        while _part(words, at, k, j, sigma) and _below(words, at, n) == 0:
+        while _part_stays(words, at, k, j, sigma) and _draw_below(words, at, n) == 0:
             n += 1
         if n % 2 == 0:
             return False
@@ -99,16 +101,16 @@ def _fraction_stays(words: Numbers, at: Numbers, k: int, j: int, sigma: int) -> 
 
 
 @kernel
-def _part(words: Numbers, at: Numbers, k: int, j: int, sigma: int) -> bool:
+def _part_stays(words: WholeNumbers, at: WholeNumbers, k: int, j: int, sigma: int) -> bool:
     """Return True with chance x·(2k + x) / (2k + 2), x = j/σ."""
-    if _below(words, at, sigma) >= j:
+    if _draw_below(words, at, sigma) >= j:
         return False
-    place = _below(words, at, 2 * k + 2)
-    return place < 2 * k or (place == 2 * k and _below(words, at, sigma) < j)
+    place = _draw_below(words, at, 2 * k + 2)
+    return place < 2 * k or (place == 2 * k and _draw_below(words, at, sigma) < j)
 
 
 @kernel
-def _repeated_root(words: Numbers, at: Numbers, times: int) -> bool:
+def _repeated_root(words: WholeNumbers, at: WholeNumbers, times: int) -> bool:
     """Return True with chance exp(−times/2)."""
     left = times
     while left and _root_of_e(words, at):
@@ -117,16 +119,16 @@ def _repeated_root(words: Numbers, at: Numbers, times: int) -> bool:
 
 
 @kernel
-def _root_of_e(words: Numbers, at: Numbers) -> bool:
+def _root_of_e(words: WholeNumbers, at: WholeNumbers) -> bool:
     """Return True with chance exp(−1/2)."""
     n = 1
-    while _below(words, at, 2) == 0 and _below(words, at, n) == 0:
+    while _draw_below(words, at, 2) == 0 and _draw_below(words, at, n) == 0:
         n += 1
     return n % 2 == 1
 
 
 @kernel
-def _below(words: Numbers, at: Numbers, most: int) -> int:
+def _draw_below(words: WholeNumbers, at: WholeNumbers, most: int) -> int:
     """Return a uniform number below `most`; it takes no word if that is 1."""
     if most == 1:
         return 0

@@ -15,29 +15,29 @@ from numpy.typing import NDArray
 from fedboost.ground.arrays import Words
 from fedboost.ground.errors import PeerError
 from fedboost.ground.hashes import BLOCK_BYTES, sha256_each
-from fedboost.ground.ids import EncodedIds, framed
+from fedboost.ground.ids import EncodedIds, frame_ids
 from fedboost.ground.kernels import kernel
 
-KEY_BYTES = 32
+ID_KEY_BYTES = 32
 PADS = 0x36, 0x5C  # HMAC's, of the inner and the outer hash (FIPS 198-1)
-DIGEST_BYTES = 16  # of one id: two of 2^24 ids meet with probability below 2^-80
+ID_DIGEST_BYTES = 16  # of one id: two of 2^24 ids meet with probability below 2^-80
 
 
 def fresh_key() -> bytes:
     """Return a key for one use, from the operating system's randomness."""
-    return os.urandom(KEY_BYTES)
+    return os.urandom(ID_KEY_BYTES)
 
 
 def digests(ids: EncodedIds, key: bytes) -> NDArray[np.uint8]:
     """Return one digest for each id, uint8 (n, 16), in their order: the head of an HMAC."""
     inner, outer = (bytes(byte ^ pad for byte in key.ljust(BLOCK_BYTES, b"\0")) for pad in PADS)
-    rows = np.empty((len(ids), DIGEST_BYTES), np.uint8)
+    rows = np.empty((len(ids), ID_DIGEST_BYTES), np.uint8)
     at = 0
     for some in ids.blocks():
         first = sha256_each(inner, some)
         ends = np.arange(len(some) + 1) * first.shape[1]
         second = sha256_each(outer, EncodedIds(first.reshape(-1), ends))
-        rows[at : at + len(some)] = second[:, :DIGEST_BYTES]
+        rows[at : at + len(some)] = second[:, :ID_DIGEST_BYTES]
         at += len(some)
     return rows
 
@@ -48,12 +48,12 @@ def named_rows(ids: EncodedIds, key: bytes, count: int, data: bytes) -> NDArray[
     `data` holds the digests one after the other. A PeerError unless the key and all `count` of them
     have their size, and name as many different ids that are here.
     """
-    if len(key) != KEY_BYTES:
-        raise PeerError(f"a peer named common ids by a key of {len(key)} bytes, not {KEY_BYTES}")
-    named = np.frombuffer(data[: len(data) // DIGEST_BYTES * DIGEST_BYTES], np.uint64)
-    is_named = _named(digests(ids, key).view(np.uint64), named.reshape(-1, 2))
+    if len(key) != ID_KEY_BYTES:
+        raise PeerError(f"a peer named common ids by a key of {len(key)} bytes, not {ID_KEY_BYTES}")
+    named = np.frombuffer(data[: len(data) // ID_DIGEST_BYTES * ID_DIGEST_BYTES], np.uint64)
+    is_named = _named_digests(digests(ids, key).view(np.uint64), named.reshape(-1, 2))
     rows = np.flatnonzero(is_named)
-    if len(data) != count * DIGEST_BYTES or len(rows) != count:  # so no two names are of one row
+    if len(data) != count * ID_DIGEST_BYTES or len(rows) != count:  # so no two names are of one row
         raise PeerError(f"a peer named {count} common ids; {len(rows)} of them are here")
     return rows
 
@@ -64,12 +64,12 @@ def digest_of_all(ids: EncodedIds, key: bytes, rows: NDArray[np.int64] | None = 
     """
     digest = hmac.new(key, digestmod="sha256")
     for some in ids.blocks(rows):
-        digest.update(framed(some).data.data)
+        digest.update(frame_ids(some).data.data)
     return digest.digest()
 
 
 @kernel
-def _named(digests: Words, named: Words) -> NDArray[np.bool_]:
+def _named_digests(digests: Words, named: Words) -> NDArray[np.bool_]:
     """Return the digests, (n, 2) and all different, that are among others, (m, 2), as bool (n,).
 
     The table holds the own digests, which a peer cannot make collide: it chose the key, not the

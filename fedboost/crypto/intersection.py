@@ -28,10 +28,10 @@ from nacl.bindings import crypto_scalarmult
 from numpy.typing import NDArray
 
 from fedboost.ground.errors import PeerError
-from fedboost.ground.workers import Workers, blocks
+from fedboost.ground.workers import Workers, even_slices
 
 POINT_BYTES = 32
-FIELD = mpz(2) ** 255 - 19
+CURVE_PRIME = mpz(2) ** 255 - 19
 A = 486662
 SMALL_ORDER = frozenset(  # u of the curve's points of order 1, 2, 4 and 8
     (
@@ -41,7 +41,7 @@ SMALL_ORDER = frozenset(  # u of the curve's points of order 1, 2, 4 and 8
         mpz(39382357235489614581723060781553021112529911719440698176882885853963445705823),
     )
 )
-FEW = 2048  # points: they are done before a first worker process would have started
+FEW_POINTS = 2048  # points: they are done before a first worker process would have started
 _LABEL = b"fedboost id to curve25519 1"
 
 Points = NDArray[np.uint8]  # (n, 32)
@@ -90,8 +90,8 @@ def hash_to_points(ids: Sequence[bytes], domain: bytes, workers: Workers) -> Poi
     Equal ids of one `domain` (the kind of ids and the job) give equal points; as a function of the
     id it is a random oracle onto the subgroup's points up to sign.
     """
-    tasks = [(list(ids[cut]), domain) for cut in blocks(len(ids), workers.count, 256, 8192)]
-    return _joined(_for(len(ids), workers).map(hash_ids, tasks))
+    tasks = [(list(ids[cut]), domain) for cut in even_slices(len(ids), workers.count, 256, 8192)]
+    return _join_points(_workers_for(len(ids), workers).map(hash_ids, tasks))
 
 
 def multiply(points: Points, exponent: Exponent, workers: Workers) -> Points:
@@ -99,13 +99,15 @@ def multiply(points: Points, exponent: Exponent, workers: Workers) -> Points:
 
     A PeerError on a point of small order.
     """
-    tasks = [(points[cut], exponent.seal()) for cut in blocks(len(points), workers.count, 64, 4096)]
+    tasks = [
+        (points[cut], exponent.seal()) for cut in even_slices(len(points), workers.count, 64, 4096)
+    ]
     parts = []
-    for part in _for(len(points), workers).map(multiply_points, tasks):
+    for part in _workers_for(len(points), workers).map(multiply_points, tasks):
         if part is None:
             raise PeerError("a blinded id is a point of small order")
         parts.append(part)
-    return _joined(parts)
+    return _join_points(parts)
 
 
 def read_points(count: int, data: bytes, what: str) -> Points:
@@ -135,8 +137,8 @@ def check_points(points: Points, workers: Workers) -> None:
     """
     if points.ndim != 2 or points.shape[1] != POINT_BYTES:
         raise PeerError(f"expected points of {POINT_BYTES} bytes")
-    tasks = [(points[cut],) for cut in blocks(len(points), workers.count, 256, 8192)]
-    if not all(_for(len(points), workers).map(are_points, tasks)):
+    tasks = [(points[cut],) for cut in even_slices(len(points), workers.count, 256, 8192)]
+    if not all(_workers_for(len(points), workers).map(are_points, tasks)):
         raise PeerError("a blinded id is not a point of the curve, or of small order")
 
 
@@ -148,7 +150,9 @@ def hash_ids(ids: Sequence[bytes], domain: bytes) -> Points:
         X, Z = _hash_one(prefix, data)
         numerators.append(X)
         denominators.append(Z)
-    return _bytes([x * z % FIELD for x, z in zip(numerators, _inverses(denominators), strict=True)])
+    return _points_of(
+        [x * z % CURVE_PRIME for x, z in zip(numerators, _inverses(denominators), strict=True)]
+    )
 
 
 def multiply_points(points: Points, scalar: bytes) -> Points | None:
@@ -168,14 +172,14 @@ def multiply_points(points: Points, scalar: bytes) -> Points | None:
 def are_points(points: Points) -> bool:
     """Return whether all are points; the kernel of `check_points`."""
     for u in _numbers(points):
-        if u >= FIELD or u in SMALL_ORDER or gmpy2.legendre(_right_side(u), FIELD) != 1:
+        if u >= CURVE_PRIME or u in SMALL_ORDER or gmpy2.legendre(_right_side(u), CURVE_PRIME) != 1:
             return False
     return True
 
 
-def _for(count: int, workers: Workers) -> Workers:
+def _workers_for(count: int, workers: Workers) -> Workers:
     """Return the workers for `count` points: processes, or threads of this one for a few."""
-    return workers if count > FEW else workers.threads
+    return workers if count > FEW_POINTS else workers.threads
 
 
 def _hash_one(prefix: hashlib._Hash, data: bytes) -> tuple[mpz, mpz]:
@@ -183,15 +187,15 @@ def _hash_one(prefix: hashlib._Hash, data: bytes) -> tuple[mpz, mpz]:
     for attempt in range(1 << 16):
         state = prefix.copy()
         state.update(attempt.to_bytes(4, "big") + data)
-        u = mpz.from_bytes(state.digest(), "little") % FIELD
-        if u not in SMALL_ORDER and gmpy2.legendre(_right_side(u), FIELD) == 1:
+        u = mpz.from_bytes(state.digest(), "little") % CURVE_PRIME
+        if u not in SMALL_ORDER and gmpy2.legendre(_right_side(u), CURVE_PRIME) == 1:
             return _times_eight(u)
     raise AssertionError("half of all numbers lie on the curve")
 
 
 def _right_side(u: mpz) -> mpz:
     """Return v² = u³ + A·u² + u of the point with this u, if there is one."""
-    return (u * u + A * u + 1) * u % FIELD
+    return (u * u + A * u + 1) * u % CURVE_PRIME
 
 
 def _times_eight(u: mpz) -> tuple[mpz, mpz]:
@@ -200,8 +204,8 @@ def _times_eight(u: mpz) -> tuple[mpz, mpz]:
     """
     X, Z = u, mpz(1)
     for _ in range(3):
-        xx, zz, xz = X * X % FIELD, Z * Z % FIELD, X * Z % FIELD
-        X, Z = (xx - zz) ** 2 % FIELD, 4 * xz * (xx + A * xz + zz) % FIELD
+        xx, zz, xz = X * X % CURVE_PRIME, Z * Z % CURVE_PRIME, X * Z % CURVE_PRIME
+        X, Z = (xx - zz) ** 2 % CURVE_PRIME, 4 * xz * (xx + A * xz + zz) % CURVE_PRIME
     return X, Z
 
 
@@ -209,16 +213,16 @@ def _inverses(numbers: list[mpz]) -> list[mpz]:
     """Invert all numbers modulo the field's prime with one inversion (Montgomery's trick)."""
     products = [mpz(1)]
     for number in numbers:
-        products.append(products[-1] * number % FIELD)
-    inverse = gmpy2.invert(products[-1], FIELD)
+        products.append(products[-1] * number % CURVE_PRIME)
+    inverse = gmpy2.invert(products[-1], CURVE_PRIME)
     results = []
     for number, before in zip(reversed(numbers), reversed(products[:-1]), strict=True):
-        results.append(inverse * before % FIELD)
-        inverse = inverse * number % FIELD
+        results.append(inverse * before % CURVE_PRIME)
+        inverse = inverse * number % CURVE_PRIME
     return results[::-1]
 
 
-def _joined(parts: Sequence[Points]) -> Points:
+def _join_points(parts: Sequence[Points]) -> Points:
     return np.concatenate([np.empty((0, POINT_BYTES), dtype=np.uint8), *parts])
 
 
@@ -227,6 +231,6 @@ def _numbers(points: Points) -> list[mpz]:
     return [mpz.from_bytes(raw[i : i + 32], "little") for i in range(0, len(raw), 32)]
 
 
-def _bytes(numbers: Sequence[mpz]) -> Points:
+def _points_of(numbers: Sequence[mpz]) -> Points:
     joined = b"".join([number.to_bytes(POINT_BYTES, "little") for number in numbers])
     return np.frombuffer(joined, dtype=np.uint8).reshape(-1, POINT_BYTES)

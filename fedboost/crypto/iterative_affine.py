@@ -27,13 +27,13 @@ from dataclasses import dataclass
 
 from fedboost.crypto.api import KeyScheme
 from fedboost.crypto.limbs import ByteArray, integers, rows_of
-from fedboost.crypto.moduli import check_key_bits, joined, split
+from fedboost.crypto.moduli import check_key_bits, join_numbers, split_numbers
 from fedboost.crypto.residues import ResiduePrivate, ResiduePublic, residue_bytes
 from fedboost.ground.errors import ConfigError, PeerError
 from fedboost.ground.workers import Workers
 
-KEY_BITS = 1024
-KEY_BITS_MIN = 1024
+AFFINE_KEY_BITS = 1024
+AFFINE_KEY_BITS_MIN = 1024
 ROUNDS = 2
 
 
@@ -67,7 +67,7 @@ class AffineSecret:
 
     def encrypt(self, fields: ByteArray, width: int) -> ByteArray:
         """Return signed plaintexts as ciphertexts, uint8 (n, width)."""
-        return rows_of((self.affine(m) for m in integers(fields, signed=True)), width)
+        return rows_of((self.encrypt_number(m) for m in integers(fields, signed=True)), width)
 
     def decrypt(self, data: ByteArray) -> ByteArray | None:
         """Return ciphertexts as plaintexts in two's complement; None if one is out of range."""
@@ -75,15 +75,15 @@ class AffineSecret:
         if any(c >= self.modulus for c in ciphertexts):
             return None
         width = self.moduli[0].bit_length() // 8 + 1
-        return rows_of((self.undone(c) for c in ciphertexts), width)
+        return rows_of((self.decrypt_number(c) for c in ciphertexts), width)
 
-    def affine(self, plaintext: int) -> int:
+    def encrypt_number(self, plaintext: int) -> int:
         """Return the ciphertext of one number."""
         for unit, n in zip(self.units, self.moduli, strict=True):
             plaintext = unit * plaintext % n
         return plaintext
 
-    def undone(self, ciphertext: int) -> int:
+    def decrypt_number(self, ciphertext: int) -> int:
         """Return the plaintext, between −n_1/2 and n_1/2."""
         for inverse, n in self._inverses:
             ciphertext = inverse * ciphertext % n
@@ -103,7 +103,7 @@ class AffineSecret:
     def to_bytes(self) -> bytes:
         """Return moduli and units, for the party's own sealed store."""
         width = self.modulus.bit_length() // 8
-        return joined([*self.moduli, *self.units], width)
+        return join_numbers([*self.moduli, *self.units], width)
 
     def __repr__(self) -> str:
         return f"AffineSecret({self.modulus.bit_length()} bits, hidden)"
@@ -114,12 +114,12 @@ def plaintext_bits(key_bits: int) -> int:
     return key_bits // 2 - 2
 
 
-def draw(key_bits: int, rounds: int) -> AffineSecret:
+def draw_secret(key_bits: int, rounds: int) -> AffineSecret:
     """Return a fresh key; moduli of evenly growing lengths, units anywhere below them."""
     first = key_bits // 2
     bits = [first + (key_bits - first) * i // (rounds - 1) for i in range(rounds)]
     drawn = tuple(secrets.randbits(b) | 1 << (b - 1) | 1 for b in bits)
-    return AffineSecret(drawn, tuple(_unit(n) for n in drawn))
+    return AffineSecret(drawn, tuple(_draw_unit(n) for n in drawn))
 
 
 def ciphertext_bytes(key_bits: int) -> int:
@@ -134,13 +134,13 @@ def public_bytes(key_bits: int) -> int:
 
 def generate(key_bits: int, workers: Workers) -> ResiduePrivate:
     """Return a fresh key of exactly `key_bits` bits; a ConfigError below 1024."""
-    check_key_bits("iterative-affine", key_bits, KEY_BITS_MIN)
-    return ResiduePrivate(draw(key_bits, ROUNDS))
+    check_key_bits("iterative-affine", key_bits, AFFINE_KEY_BITS_MIN)
+    return ResiduePrivate(draw_secret(key_bits, ROUNDS))
 
 
 def load_private(data: bytes, workers: Workers) -> ResiduePrivate:
     """Return the key that `AffineSecret.to_bytes` wrote."""
-    numbers = split(data, len(data) // (2 * ROUNDS))
+    numbers = split_numbers(data, len(data) // (2 * ROUNDS))
     return ResiduePrivate(AffineSecret(tuple(numbers[:ROUNDS]), tuple(numbers[ROUNDS:])))
 
 
@@ -148,14 +148,14 @@ def load_public(data: bytes, key_bits: int, workers: Workers) -> ResiduePublic:
     """Return the key a peer sent; a PeerError unless it is an odd number of exactly `key_bits`
     bits.
     """
-    check_key_bits("iterative-affine", key_bits, KEY_BITS_MIN)
+    check_key_bits("iterative-affine", key_bits, AFFINE_KEY_BITS_MIN)
     modulus = int.from_bytes(data, "big")
     if len(data) != key_bits // 8 or modulus.bit_length() != key_bits or modulus % 2 == 0:
         raise PeerError(f"expected an odd number of {key_bits} bits as the encryption key")
     return ResiduePublic(modulus, plaintext_bits(key_bits), data, headroom=False)
 
 
-def _unit(n: int) -> int:
+def _draw_unit(n: int) -> int:
     while True:
         unit = 2 + secrets.randbelow(n - 2)
         if math.gcd(unit, n) == 1:
@@ -166,8 +166,8 @@ SCHEME = KeyScheme(
     name="iterative-affine",
     secure=False,  # broken: see above
     multiplies=False,
-    key_bits=KEY_BITS,
-    key_bits_min=KEY_BITS_MIN,
+    key_bits=AFFINE_KEY_BITS,
+    key_bits_min=AFFINE_KEY_BITS_MIN,
     plaintext_bits=plaintext_bits,
     ciphertext_bytes=ciphertext_bytes,
     public_bytes=public_bytes,

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from fedboost.crypto.montgomery import Montgomery, Numbers
+from fedboost.crypto.montgomery import LimbRows, Montgomery
 
 TABLE_FACTOR = 16  # keys below this many times the rows are ranked by a table, others by sorting
 MERGE_GAIN_MIN = 0.05  # multiplications saved for each row; below it finding the pairs costs more
@@ -42,8 +42,8 @@ class _Group:
 
 
 def sum_columns(
-    values: Numbers, cells: NDArray[np.int32], field: Montgomery
-) -> tuple[NDArray[np.int64], Numbers]:
+    values: LimbRows, cells: NDArray[np.int32], field: Montgomery
+) -> tuple[NDArray[np.int64], LimbRows]:
     """Return the cells that occur, ascending, and each one's product of `values[i]` over all i, j
     with cells[i, j] = cell.
 
@@ -52,22 +52,22 @@ def sum_columns(
     once = np.ones(len(values), np.int64)
     none = np.empty(0, np.int64), values[:0], once[:0]
     parts = [none]
-    for group in _plan(cells):
+    for group in _plan_groups(cells):
         _add_group(group, group.key, values, once, field, parts)
     cell, products, counts = (np.concatenate(each) for each in zip(*parts, strict=True))
     touched, products, counts = _multiplied(cell, products, counts, field)
     return touched, field.restored(products, counts)
 
 
-def _plan(cells: NDArray[np.int32]) -> list[_Group]:
+def _plan_groups(cells: NDArray[np.int32]) -> list[_Group]:
     """Return the columns in groups; columns that share enough rows are merged."""
-    leaves = [_leaf(cells[:, column]) for column in range(cells.shape[1])]
+    leaves = [_leaf_group(cells[:, column]) for column in range(cells.shape[1])]
     waiting = [(leaf.distinct, place, leaf) for place, leaf in enumerate(leaves)]
     heapq.heapify(waiting)
     place = len(waiting)
     while len(waiting) > 1:
         first, second = heapq.heappop(waiting), heapq.heappop(waiting)
-        merged = _merge(first[2], second[2])
+        merged = _merge_groups(first[2], second[2])
         if merged is None:  # all others have more combinations, and pay less still
             waiting += [first, second]
             break
@@ -76,17 +76,17 @@ def _plan(cells: NDArray[np.int32]) -> list[_Group]:
     return [group for _, _, group in waiting]
 
 
-def _leaf(column: NDArray[np.int32]) -> _Group:
+def _leaf_group(column: NDArray[np.int32]) -> _Group:
     cells = np.maximum(column.astype(np.int64), -1) + 1
-    key, first = _rank(cells, int(cells.max(initial=0)) + 1)
+    key, first = _rank_keys(cells, int(cells.max(initial=0)) + 1)
     names = cells[first] - 1
     skipped = np.flatnonzero(names < 0)
     return _Group(key, len(first), int(skipped[0]) if len(skipped) else -1, names=names)
 
 
-def _merge(left: _Group, right: _Group) -> _Group | None:
+def _merge_groups(left: _Group, right: _Group) -> _Group | None:
     """Return both together, or None if that saves too little."""
-    key, first = _rank(left.key * right.distinct + right.key, left.distinct * right.distinct)
+    key, first = _rank_keys(left.key * right.distinct + right.key, left.distinct * right.distinct)
     left_keys, right_keys = left.key[first], right.key[first]
     left_live, right_live = left_keys != left.dead, right_keys != right.dead
     dead = np.flatnonzero(~(left_live | right_live))
@@ -104,7 +104,7 @@ def _merge(left: _Group, right: _Group) -> _Group | None:
     return merged if apart - together > MERGE_GAIN_MIN * len(key) else None
 
 
-def _rank(keys: NDArray[np.int64], limit: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def _rank_keys(keys: NDArray[np.int64], limit: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return each key's rank among the distinct keys, and one index of each; keys are in
     0..limit−1.
     """
@@ -122,10 +122,10 @@ def _rank(keys: NDArray[np.int64], limit: int) -> tuple[NDArray[np.int64], NDArr
 def _add_group(
     group: _Group,
     keys: NDArray[np.int64],
-    values: Numbers,
+    values: LimbRows,
     counts: NDArray[np.int64],
     field: Montgomery,
-    parts: list[tuple[NDArray[np.int64], Numbers, NDArray[np.int64]]],
+    parts: list[tuple[NDArray[np.int64], LimbRows, NDArray[np.int64]]],
 ) -> None:
     """Add to `parts` the cells of a group's columns: each one's name, product and count.
 
@@ -144,11 +144,11 @@ def _add_group(
 
 def _multiplied(
     keys: NDArray[np.int64],
-    values: Numbers,
+    values: LimbRows,
     counts: NDArray[np.int64],
     field: Montgomery,
     live: NDArray[np.int64] | None = None,
-) -> tuple[NDArray[np.int64], Numbers, NDArray[np.int64]]:
+) -> tuple[NDArray[np.int64], LimbRows, NDArray[np.int64]]:
     """Return the keys that occur among `live`, ascending, each one's product, and its number of
     rows.
     """

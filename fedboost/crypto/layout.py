@@ -31,7 +31,9 @@ from fedboost.ground.errors import ConfigError
 HEADROOM_BITS = 41  # blinding above the package: it hides the bits there below 2^-40 of it
 SUM_BITS_MAX = 62  # sums are returned as int64
 WORD_BITS = 64  # bits of a digit's number that are returned
-BLOCK_BYTES = 1 << 19  # rows that are encrypted in one go: 0.4 s of a worker, and one message
+ENCRYPTED_BLOCK_BYTES = (
+    1 << 19
+)  # rows that are encrypted in one go: 0.4 s of a worker, and one message
 
 Sums = NDArray[np.int64]  # (n, columns)
 
@@ -63,7 +65,7 @@ class Lane:
         """Declared width of a package; above it is headroom."""
         return self.capacity * self.bits
 
-    def fields(self) -> Iterator[tuple[int, Digit, int]]:
+    def placed_digits(self) -> Iterator[tuple[int, Digit, int]]:
         """Yield each position of a package with its digits and their first bits in the package."""
         for place in range(self.capacity):
             for digit in self.digits:
@@ -138,10 +140,10 @@ class Layout(ABC):
         """The ciphertexts of one row or sum."""
 
     @property
-    def widths(self) -> NDArray[np.float64]:
+    def field_widths(self) -> NDArray[np.float64]:
         """Bits of each column's field, (columns,)."""
         widths = np.zeros(self.columns)
-        for _, digit in self._digits():
+        for _, digit in self._all_digits():
             widths[digit.column] = digit.bits
         return widths
 
@@ -149,11 +151,11 @@ class Layout(ABC):
     def sums_together(self) -> NDArray[np.int64]:
         """Number of sums in a package that has each column, (columns,)."""
         together = np.ones(self.columns, np.int64)
-        for lane, digit in self._digits():
+        for lane, digit in self._all_digits():
             together[digit.column] = lane.capacity
         return together
 
-    def _digits(self) -> Iterator[tuple[Lane, Digit]]:
+    def _all_digits(self) -> Iterator[tuple[Lane, Digit]]:
         return ((lane, digit) for lane in self.lanes for digit in lane.digits)
 
     def takes(self, masks: Masks | None) -> bool:
@@ -162,7 +164,7 @@ class Layout(ABC):
 
     def block_rows(self, width: int) -> int:
         """Return the number of rows to encrypt in one go, for ciphertexts of so many bytes."""
-        return max(1, BLOCK_BYTES // (width * len(self.lanes)))
+        return max(1, ENCRYPTED_BLOCK_BYTES // (width * len(self.lanes)))
 
     def package_count(self, counts: Sequence[int]) -> int:
         """Count the packages of consecutive groups of `counts` sums, without laying them out."""
@@ -206,7 +208,7 @@ class Layout(ABC):
                 todo="bound the objective, the weights and the amplification, or raise value_bits",
             )
 
-    def fields(self, values: Sums) -> ByteArray:
+    def row_plaintexts(self, values: Sums) -> ByteArray:
         """Return the rows' plaintexts, signed, uint8 (rows·lanes, width); `check_values` has passed
         them.
 
@@ -231,7 +233,7 @@ class Layout(ABC):
             chosen = np.flatnonzero(packages.lane == number)
             rows = np.zeros((len(chosen), width), dtype=np.int64)
             first, size = packages.first[chosen], packages.size[chosen]
-            for place, digit, shift in lane.fields():
+            for place, digit, shift in lane.placed_digits():
                 there = size > place
                 held = masks.limbs[first + place * there, digit.column] * there[:, None]
                 for limb in range(held.shape[1]):
@@ -239,7 +241,7 @@ class Layout(ABC):
             limbs[chosen] = rows
         return bytes_of(limbs, 4 * width)
 
-    def unpack(self, plaintexts: ByteArray, counts: Sequence[int]) -> Sums | None:
+    def unpack_sums(self, plaintexts: ByteArray, counts: Sequence[int]) -> Sums | None:
         """Return the sums in packages modulo 2^64, int64 (sum(counts), columns); None if any is out
         of its digit's range.
 
@@ -250,23 +252,23 @@ class Layout(ABC):
         sums = np.zeros((int(np.sum(counts, dtype=np.int64)), self.columns), dtype=np.int64)
         for number, lane in enumerate(self.lanes):
             chosen = np.flatnonzero(packages.lane == number)
-            limbs = _lifted(plaintexts[chosen], lane)
+            limbs = _lifted_packages(plaintexts[chosen], lane)
             first, size = packages.first[chosen], packages.size[chosen]
-            for place, digit, shift in lane.fields():
+            for place, digit, shift in lane.placed_digits():
                 there = size > place
                 low, high = _wide_digits(limbs, shift, digit.bits)
                 within = _at_most(low, high, digit.most - digit.least)
-                zero = (low == _low(-digit.least)) & (high == _high(-digit.least))
+                zero = (low == _low_word(-digit.least)) & (high == _high_word(-digit.least))
                 if not np.where(there, within, zero).all():
                     return None
-                values = (low + _low(digit.least)).view(np.int64)
+                values = (low + _low_word(digit.least)).view(np.int64)
                 sums[first[there] + place, digit.column] = values[there]
         return sums
 
 
-def _lifted(plaintexts: ByteArray, lane: Lane) -> Limbs:
+def _lifted_packages(plaintexts: ByteArray, lane: Lane) -> Limbs:
     """Return packages with each field raised by its lower bound, so that no digit is negative."""
-    lift = sum(-digit.least << shift for _, digit, shift in lane.fields())
+    lift = sum(-digit.least << shift for _, digit, shift in lane.placed_digits())
     width = -(-max(8 * plaintexts.shape[1], lane.package_bits) // LIMB_BITS)
     added = limbs_of(np.frombuffer(lift.to_bytes(4 * width, "big"), np.uint8).reshape(1, -1))
     limbs = np.broadcast_to(added, (len(plaintexts), width)).copy()
@@ -288,12 +290,12 @@ def _wide_digits(
 
 
 def _at_most(low: NDArray[np.uint64], high: NDArray[np.uint64], most: int) -> NDArray[np.bool_]:
-    return (high < _high(most)) | ((high == _high(most)) & (low <= _low(most)))
+    return (high < _high_word(most)) | ((high == _high_word(most)) & (low <= _low_word(most)))
 
 
-def _low(number: int) -> np.uint64:
+def _low_word(number: int) -> np.uint64:
     return np.uint64(number & _WORD)
 
 
-def _high(number: int) -> np.uint64:
+def _high_word(number: int) -> np.uint64:
     return np.uint64(number >> WORD_BITS)

@@ -33,7 +33,7 @@ from fedboost.crypto.limbs import LIMB_BITS, Limbs
 from fedboost.ground.arrays import Words
 from fedboost.ground.errors import PeerError
 
-KEY_BYTES = 32  # of private and public X25519 keys, of pair secrets and of stream keys
+MASK_KEY_BYTES = 32  # of private and public X25519 keys, of pair secrets and of stream keys
 AES_BLOCK_BYTES = 16
 AES_BLOCK_WORDS = 2
 SCRATCH_BYTES = 1 << 18  # zeros, keystream and the vector's part stay in a core's own cache
@@ -50,8 +50,8 @@ class MaskKey:
     __slots__ = ("_key", "_sealed", "public")
 
     def __init__(self, data: bytes) -> None:
-        if len(data) != KEY_BYTES:
-            raise ValueError(f"a mask key has {KEY_BYTES} bytes, got {len(data)}")
+        if len(data) != MASK_KEY_BYTES:
+            raise ValueError(f"a mask key has {MASK_KEY_BYTES} bytes, got {len(data)}")
         first, last = data[0] & 0xF8, data[-1] & 0x7F | 0x40
         self._sealed = bytes((first, *data[1:-1], last))
         self._key = X25519PrivateKey.from_private_bytes(self._sealed)
@@ -63,8 +63,10 @@ class MaskKey:
         A PeerError for a wrong length and for a point of small order, which makes the secret zero
         for any key of ours.
         """
-        if len(peer_public) != KEY_BYTES:
-            raise PeerError(f"expected a mask key of {KEY_BYTES} bytes, got {len(peer_public)}")
+        if len(peer_public) != MASK_KEY_BYTES:
+            raise PeerError(
+                f"expected a mask key of {MASK_KEY_BYTES} bytes, got {len(peer_public)}"
+            )
         try:
             return self._key.exchange(X25519PublicKey.from_public_bytes(peer_public))
         except ValueError:  # the library's error for a product that is zero
@@ -72,7 +74,7 @@ class MaskKey:
 
     def seal(self) -> bytes:
         """Return the private key, 32 bytes, for shares of it
-        (`shamir.split`) and for nothing else.
+        (`shamir.split_secret`) and for nothing else.
         """
         return self._sealed
 
@@ -87,7 +89,7 @@ def is_private_of(data: bytes, public: bytes) -> bool:
     """Return whether these bytes are the seal of the mask key with this public key.
 
     Bytes that only lead to the same public key are not: a share with other values of the bits that
-    X25519 ignores must not pass (`shamir.liars`).
+    X25519 ignores must not pass (`shamir.wrong_shares`).
     """
     key = MaskKey(data)
     return hmac.compare_digest(key.seal(), data) and key.public == public
@@ -124,8 +126,8 @@ def add_stream(vector: Words, key: bytes, sign: int, start: int = 0) -> None:
     """
     if vector.dtype != np.uint64 or vector.ndim != 1:
         raise ValueError(f"masks are added to uint64 (n,), not {vector.dtype} {vector.shape}")
-    if len(key) != KEY_BYTES or sign not in (1, -1):
-        raise ValueError(f"a stream has a key of {KEY_BYTES} bytes and the sign 1 or -1")
+    if len(key) != MASK_KEY_BYTES or sign not in (1, -1):
+        raise ValueError(f"a stream has a key of {MASK_KEY_BYTES} bytes and the sign 1 or -1")
     if start < 0 or start % AES_BLOCK_WORDS:
         raise ValueError(f"a stream starts at an even word, got {start}")
     counter = (start // AES_BLOCK_WORDS).to_bytes(AES_BLOCK_BYTES, "big")

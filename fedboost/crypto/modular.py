@@ -30,9 +30,9 @@ from fedboost.crypto.api import (
     Ciphertexts,
     Encrypted,
     Pairs,
-    paired,
     seal_encrypted,
     seal_released,
+    sums_of_pairs,
 )
 from fedboost.crypto.layout import Layout, Sums
 from fedboost.crypto.limbs import ByteArray
@@ -47,7 +47,7 @@ from fedboost.crypto.shapes import (
     check_segments,
 )
 from fedboost.ground.errors import PeerError
-from fedboost.ground.workers import Pending, Serial, Workers, blocks
+from fedboost.ground.workers import Pending, Serial, Workers, even_slices
 
 SUM_ROWS_MAX = 1 << 15  # rows a task: their products stay near 40 MB at 2048 bits
 SCALE_MAX = 512  # ciphertexts a block: 0.2 s of a worker
@@ -63,7 +63,7 @@ class ModularPublic:
         self.key = key
         self.workers = workers
         self.width = kernels.ciphertext_bytes(key)
-        self.plaintext_bits = key.space.bit_length() - 1
+        self.plaintext_bits = key.plaintext_space.bit_length() - 1
         self._proof = proof
 
     def to_bytes(self) -> bytes:
@@ -82,7 +82,7 @@ class ModularPublic:
                 f"expected ciphertexts of {self.width} bytes, got {ciphertexts.width} bytes"
             )
         each = ciphertexts.each
-        cuts = blocks(len(each), self.workers.count, 64, 4096)
+        cuts = even_slices(len(each), self.workers.count, 64, 4096)
         tasks = [(self.key, each[cut]) for cut in cuts]
         if not all(self.workers.threads.map(kernels.are_units, tasks)):
             raise PeerError("a ciphertext is out of range or shares a factor with the key")
@@ -118,21 +118,21 @@ class ModularPublic:
 
     def add(self, a: Ciphertexts, b: Ciphertexts) -> Ciphertexts:
         """Return a[i] + b[i]."""
-        return self._pairs(kernels.add_pairs, a, b)
+        return self._map_pairs(kernels.add_pairs, a, b)
 
     def subtract(self, a: Ciphertexts, b: Ciphertexts) -> Ciphertexts:
         """Return a[i] − b[i]."""
-        return self._pairs(kernels.subtract_pairs, a, b)
+        return self._map_pairs(kernels.subtract_pairs, a, b)
 
     def scale(self, ciphertexts: Ciphertexts, factors: NDArray[np.int64]) -> Ciphertexts:
         """Return factors[i] · ciphertexts[i] in all lanes; see `api.PublicKey`."""
         check_factors(ciphertexts, factors)
         each, each_factor = ciphertexts.each, np.repeat(factors, ciphertexts.lanes)
-        cuts = blocks(len(each), self.workers.count, 8, SCALE_MAX)
+        cuts = even_slices(len(each), self.workers.count, 8, SCALE_MAX)
         parts = self.workers.map(
             kernels.scale_each, [(self.key, each[cut], each_factor[cut]) for cut in cuts]
         )
-        return ciphertexts.like(self._joined(parts))
+        return ciphertexts.from_single(self._join_arrays(parts))
 
     def prefix_sums(self, cells: Ciphertexts, offsets: NDArray[np.integer]) -> Ciphertexts:
         """Return running sums within each segment of cells; see `api.Adder`."""
@@ -140,15 +140,15 @@ class ModularPublic:
         ends = np.cumsum(lengths)
         by_lane = cells.data.swapaxes(0, 1).reshape(-1, self.width)
         tasks = []
-        for cut in blocks(len(lengths), self.workers.count, 1, 1 << 12):
+        for cut in even_slices(len(lengths), self.workers.count, 1, 1 << 12):
             data = by_lane[ends[cut.start] - lengths[cut.start] : ends[cut.stop - 1]]
             tasks.append((self.key, data, lengths[cut]))
-        sums = self._joined(self.workers.map(kernels.running_sums, tasks))
+        sums = self._join_arrays(self.workers.map(kernels.running_sums, tasks))
         return Ciphertexts(sums.reshape(cells.lanes, -1, self.width).swapaxes(0, 1))
 
-    def pairs(self, pairs: Pairs[Ciphertexts]) -> Ciphertexts:
+    def sum_pairs(self, pairs: Pairs[Ciphertexts]) -> Ciphertexts:
         """Return the sums of the pairs."""
-        return paired(self, pairs)
+        return sums_of_pairs(self, pairs)
 
     def blinders(self) -> BlinderPool:
         """Return a new pool of random n-th powers."""
@@ -170,13 +170,13 @@ class ModularPublic:
         added = None if masks is None else layout.packed(masks, packages)
         ends = np.concatenate([[0], np.cumsum(packages.size)])
         tasks = []
-        for cut in blocks(len(packages), self.workers.count, 32, 256):
+        for cut in even_slices(len(packages), self.workers.count, 32, 256):
             data = held[ends[cut.start] : ends[cut.stop]]
             room = [widths[lane] for lane in packages.lane[cut]]
             above = None if added is None else added[cut]
             tasks.append((self.key, data, packages.size[cut].tolist(), room, factors[cut], above))
         parts = self.workers.threads.map(kernels.release_packages, tasks)
-        return seal_released(self._joined(parts))
+        return seal_released(self._join_arrays(parts))
 
     def _row_cuts(self, rows: int) -> list[slice]:
         """Return even blocks of rows; their number is a multiple of the workers'."""
@@ -201,21 +201,21 @@ class ModularPublic:
         sums = data[ends - lengths]
         several = np.flatnonzero(lengths > 1)
         tasks = []
-        for cut in blocks(len(several), self.workers.count, 64, 4096):
+        for cut in even_slices(len(several), self.workers.count, 64, 4096):
             chosen = several[cut]
             within = np.concatenate([np.arange(ends[i] - lengths[i], ends[i]) for i in chosen])
             tasks.append((self.key, data[within], lengths[chosen]))
-        sums[several] = self._joined(self.workers.threads.map(kernels.sum_runs, tasks))
+        sums[several] = self._join_arrays(self.workers.threads.map(kernels.sum_runs, tasks))
         return sums
 
-    def _pairs(self, kernel: kernels.PairKernel, a: Ciphertexts, b: Ciphertexts) -> Ciphertexts:
+    def _map_pairs(self, kernel: kernels.PairKernel, a: Ciphertexts, b: Ciphertexts) -> Ciphertexts:
         check_pairs(a, b)
         x, y = a.each, b.each
-        cuts = blocks(len(x), self.workers.count, 64, 4096)
+        cuts = even_slices(len(x), self.workers.count, 64, 4096)
         parts = self.workers.map(kernel, [(self.key, x[cut], y[cut]) for cut in cuts])
-        return a.like(self._joined(parts))
+        return a.from_single(self._join_arrays(parts))
 
-    def _joined(self, parts: Sequence[ByteArray]) -> ByteArray:
+    def _join_arrays(self, parts: Sequence[ByteArray]) -> ByteArray:
         empty = np.empty((0, self.width), dtype=np.uint8)
         return np.concatenate([empty, *parts])
 
@@ -234,7 +234,7 @@ class BlinderPool:
     def prepare(self, count: int) -> None:
         """Start making `count` factors in the background, and return at once."""
         lacking = count - len(self._ready) - sum(size for size, _ in self._coming)
-        for cut in blocks(max(lacking, 0), self._workers.count, 1, self.BLOCK):
+        for cut in even_slices(max(lacking, 0), self._workers.count, 1, self.BLOCK):
             size = cut.stop - cut.start
             made = self._workers.threads.submit(blinding.make_blinders, self._key, size)
             self._coming.append((size, made))
@@ -265,11 +265,11 @@ class ModularPrivate:
         self._secret = secret
         self.workers = workers
         self.width = kernels.ciphertext_bytes(secret.key)
-        self.plaintext_bits = secret.key.space.bit_length() - 1
+        self.plaintext_bits = secret.key.plaintext_space.bit_length() - 1
 
     def public_bytes(self) -> bytes:
         """Return the public key with its proof, as `load_public` reads it."""
-        return self._secret.proved()
+        return self._secret.proved_key()
 
     def encrypt(
         self, gh: Sums, layout: Layout, secrets: Secrets | None = None
@@ -279,9 +279,11 @@ class ModularPrivate:
         The workers are a few blocks ahead of the reader.
         """
         layout.check_values(gh)
-        return self._stream(gh, layout, secrets)
+        return self._encrypted_blocks(gh, layout, secrets)
 
-    def _stream(self, gh: Sums, layout: Layout, secrets: Secrets | None) -> Iterator[Encrypted]:
+    def _encrypted_blocks(
+        self, gh: Sums, layout: Layout, secrets: Secrets | None
+    ) -> Iterator[Encrypted]:
         coming: deque[Pending[ByteArray]] = deque()
         most = layout.block_rows(self.width)
         # Blocks that can be made again do not depend on the number of workers. Their draws are
@@ -290,8 +292,8 @@ class ModularPrivate:
         if secrets is not None:
             digest = hashlib.sha256(np.ascontiguousarray(gh, "<i8").data).digest()
             share, own = DRAWN_FOR_WORKERS, secrets.child("rows", digest)
-        for cut in blocks(len(gh), share, min(16, most), most):
-            fields = layout.fields(gh[cut])
+        for cut in even_slices(len(gh), share, min(16, most), most):
+            fields = layout.row_plaintexts(gh[cut])
             key = None if own is None else own.derive("block", cut.start)
             coming.append(
                 self.workers.threads.submit(kernels.encrypt_rows, self._secret, fields, key)
@@ -306,14 +308,14 @@ class ModularPrivate:
         columns); see `api.PrivateKey`.
         """
         check_packages(packages, layout, counts, self.width)
-        cuts = blocks(len(packages), self.workers.count, 1, 256)
+        cuts = even_slices(len(packages), self.workers.count, 1, 256)
         tasks = [(self._secret, packages.each[cut]) for cut in cuts]
         parts = self.workers.map(kernels.decrypt_packages, tasks)
         done = [part for part in parts if part is not None]
         sums = None
         if len(done) == len(parts):
             empty = np.empty((0, kernels.plaintext_bytes(self._secret.key)), dtype=np.uint8)
-            sums = layout.unpack(np.concatenate([empty, *done]), counts)
+            sums = layout.unpack_sums(np.concatenate([empty, *done]), counts)
         if sums is None:
             raise PeerError(OUT_OF_RANGE)
         return sums

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from fedboost.crypto.joint_sums import sum_columns
 from fedboost.crypto.limbs import ByteArray, as_bytes, integers, rows_of
 from fedboost.crypto.montgomery import montgomery
-from fedboost.crypto.secrets import SYSTEM, RandomSource, SecretSource
+from fedboost.crypto.secrets import SYSTEM_SOURCE, RandomSource, SecretSource
 
 
 class ModularKey(Hashable, Protocol):
@@ -34,10 +34,10 @@ class ModularKey(Hashable, Protocol):
         """The modulus of products; n or a power of it."""
 
     @property
-    def space(self) -> int:
+    def plaintext_space(self) -> int:
         """Bound of plaintexts: numbers 0 ≤ m < space do not wrap."""
 
-    def bare(self, plaintexts: list[int]) -> list[mpz]:
+    def bare_encryptions(self, plaintexts: list[int]) -> list[mpz]:
         """Return encryptions without randomness."""
 
 
@@ -48,13 +48,13 @@ class ModularSecret(Hashable, Protocol):
     def key(self) -> ModularKey:
         """The public part."""
 
-    def encrypt(self, plaintexts: list[int], source: RandomSource = SYSTEM) -> list[mpz]:
+    def encrypt(self, plaintexts: list[int], source: RandomSource = SYSTEM_SOURCE) -> list[mpz]:
         """Return a fresh encryption of each; a negative number stands for its remainder."""
 
     def decrypt(self, ciphertexts: list[mpz]) -> list[int] | None:
         """Return the plaintexts, not negative; None if one is no ciphertext."""
 
-    def proved(self) -> bytes:
+    def proved_key(self) -> bytes:
         """Return the public key with its proof, the same bytes every time."""
 
     def to_bytes(self) -> bytes:
@@ -172,7 +172,7 @@ def release_packages(
     added = [0] * len(widths) if masks is None else integers(masks, signed=True)
     headroom = []
     for (_, package_bits), mask in zip(widths, added, strict=True):
-        most = (key.space >> package_bits) - 1
+        most = (key.plaintext_space >> package_bits) - 1
         headroom.append(((1 + secrets.randbelow(most)) << package_bits) + mask)
     field, size, ends = montgomery(key.modulus), np.array(sizes), np.cumsum(sizes)
     each, bits = np.arange(len(ends)), np.array([bits for bits, _ in widths])
@@ -187,7 +187,7 @@ def release_packages(
             shifted = field.squared(packages[chosen], int(shift))
             member = (ends - size)[chosen] + place
             packages[chosen] = field.products(shifted, np.arange(len(chosen)), sums, member)
-    for factors in (field.of(key.bare(headroom)), field.numbers(blinders)):
+    for factors in (field.of(key.bare_encryptions(headroom)), field.numbers(blinders)):
         packages = field.products(packages, each, factors, each)
     return field.data(field.restored(packages, np.full(len(packages), 2)))
 
@@ -196,7 +196,7 @@ def encrypt_rows(secret: ModularSecret, fields: ByteArray, key: bytes | None = N
     """Return fresh encryptions of signed plaintexts, uint8 (count, ciphertext width); random
     numbers are drawn from a `key` of 32 bytes, or from the operating system.
     """
-    source = SYSTEM if key is None else SecretSource(key)
+    source = SYSTEM_SOURCE if key is None else SecretSource(key)
     plaintexts = integers(fields, signed=True)
     return as_bytes(secret.encrypt(plaintexts, source), ciphertext_bytes(secret.key))
 
@@ -211,4 +211,4 @@ def plaintext_bytes(key: ModularKey) -> int:
     """Return the width of a plaintext, which may be a few bits more than the space that all may
     use.
     """
-    return key.space.bit_length() // 8 + 2
+    return key.plaintext_space.bit_length() // 8 + 2

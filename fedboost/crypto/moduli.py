@@ -63,13 +63,13 @@ def drawn_prime(bits: int, source: RandomSource) -> int:
             return candidate
 
 
-def joined(values: list[int], width: int) -> bytes:
+def join_numbers(values: list[int], width: int) -> bytes:
     """Return numbers as they travel: big-endian, each of `width` bytes."""
     return b"".join([int(value).to_bytes(width, "big") for value in values])
 
 
-def split(data: bytes, width: int) -> list[int]:
-    """Return the numbers that `joined` wrote."""
+def split_numbers(data: bytes, width: int) -> list[int]:
+    """Return the numbers that `join_numbers` wrote."""
     return [int.from_bytes(data[i : i + width], "big") for i in range(0, len(data), width)]
 
 

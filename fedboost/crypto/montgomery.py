@@ -21,13 +21,15 @@ from fedboost.crypto.limbs import ByteArray, as_bytes
 from fedboost.ground.arrays import Words
 from fedboost.ground.kernels import kernel
 
-LANES = 32
+MONTGOMERY_LANES = 32
 LIMB_BITS_MAX = 28
-EDGE = 4  # rows of zeros around a factor: loops take four limbs at a time, beyond the ends too
+EDGE_LIMBS = (
+    4  # rows of zeros around a factor: loops take four limbs at a time, beyond the ends too
+)
 ROOM_BITS = 12  # R above the modulus: a factor may be the sum of 2000 numbers
 POWER_BITS = 6  # digits of a count whose power of R is looked up
 
-Numbers = NDArray[np.uint32]  # (count, limbs)
+LimbRows = NDArray[np.uint32]  # (count, limbs)
 Flat = NDArray[np.uint32]  # limb after limb, LANES of each
 Constants = tuple[Flat, int, int]  # the modulus in all lanes, −1 / modulus, bits of a limb
 U = np.uint64
@@ -59,7 +61,7 @@ class Montgomery:
         return self.lanes, self.inverse, self.bits
 
     @functools.cached_property
-    def radix_square(self) -> Numbers:
+    def radix_square(self) -> LimbRows:
         """R² in one row: a product with it is the number times R."""
         return self.of([self.radix * self.radix % self.modulus])
 
@@ -68,33 +70,33 @@ class Montgomery:
         """Bytes of a number below the modulus."""
         return (self.modulus.bit_length() + 7) // 8
 
-    def numbers(self, data: ByteArray) -> Numbers:
+    def numbers(self, data: ByteArray) -> LimbRows:
         """Return big-endian rows as limbs."""
         words = np.zeros((len(data), -(-data.shape[1] // 8) * 8), np.uint8)
         words[:, words.shape[1] - data.shape[1] :] = data
         limbs = np.empty((len(data), self.limbs), np.uint32)
-        _split(words.view(">u8")[:, ::-1].astype(np.uint64), self.bits, limbs)
+        _split_words(words.view(">u8")[:, ::-1].astype(np.uint64), self.bits, limbs)
         return limbs
 
-    def of(self, values: list[mpz]) -> Numbers:
+    def of(self, values: list[mpz]) -> LimbRows:
         """Return numbers below the modulus as limbs."""
         return self.numbers(as_bytes(values, self.width))
 
-    def data(self, numbers: Numbers) -> ByteArray:
+    def data(self, numbers: LimbRows) -> ByteArray:
         """Return limbs as big-endian rows, below the modulus."""
         words = np.zeros((len(numbers), -(-self.limbs * self.bits // 64)), np.uint64)
-        _join(numbers, self.lanes, self.bits, words)
+        _join_words(numbers, self.lanes, self.bits, words)
         wide = words[:, ::-1].astype(">u8").view(np.uint8)
         return np.ascontiguousarray(wide[:, wide.shape[1] - self.width :])
 
     def products(
         self,
-        a: Numbers,
+        a: LimbRows,
         first: NDArray[np.integer],
-        b: Numbers,
+        b: LimbRows,
         second: NDArray[np.integer],
-        into: Numbers | None = None,
-    ) -> Numbers:
+        into: LimbRows | None = None,
+    ) -> LimbRows:
         """Return a[first[i]] · b[second[i]] / R, written to `into`,
         which is neither `a` nor `b`.
         """
@@ -104,8 +106,8 @@ class Montgomery:
         return product
 
     def run_products(
-        self, numbers: Numbers, order: NDArray[np.int64], lengths: NDArray[np.int64]
-    ) -> Numbers:
+        self, numbers: LimbRows, order: NDArray[np.int64], lengths: NDArray[np.int64]
+    ) -> LimbRows:
         """Return the product of each run of `numbers[order]`, runs of these lengths, one or more
         each.
 
@@ -124,7 +126,7 @@ class Montgomery:
             numbers, lengths = made, halves + lengths % 2
         return numbers[order]
 
-    def restored(self, numbers: Numbers, counts: NDArray[np.int64]) -> Numbers:
+    def restored(self, numbers: LimbRows, counts: NDArray[np.int64]) -> LimbRows:
         """Return products of so many numbers, with the powers of R that they lack; may be
         `numbers`.
         """
@@ -137,10 +139,10 @@ class Montgomery:
             lacks, place = lacks >> POWER_BITS, place + 1
         return numbers
 
-    def squared(self, numbers: Numbers, times: int) -> Numbers:
+    def squared(self, numbers: LimbRows, times: int) -> LimbRows:
         """Return numbers times R, squared so many times, again times R."""
         square = np.empty_like(numbers)
-        _square(numbers, times, self.constants, square)
+        _square_numbers(numbers, times, self.constants, square)
         return square
 
 
@@ -153,14 +155,14 @@ def montgomery(modulus: mpz) -> Montgomery:
         bits -= 1
     limbs = -(-length // (2 * bits)) * 2
     digits = [int(modulus >> (bits * i)) & ((1 << bits) - 1) for i in range(limbs)]
-    lanes = np.zeros((EDGE + limbs + EDGE, LANES), np.uint32)
-    lanes[EDGE : EDGE + limbs] = np.array(digits, np.uint32)[:, None]
+    lanes = np.zeros((EDGE_LIMBS + limbs + EDGE_LIMBS, MONTGOMERY_LANES), np.uint32)
+    lanes[EDGE_LIMBS : EDGE_LIMBS + limbs] = np.array(digits, np.uint32)[:, None]
     inverse = -pow(int(modulus), -1, 1 << bits) % (1 << bits)
     return Montgomery(modulus, limbs, bits, lanes.ravel(), inverse)
 
 
 @functools.lru_cache(maxsize=32)
-def _radix_powers(modulus: mpz, place: int) -> Numbers:
+def _radix_powers(modulus: mpz, place: int) -> LimbRows:
     """Return R^(1 + d · 2^(POWER_BITS · place)) for each digit d."""
     field = montgomery(modulus)
     step = pow(field.radix, 1 << (POWER_BITS * place), modulus)
@@ -178,10 +180,10 @@ def add_diagonals(
 
     From a multiple of four on, four at a time; `y` has its edges.
     """
-    lanes = U(LANES)
+    lanes = U(MONTGOMERY_LANES)
     i = first // U(4) * U(4)
     while i < end:
-        at, of = i * lanes, (k + U(EDGE + 1) - i) * lanes
+        at, of = i * lanes, (k + U(EDGE_LIMBS + 1) - i) * lanes
         for w in range(lanes):
             x0, x1 = U(x[at + w]), U(x[at + lanes + w])
             x2, x3 = U(x[at + U(2) * lanes + w]), U(x[at + U(3) * lanes + w])
@@ -204,7 +206,7 @@ def product(
     """
     p, inverse, bits = constants
     m, sums = scratch
-    lanes, n = U(LANES), U(len(out) // LANES)
+    lanes, n = U(MONTGOMERY_LANES), U(len(out) // MONTGOMERY_LANES)
     shift, mask = U(bits), (U(1) << U(bits)) - U(1)
     for w in range(len(m)):
         m[w] = 0
@@ -216,7 +218,7 @@ def product(
         add_diagonals(x, y, sums, k, first, min(n, k + U(2)))
         add_diagonals(m, p, sums, k, first, min(n, k))
         if k < n:
-            p0, p1 = U(p[EDGE * LANES]), U(p[(EDGE + 1) * LANES])
+            p0, p1 = U(p[EDGE_LIMBS * MONTGOMERY_LANES]), U(p[(EDGE_LIMBS + 1) * MONTGOMERY_LANES])
             at = k * lanes
             for w in range(lanes):
                 low = sums[w] + U(start[at + w])
@@ -240,54 +242,66 @@ def product(
 
 @kernel
 def _multiply(
-    a: Numbers,
+    a: LimbRows,
     first: NDArray[np.int64],
-    b: Numbers,
+    b: LimbRows,
     second: NDArray[np.int64],
     constants: Constants,
-    products: Numbers,
+    products: LimbRows,
 ) -> None:
     """See `Montgomery.products`; the last lanes repeat the last product."""
     n = a.shape[1]
-    x = np.zeros((n + EDGE) * LANES, np.uint32)
-    y = np.zeros((n + 2 * EDGE) * LANES, np.uint32)
-    scratch = np.zeros((n + EDGE) * LANES, np.uint32), np.zeros(2 * LANES, np.uint64)
-    start, out = np.zeros(n * LANES, np.uint32), np.zeros(n * LANES, np.uint32)
-    for begin in range(0, len(first), LANES):
-        for w in range(LANES):
+    x = np.zeros((n + EDGE_LIMBS) * MONTGOMERY_LANES, np.uint32)
+    y = np.zeros((n + 2 * EDGE_LIMBS) * MONTGOMERY_LANES, np.uint32)
+    scratch = (
+        np.zeros((n + EDGE_LIMBS) * MONTGOMERY_LANES, np.uint32),
+        np.zeros(2 * MONTGOMERY_LANES, np.uint64),
+    )
+    start, out = (
+        np.zeros(n * MONTGOMERY_LANES, np.uint32),
+        np.zeros(n * MONTGOMERY_LANES, np.uint32),
+    )
+    for begin in range(0, len(first), MONTGOMERY_LANES):
+        for w in range(MONTGOMERY_LANES):
             t = min(begin + w, len(first) - 1)
             i, j = first[t], second[t]
             for limb in range(n):
-                x[limb * LANES + w] = a[i, limb]
-                y[(limb + EDGE) * LANES + w] = b[j, limb]
+                x[limb * MONTGOMERY_LANES + w] = a[i, limb]
+                y[(limb + EDGE_LIMBS) * MONTGOMERY_LANES + w] = b[j, limb]
         product(x, y, start, constants, scratch, out)
-        for w in range(min(LANES, len(first) - begin)):
+        for w in range(min(MONTGOMERY_LANES, len(first) - begin)):
             for limb in range(n):
-                products[begin + w, limb] = out[limb * LANES + w]
+                products[begin + w, limb] = out[limb * MONTGOMERY_LANES + w]
 
 
 @kernel
-def _square(a: Numbers, times: int, constants: Constants, square: Numbers) -> None:
+def _square_numbers(a: LimbRows, times: int, constants: Constants, square: LimbRows) -> None:
     """See `Montgomery.squared`; a square's limbs overwrite limbs that are no longer needed."""
     n = a.shape[1]
-    y = np.zeros((n + 2 * EDGE) * LANES, np.uint32)
-    x, out = y[EDGE * LANES :], y[EDGE * LANES : (EDGE + n) * LANES]
-    scratch = np.zeros((n + EDGE) * LANES, np.uint32), np.zeros(2 * LANES, np.uint64)
-    none = np.zeros(n * LANES, np.uint32)
-    for begin in range(0, len(a), LANES):
-        for w in range(LANES):
+    y = np.zeros((n + 2 * EDGE_LIMBS) * MONTGOMERY_LANES, np.uint32)
+    x, out = (
+        y[EDGE_LIMBS * MONTGOMERY_LANES :],
+        y[EDGE_LIMBS * MONTGOMERY_LANES : (EDGE_LIMBS + n) * MONTGOMERY_LANES],
+    )
+    scratch = (
+        np.zeros((n + EDGE_LIMBS) * MONTGOMERY_LANES, np.uint32),
+        np.zeros(2 * MONTGOMERY_LANES, np.uint64),
+    )
+    none = np.zeros(n * MONTGOMERY_LANES, np.uint32)
+    for begin in range(0, len(a), MONTGOMERY_LANES):
+        for w in range(MONTGOMERY_LANES):
             t = min(begin + w, len(a) - 1)
             for limb in range(n):
-                out[limb * LANES + w] = a[t, limb]
+                out[limb * MONTGOMERY_LANES + w] = a[t, limb]
         for _ in range(times):
             product(x, y, none, constants, scratch, out)
-        for w in range(min(LANES, len(a) - begin)):
+        for w in range(min(MONTGOMERY_LANES, len(a) - begin)):
             for limb in range(n):
-                square[begin + w, limb] = out[limb * LANES + w]
+                square[begin + w, limb] = out[limb * MONTGOMERY_LANES + w]
 
 
 @kernel
-def _split(words: Words, bits: int, numbers: Numbers) -> None:
+def _split_words(words: Words, bits: int, numbers: LimbRows) -> None:
     """Write 64-bit words, least first, as limbs; bits above the last word are zero."""
     mask = (U(1) << U(bits)) - U(1)
     for row in range(numbers.shape[0]):
@@ -300,7 +314,7 @@ def _split(words: Words, bits: int, numbers: Numbers) -> None:
 
 
 @kernel
-def _join(numbers: Numbers, p: Flat, bits: int, words: Words) -> None:
+def _join_words(numbers: LimbRows, p: Flat, bits: int, words: Words) -> None:
     """Write limbs below twice the modulus as 64-bit words, least first, below the modulus; from
     zeros.
     """
@@ -308,11 +322,13 @@ def _join(numbers: Numbers, p: Flat, bits: int, words: Words) -> None:
     for row in range(numbers.shape[0]):
         borrow = np.int64(0)
         for limb in range(numbers.shape[1]):
-            borrow = (np.int64(numbers[row, limb]) - p[(EDGE + limb) * LANES] + borrow) >> bits
+            borrow = (
+                np.int64(numbers[row, limb]) - p[(EDGE_LIMBS + limb) * MONTGOMERY_LANES] + borrow
+            ) >> bits
         keeps = borrow  # −1: it is below the modulus
         borrow = np.int64(0)
         for limb in range(numbers.shape[1]):
-            less = np.int64(p[(EDGE + limb) * LANES]) & ~keeps
+            less = np.int64(p[(EDGE_LIMBS + limb) * MONTGOMERY_LANES]) & ~keeps
             borrow += np.int64(numbers[row, limb]) - less
             value = U(borrow & mask)
             borrow >>= bits

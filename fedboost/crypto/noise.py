@@ -15,10 +15,10 @@ from cryptography.hazmat.primitives.ciphers.modes import ECB
 from numpy.typing import NDArray
 
 from fedboost.crypto import id_digests
-from fedboost.crypto.secrets import Purpose, Secrets
+from fedboost.crypto.secrets import DrawPurpose, Secrets
 from fedboost.ground.ids import EncodedIds
 
-Values = NDArray[np.uint8]
+CodedValues = NDArray[np.uint8]
 WORDS = 1 << 64
 
 
@@ -52,7 +52,9 @@ class ValueNoise:
         """Return a keyed name of each id, uint64 (n,)."""
         return self._digests.view("<u8")[:, 0].copy()
 
-    def randomised(self, true: Values, values: int, epsilon: float, *purpose: Purpose) -> Values:
+    def randomised(
+        self, true: CodedValues, values: int, epsilon: float, *purpose: DrawPurpose
+    ) -> CodedValues:
         """Return noisy answers for the ids' values below `values`, uint8 (n,), each by itself.
 
         The same secret, id, value and purpose give the same answer: a second report reveals nothing
@@ -61,29 +63,33 @@ class ValueNoise:
         """
         if values < 2 or not len(true):
             return true.copy()
-        words = self._words(purpose, true)
+        words = self._random_words(purpose, true)
         moving = math.ceil(move_chance(epsilon, values) * WORDS)
         moves = words[:, 0] < np.uint64(max(1, moving))
         step = 1 + words[:, 1] % np.uint64(values - 1)
         moved = (true.astype(np.uint64) + step) % np.uint64(values)
         return np.where(moves, moved.astype(np.uint8), true)
 
-    def codes(self, true: Values, *purpose: Purpose) -> Values:
+    def codes(self, true: CodedValues, *purpose: DrawPurpose) -> CodedValues:
         """Return keyed codes of the ids' values below 255, uint8 (n,), for a record of them.
 
         Two values of an id have two codes; no code is `NO_CODE`. Without the secret a code reveals
         nothing of its value.
         """
-        words = self._blocks(("codes", *purpose), self._digests).view("<u8")[:, 0]
+        words = self._encrypt_blocks(("codes", *purpose), self._digests).view("<u8")[:, 0]
         return ((true + words % np.uint64(NO_CODE)) % np.uint64(NO_CODE)).astype(np.uint8)
 
-    def _words(self, purpose: tuple[Purpose, ...], true: Values) -> NDArray[np.uint64]:
+    def _random_words(
+        self, purpose: tuple[DrawPurpose, ...], true: CodedValues
+    ) -> NDArray[np.uint64]:
         """Return two words for each id and its value, uint64 (n, 2)."""
         blocks = self._digests.copy()
         blocks[:, -1] ^= true
-        return self._blocks(purpose, blocks).view("<u8")
+        return self._encrypt_blocks(purpose, blocks).view("<u8")
 
-    def _blocks(self, purpose: tuple[Purpose, ...], blocks: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    def _encrypt_blocks(
+        self, purpose: tuple[DrawPurpose, ...], blocks: NDArray[np.uint8]
+    ) -> NDArray[np.uint8]:
         # ECB is a permutation of single blocks, so equal blocks get equal noise.
         cipher = Cipher(AES(self._secrets.derive("noise", *purpose)), ECB())  # noqa: S305
         return np.frombuffer(cipher.encryptor().update(blocks.tobytes()), np.uint8).reshape(-1, 16)

@@ -43,13 +43,13 @@ from fedboost.crypto.api import KeyScheme
 from fedboost.crypto.fixed_base import FixedBase, PrimePowers, uniform
 from fedboost.crypto.modular import ModularPrivate, ModularPublic
 from fedboost.crypto.modular_kernels import numbers
-from fedboost.crypto.secrets import SYSTEM, RandomSource, Secrets, SecretSource
+from fedboost.crypto.secrets import SYSTEM_SOURCE, RandomSource, Secrets, SecretSource
 from fedboost.ground.errors import PeerError
 from fedboost.ground.workers import Workers
 
-KEY_BITS = 2048
-KEY_BITS_MIN = 2048
-ROOTS = 32  # 4 bits each: a bad key passes with probability 2^-128
+OU_KEY_BITS = 2048
+OU_KEY_BITS_MIN = 2048
+OU_PROOF_ROOTS = 32  # 4 bits each: a bad key passes with probability 2^-128
 BARE_WINDOW_BITS = 8  # 86 products a power and 6 MB at 2048 bits
 _LABEL = b"fedboost okamoto-uchiyama key proof 1"
 _ROOT_LABEL = b"fedboost okamoto-uchiyama key root 1"
@@ -68,15 +68,15 @@ class OuKey:
         return mpz(self.n)
 
     @property
-    def space(self) -> int:
+    def plaintext_space(self) -> int:
         """Bound of plaintexts, which every p exceeds."""
         return 1 << plaintext_bits(self.n.bit_length())
 
-    def bare(self, plaintexts: list[int]) -> list[mpz]:
+    def bare_encryptions(self, plaintexts: list[int]) -> list[mpz]:
         """Return g^m of each plaintext."""
         base = _powers_of(self)
         zeros = np.zeros(len(plaintexts), np.int64)
-        powers = base.powers(plaintexts)
+        powers = base.base_powers(plaintexts)
         powers = base.field.products(powers, np.arange(len(powers)), base.field.of([mpz(1)]), zeros)
         return numbers(base.field.data(powers))
 
@@ -94,7 +94,7 @@ class OuSecret:
         """The public part."""
         return OuKey(self.p * self.p * self.q, self.g)
 
-    def encrypt(self, plaintexts: list[int], source: RandomSource = SYSTEM) -> list[mpz]:
+    def encrypt(self, plaintexts: list[int], source: RandomSource = SYSTEM_SOURCE) -> list[mpz]:
         """Return a fresh encryption of each; a negative number stands for its remainder modulo p.
 
         Modulo p² that is (1 + m·slope·p) times a random p-th power, modulo q any unit, for r^n
@@ -102,7 +102,7 @@ class OuSecret:
         """
         powers = _powers_at(self.p)
         p, square = powers.prime, powers.square
-        slope = -self._log(gmpy2.powmod(self.g, p - 1, square)) % p
+        slope = -self._discrete_log(gmpy2.powmod(self.g, p - 1, square)) % p
         blinded = powers.blinded([plaintext * slope % p for plaintext in plaintexts], source)
         above = uniform(mpz(self.q), len(plaintexts), source)
         return [c + square * k for c, k in zip(blinded, above, strict=True)]
@@ -111,39 +111,41 @@ class OuSecret:
         """Return the plaintexts, 0 ≤ m < p; None if one is no ciphertext."""
         p, q, n = mpz(self.p), mpz(self.q), self.key.modulus
         square = p * p
-        factor = gmpy2.invert(self._log(gmpy2.powmod(self.g, p - 1, square)), p)
+        factor = gmpy2.invert(self._discrete_log(gmpy2.powmod(self.g, p - 1, square)), p)
         plaintexts = []
         for c in ciphertexts:
             if not 0 < c < n or c % p == 0 or c % q == 0:
                 return None
-            log = self._log(gmpy2.powmod(c % square, p - 1, square))
+            log = self._discrete_log(gmpy2.powmod(c % square, p - 1, square))
             plaintexts.append(int(log * factor % p))
         return plaintexts
 
-    def proved(self) -> bytes:
+    def proved_key(self) -> bytes:
         """Return n and g with the proof that the plaintext space has its promised size."""
         n, width, short = (
             self.key.n,
             self.key.n.bit_length() // 8,
             _prime_bytes(self.key.n.bit_length()),
         )
-        parts = [moduli.joined([n, self.g], width)]
-        for i in range(ROOTS):
+        parts = [moduli.join_numbers([n, self.g], width)]
+        for i in range(OU_PROOF_ROOTS):
             drawn = mpz(_challenge(self.key, i))
             (exponent,) = self.decrypt([drawn]) or (0,)
-            root = self._root(drawn * gmpy2.powmod(self.g, -exponent, n) % n, i)
-            parts.append(moduli.joined([exponent], short) + moduli.joined([root], width))
+            root = self._nth_root(drawn * gmpy2.powmod(self.g, -exponent, n) % n, i)
+            parts.append(
+                moduli.join_numbers([exponent], short) + moduli.join_numbers([root], width)
+            )
         return b"".join(parts)
 
     def to_bytes(self) -> bytes:
         """Return p, q and g, for the party's own sealed store."""
         width = self.key.n.bit_length() // 8
-        return moduli.joined([self.p, self.q, self.g], width)
+        return moduli.join_numbers([self.p, self.q, self.g], width)
 
-    def _log(self, power: mpz) -> mpz:
+    def _discrete_log(self, power: mpz) -> mpz:
         return (power - 1) // self.p
 
-    def _root(self, power: mpz, index: int) -> int:
+    def _nth_root(self, power: mpz, index: int) -> int:
         """Return one of the p roots of an n-th power, uniform among them and always the same."""
         p, q, n = mpz(self.p), mpz(self.q), self.key.modulus
         square = p * p
@@ -177,7 +179,7 @@ def plaintext_bits(key_bits: int) -> int:
     return key_bits // 3 - 1
 
 
-def draw(key_bits: int, source: RandomSource = SYSTEM) -> OuSecret:
+def draw_secret(key_bits: int, source: RandomSource = SYSTEM_SOURCE) -> OuSecret:
     """Return a fresh key of exactly `key_bits` bits."""
     p_bits = _prime_bits(key_bits)
     while True:
@@ -194,15 +196,15 @@ def draw(key_bits: int, source: RandomSource = SYSTEM) -> OuSecret:
 
 
 def read_public(data: bytes, key_bits: int) -> OuKey:
-    """Return the key, from the output of `OuSecret.proved`; a PeerError unless it is sound."""
+    """Return the key, from the output of `OuSecret.proved_key`; a PeerError unless it is sound."""
     width, short = key_bits // 8, _prime_bytes(key_bits)
     if len(data) != public_bytes(key_bits):
         raise PeerError(f"expected a key of {key_bits} bits and its proof, got {len(data)} bytes")
-    n, g = moduli.split(data[: 2 * width], width)
+    n, g = moduli.split_numbers(data[: 2 * width], width)
     moduli.check_modulus(n, key_bits)
     key = OuKey(n, g)
     holds = moduli.is_unit(g, n)
-    for i in range(ROOTS):
+    for i in range(OU_PROOF_ROOTS):
         start = 2 * width + i * (short + width)
         exponent = int.from_bytes(data[start : start + short], "big")
         root = int.from_bytes(data[start + short : start + short + width], "big")
@@ -222,31 +224,31 @@ def ciphertext_bytes(key_bits: int) -> int:
 
 def public_bytes(key_bits: int) -> int:
     """Return the size of a public key with its proof."""
-    return 2 * (key_bits // 8) + ROOTS * (_prime_bytes(key_bits) + key_bits // 8)
+    return 2 * (key_bits // 8) + OU_PROOF_ROOTS * (_prime_bytes(key_bits) + key_bits // 8)
 
 
 def generate(key_bits: int, workers: Workers) -> ModularPrivate:
     """Return a fresh key of exactly `key_bits` bits; a ConfigError below 2048."""
-    moduli.check_key_bits("okamoto-uchiyama", key_bits, KEY_BITS_MIN)
-    return ModularPrivate(draw(key_bits), workers)
+    moduli.check_key_bits("okamoto-uchiyama", key_bits, OU_KEY_BITS_MIN)
+    return ModularPrivate(draw_secret(key_bits), workers)
 
 
 def generate_from(key_bits: int, workers: Workers, secrets: Secrets) -> ModularPrivate:
     """Return the key that a secret gives, of exactly `key_bits` bits; a ConfigError below 2048."""
-    moduli.check_key_bits("okamoto-uchiyama", key_bits, KEY_BITS_MIN)
+    moduli.check_key_bits("okamoto-uchiyama", key_bits, OU_KEY_BITS_MIN)
     source = SecretSource(secrets.derive("okamoto-uchiyama primes", key_bits))
-    return ModularPrivate(draw(key_bits, source), workers)
+    return ModularPrivate(draw_secret(key_bits, source), workers)
 
 
 def load_private(data: bytes, workers: Workers) -> ModularPrivate:
     """Return the key that `OuSecret.to_bytes` wrote."""
-    p, q, g = moduli.split(data, len(data) // 3)
+    p, q, g = moduli.split_numbers(data, len(data) // 3)
     return ModularPrivate(OuSecret(p, q, g), workers)
 
 
 def load_public(data: bytes, key_bits: int, workers: Workers) -> ModularPublic:
     """Return the key a peer sent; a PeerError unless it is sound and of exactly `key_bits` bits."""
-    moduli.check_key_bits("okamoto-uchiyama", key_bits, KEY_BITS_MIN)
+    moduli.check_key_bits("okamoto-uchiyama", key_bits, OU_KEY_BITS_MIN)
     return ModularPublic(read_public(data, key_bits), workers, data)
 
 
@@ -262,15 +264,15 @@ def _prime_bytes(key_bits: int) -> int:
 def _challenge(key: OuKey, index: int) -> int:
     """Return the number that a proof gives plaintext and root of: drawn from n and g."""
     width = key.n.bit_length() // 8
-    return moduli.challenge(_LABEL, index, moduli.joined([key.n, key.g], width), key.n)
+    return moduli.challenge(_LABEL, index, moduli.join_numbers([key.n, key.g], width), key.n)
 
 
 SCHEME = KeyScheme(
     name="okamoto-uchiyama",
     secure=True,
     multiplies=True,
-    key_bits=KEY_BITS,
-    key_bits_min=KEY_BITS_MIN,
+    key_bits=OU_KEY_BITS,
+    key_bits_min=OU_KEY_BITS_MIN,
     plaintext_bits=plaintext_bits,
     ciphertext_bytes=ciphertext_bytes,
     public_bytes=public_bytes,

@@ -111,7 +111,7 @@ class GhLayout(Layout):
 
         Their number is ⌈outputs / ⌊(plaintext_bits − 41) / n_bit⌋⌉; 2·outputs without `pack`.
         """
-        digits = [(self._h(output), self._g(output)) for output in range(self.outputs)]
+        digits = [(self._h_digit(output), self._g_digit(output)) for output in range(self.outputs)]
         if self.pack:
             return lanes_of(digits, self.n_bit, self.plaintext_bits, compress=self.compress)
         return tuple(
@@ -168,10 +168,10 @@ class GhLayout(Layout):
     def _multiples_most(self, rows: int) -> int:
         return (max(0, self.n_rows - rows) << self.value_bits) // self.modulus(rows)
 
-    def _g(self, output: int) -> Digit:
+    def _g_digit(self, output: int) -> Digit:
         most = self.bound + self.g_noise
         return Digit(2 * output, self.h_bits, self.g_bits, -most, most, self.g_noise)
 
-    def _h(self, output: int) -> Digit:
+    def _h_digit(self, output: int) -> Digit:
         noise = self.h_noise
         return Digit(2 * output + 1, 0, self.h_bits, -noise, self.bound + noise, noise)

@@ -17,10 +17,10 @@ from fedboost.crypto.api import KeyScheme
 from fedboost.crypto.fixed_base import PrimePowers
 from fedboost.crypto.modular import ModularPrivate, ModularPublic
 from fedboost.crypto.paillier_keys import SecretPrimes, check_key_bits, read_public
-from fedboost.crypto.secrets import SYSTEM, RandomSource, Secrets
+from fedboost.crypto.secrets import SYSTEM_SOURCE, RandomSource, Secrets
 from fedboost.ground.workers import Workers
 
-KEY_BITS = 2048
+_KEY_BITS = 2048
 
 
 @dataclass(frozen=True)
@@ -35,11 +35,11 @@ class PaillierKey:
         return mpz(self.n) ** 2
 
     @property
-    def space(self) -> int:
+    def plaintext_space(self) -> int:
         """Bound of plaintexts, which are the numbers modulo n."""
         return self.n
 
-    def bare(self, plaintexts: list[int]) -> list[mpz]:
+    def bare_encryptions(self, plaintexts: list[int]) -> list[mpz]:
         """Return 1 + m·n of each plaintext."""
         n = mpz(self.n)
         return [1 + plaintext * n for plaintext in plaintexts]
@@ -56,11 +56,11 @@ class PaillierSecret:
         """The public part."""
         return PaillierKey(self.primes.n)
 
-    def encrypt(self, plaintexts: list[int], source: RandomSource = SYSTEM) -> list[mpz]:
+    def encrypt(self, plaintexts: list[int], source: RandomSource = SYSTEM_SOURCE) -> list[mpz]:
         """Return a fresh encryption of each; a negative number stands
         for its remainder modulo n.
         """
-        at_p, at_q = _powers(self.primes.p), _powers(self.primes.q)
+        at_p, at_q = _powers_at(self.primes.p), _powers_at(self.primes.q)
         p, q, p2, q2 = at_p.prime, at_q.prime, at_p.square, at_q.square
         q2_inverse = gmpy2.invert(q2, p2)
         every_p = at_p.blinded([plaintext * q % p for plaintext in plaintexts], source)
@@ -83,14 +83,14 @@ class PaillierSecret:
             plaintexts.append(int(m_p + p * ((m_q - m_p) * p_inverse % q)))
         return plaintexts
 
-    def proved(self) -> bytes:
+    def proved_key(self) -> bytes:
         """Return n with its proof."""
-        return paillier_keys.prove(self.primes)
+        return paillier_keys.proved_key(self.primes)
 
     def to_bytes(self) -> bytes:
         """Return the two primes, for the party's own sealed store."""
         width = (self.primes.n.bit_length() + 15) // 16
-        return moduli.joined([self.primes.p, self.primes.q], width)
+        return moduli.join_numbers([self.primes.p, self.primes.q], width)
 
     def __repr__(self) -> str:
         return f"PaillierSecret({self.primes.n.bit_length()} bits, hidden)"
@@ -110,7 +110,7 @@ class _Prime:
 
 
 @functools.lru_cache(maxsize=4)
-def _powers(prime: int) -> PrimePowers:
+def _powers_at(prime: int) -> PrimePowers:
     """Return the table of a prime, made once in a process."""
     return PrimePowers(prime)
 
@@ -129,7 +129,7 @@ def ciphertext_bytes(key_bits: int) -> int:
 
 def public_bytes(key_bits: int) -> int:
     """Return the size of a public key with its proof."""
-    return (1 + paillier_keys.ROOTS) * key_bits // 8
+    return (1 + paillier_keys.PAILLIER_PROOF_ROOTS) * key_bits // 8
 
 
 def generate(key_bits: int, workers: Workers) -> ModularPrivate:
@@ -139,12 +139,12 @@ def generate(key_bits: int, workers: Workers) -> ModularPrivate:
 
 def generate_from(key_bits: int, workers: Workers, secrets: Secrets) -> ModularPrivate:
     """Return the key that a secret gives, of exactly `key_bits` bits; a ConfigError below 2048."""
-    return ModularPrivate(PaillierSecret(paillier_keys.draw(key_bits, secrets)), workers)
+    return ModularPrivate(PaillierSecret(paillier_keys.draw_primes(key_bits, secrets)), workers)
 
 
 def load_private(data: bytes, workers: Workers) -> ModularPrivate:
     """Return the key that `PaillierSecret.to_bytes` wrote."""
-    p, q = moduli.split(data, len(data) // 2)
+    p, q = moduli.split_numbers(data, len(data) // 2)
     return ModularPrivate(PaillierSecret(SecretPrimes(p, q)), workers)
 
 
@@ -158,7 +158,7 @@ SCHEME = KeyScheme(
     name="paillier",
     secure=True,
     multiplies=True,
-    key_bits=KEY_BITS,
+    key_bits=_KEY_BITS,
     key_bits_min=paillier_keys.KEY_BITS_MIN,
     plaintext_bits=plaintext_bits,
     ciphertext_bytes=ciphertext_bytes,

@@ -22,7 +22,7 @@ from fedboost.crypto.secrets import Secrets, SecretSource
 from fedboost.ground.errors import PeerError
 
 KEY_BITS_MIN = 2048
-ROOTS = 8  # 16 bits each: a bad key passes with probability 2^-128
+PAILLIER_PROOF_ROOTS = 8  # 16 bits each: a bad key passes with probability 2^-128
 _LABEL = b"fedboost paillier key proof 1"
 
 
@@ -60,7 +60,7 @@ def generate(key_bits: int) -> SecretPrimes:
             return SecretPrimes(p, q)
 
 
-def draw(key_bits: int, secrets: Secrets) -> SecretPrimes:
+def draw_primes(key_bits: int, secrets: Secrets) -> SecretPrimes:
     """Return the key of exactly `key_bits` bits that a secret gives."""
     check_key_bits(key_bits)
     source = SecretSource(secrets.derive("paillier primes", key_bits))
@@ -70,26 +70,26 @@ def draw(key_bits: int, secrets: Secrets) -> SecretPrimes:
             return SecretPrimes(p, q)
 
 
-def prove(secret: SecretPrimes) -> bytes:
+def proved_key(secret: SecretPrimes) -> bytes:
     """Return the public key as it travels: n, then the n-th roots of its proof."""
     n = secret.n
     inverse = int(gmpy2.invert(n, (secret.p - 1) * (secret.q - 1)))
     width = (n.bit_length() + 7) // 8
-    roots = [int(gmpy2.powmod(_challenge(n, i), inverse, n)) for i in range(ROOTS)]
-    return moduli.joined([n, *roots], width)
+    roots = [int(gmpy2.powmod(_challenge(n, i), inverse, n)) for i in range(PAILLIER_PROOF_ROOTS)]
+    return moduli.join_numbers([n, *roots], width)
 
 
 def read_public(data: bytes, key_bits: int) -> int:
-    """Return n, from the output of `prove`; a PeerError unless it is a sound key of exactly
+    """Return n, from the output of `proved_key`; a PeerError unless it is a sound key of exactly
     `key_bits` bits.
     """
     width = key_bits // 8
-    if len(data) != (1 + ROOTS) * width:
+    if len(data) != (1 + PAILLIER_PROOF_ROOTS) * width:
         raise PeerError(
-            f"expected a key of {key_bits} bits and its proof, {(1 + ROOTS) * width} bytes, "
-            f"got {len(data)} bytes"
+            f"expected a key of {key_bits} bits and its proof, "
+            f"{(1 + PAILLIER_PROOF_ROOTS) * width} bytes, got {len(data)} bytes"
         )
-    n, *roots = moduli.split(data, width)
+    n, *roots = moduli.split_numbers(data, width)
     moduli.check_modulus(n, key_bits)
     for i, root in enumerate(roots):
         if not moduli.is_unit(root, n) or gmpy2.powmod(root, n, n) != _challenge(n, i):

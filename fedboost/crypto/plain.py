@@ -12,16 +12,16 @@ from fedboost.crypto.residues import ResiduePrivate, ResiduePublic
 from fedboost.ground.errors import PeerError
 from fedboost.ground.workers import Workers
 
-WIDTH = 32  # bytes
-PLAINTEXT_BITS = 8 * WIDTH - 1
-KEY = b"plain"
-KEY_BITS = KEY_BITS_MIN = 0  # it has no key
+PLAIN_WIDTH = 32  # bytes
+PLAINTEXT_BITS = 8 * PLAIN_WIDTH - 1
+PLAIN_KEY = b"plain"
+PLAIN_KEY_BITS = PLAIN_KEY_BITS_MIN = 0  # it has no key
 
 
 class _Itself:
     """Every number is its own ciphertext."""
 
-    modulus = 1 << (8 * WIDTH)
+    modulus = 1 << (8 * PLAIN_WIDTH)
     plaintext_bits = PLAINTEXT_BITS
 
     def encrypt(self, fields: ByteArray, width: int) -> ByteArray:
@@ -34,11 +34,11 @@ class _Itself:
 
     def public_bytes(self) -> bytes:
         """Return the name that stands for a key."""
-        return KEY
+        return PLAIN_KEY
 
     def to_bytes(self) -> bytes:
         """Return the name that stands for a key."""
-        return KEY
+        return PLAIN_KEY
 
 
 def plaintext_bits(key_bits: int) -> int:
@@ -48,12 +48,12 @@ def plaintext_bits(key_bits: int) -> int:
 
 def ciphertext_bytes(key_bits: int) -> int:
     """Return the width of a number."""
-    return WIDTH
+    return PLAIN_WIDTH
 
 
 def public_bytes(key_bits: int) -> int:
     """Return the size of the name that stands for a key."""
-    return len(KEY)
+    return len(PLAIN_KEY)
 
 
 def generate(key_bits: int, workers: Workers) -> ResiduePrivate:
@@ -68,17 +68,17 @@ def load_private(data: bytes, workers: Workers) -> ResiduePrivate:
 
 def load_public(data: bytes, key_bits: int, workers: Workers) -> ResiduePublic:
     """Return the key a peer sent; a PeerError if that is another scheme's."""
-    if data != KEY:
+    if data != PLAIN_KEY:
         raise PeerError("expected no encryption key, for the plain scheme has none")
-    return ResiduePublic(_Itself.modulus, PLAINTEXT_BITS, KEY, headroom=True)
+    return ResiduePublic(_Itself.modulus, PLAINTEXT_BITS, PLAIN_KEY, headroom=True)
 
 
 SCHEME = KeyScheme(
     name="plain",
     secure=False,
     multiplies=True,
-    key_bits=KEY_BITS,
-    key_bits_min=KEY_BITS_MIN,
+    key_bits=PLAIN_KEY_BITS,
+    key_bits_min=PLAIN_KEY_BITS_MIN,
     plaintext_bits=plaintext_bits,
     ciphertext_bytes=ciphertext_bytes,
     public_bytes=public_bytes,

@@ -19,9 +19,9 @@ from fedboost.crypto.api import (
     Ciphertexts,
     Encrypted,
     Pairs,
-    paired,
     seal_encrypted,
     seal_released,
+    sums_of_pairs,
 )
 from fedboost.crypto.layout import Layout, Sums
 from fedboost.crypto.limbs import (
@@ -45,7 +45,7 @@ from fedboost.crypto.shapes import (
 )
 from fedboost.ground.errors import ConfigError, PeerError
 from fedboost.ground.kernels import kernel
-from fedboost.ground.workers import blocks
+from fedboost.ground.workers import even_slices
 
 SPARE_BYTES = 8  # above a residue, for the carries of a sum
 
@@ -127,7 +127,7 @@ class ResiduePublic:
         factor_of = np.repeat(factors, ciphertexts.lanes).tolist()
         values = zip(integers(ciphertexts.each), factor_of, strict=True)
         scaled = rows_of([value * factor % self.modulus for value, factor in values], self.width)
-        return ciphertexts.like(scaled)
+        return ciphertexts.from_single(scaled)
 
     def prefix_sums(self, cells: Ciphertexts, offsets: NDArray[np.integer]) -> Ciphertexts:
         """Return running sums within each segment of cells; see `api.Adder`."""
@@ -138,9 +138,9 @@ class ResiduePublic:
         sums = running[1:] - np.repeat(running[offsets[:-1]], lengths, axis=0)
         return self._reduced(sums, cells.lanes)
 
-    def pairs(self, pairs: Pairs[Ciphertexts]) -> Ciphertexts:
+    def sum_pairs(self, pairs: Pairs[Ciphertexts]) -> Ciphertexts:
         """Return the sums of the pairs."""
-        return paired(self, pairs)
+        return sums_of_pairs(self, pairs)
 
     def blinders(self) -> NoBlinders:
         """Return a pool that hides nothing."""
@@ -173,7 +173,7 @@ class ResiduePublic:
             limbs[:, : added.shape[1] // 4] += limbs_of(added)
             limbs[:, added.shape[1] // 4] -= added[:, 0] >> 7  # of negative ones
         if self._headroom:
-            drawn = _drawn(self.plaintext_bits - above)
+            drawn = _draw_blinding(self.plaintext_bits - above)
             _add_shifted(drawn, above, np.arange(len(packages)), limbs)
         return seal_released(self._numbers(limbs))
 
@@ -245,12 +245,12 @@ class ResiduePrivate:
         """Yield encryptions of the rows, as consecutive blocks; see `api.PrivateKey`."""
         del secrets  # nothing is drawn
         layout.check_values(gh)
-        return self._stream(gh, layout)
+        return self._encrypted_blocks(gh, layout)
 
-    def _stream(self, gh: Sums, layout: Layout) -> Iterator[Encrypted]:
+    def _encrypted_blocks(self, gh: Sums, layout: Layout) -> Iterator[Encrypted]:
         most = layout.block_rows(self.width)
-        for cut in blocks(len(gh), 1, min(16, most), most):
-            yield seal_encrypted(self._secret.encrypt(layout.fields(gh[cut]), self.width))
+        for cut in even_slices(len(gh), 1, min(16, most), most):
+            yield seal_encrypted(self._secret.encrypt(layout.row_plaintexts(gh[cut]), self.width))
 
     def decrypt(self, packages: Ciphertexts, layout: Layout, counts: Sequence[int]) -> Sums:
         """Return the sums in a host's packages, int64 (sum(counts),
@@ -258,7 +258,7 @@ class ResiduePrivate:
         """
         check_packages(packages, layout, counts, self.width)
         plaintexts = self._secret.decrypt(packages.each)
-        sums = None if plaintexts is None else layout.unpack(plaintexts, counts)
+        sums = None if plaintexts is None else layout.unpack_sums(plaintexts, counts)
         if sums is None:
             raise PeerError("a number does not unpack into the declared range")
         return sums
@@ -300,7 +300,7 @@ def _add_shifted(
             sums[into[i], first + limb + 1] += values[i, limb] >> (LIMB_BITS - within)
 
 
-def _drawn(bits: NDArray[np.int64]) -> Limbs:
+def _draw_blinding(bits: NDArray[np.int64]) -> Limbs:
     """Return a number from 1 to 2^bits[i] − 1 for each of `bits`, each as
     likely, from the system.
     """
@@ -310,6 +310,6 @@ def _drawn(bits: NDArray[np.int64]) -> Limbs:
     drawn: Limbs = data & ((1 << held) - 1)
     zeros = ~drawn.any(axis=1)
     if zeros.any():
-        others = _drawn(bits[zeros])
+        others = _draw_blinding(bits[zeros])
         drawn[zeros, : others.shape[1]] = others
     return drawn

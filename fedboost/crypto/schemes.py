@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from fedboost.crypto import iterative_affine, okamoto_uchiyama, paillier, plain
 from fedboost.crypto.api import KeyScheme
 
-SCHEMES: Mapping[str, KeyScheme] = {
+KEYED_SCHEMES: Mapping[str, KeyScheme] = {
     module.SCHEME.name: module.SCHEME
     for module in (paillier, okamoto_uchiyama, iterative_affine, plain)
 }

@@ -8,10 +8,10 @@ from numpy.typing import NDArray
 from fedboost.crypto.api import Adder, H
 from fedboost.ground.errors import ProtocolError
 
-Indices = NDArray[np.integer]
+AnyIndices = NDArray[np.integer]
 
 
-def fill_skipped(key: Adder[H], cells: H, offsets: Indices, skipped: Indices, totals: H) -> H:
+def fill_skipped(key: Adder[H], cells: H, offsets: AnyIndices, skipped: AnyIndices, totals: H) -> H:
     """Return the cells with each skipped one set to its node's total minus the segment's other
     cells.
 

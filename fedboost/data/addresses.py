@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import parse_qsl, quote, unquote, urlsplit
 
-from fedboost.data.kinds import place_of
+from fedboost.data.kinds import address_scheme
 
 SECRET_PARAMETERS = {"password", "sslpassword", "token", "secret_key", "session_token"}
 PIECE_MIN = 3  # characters; shorter parts of a secret are not hidden by themselves
@@ -21,14 +21,14 @@ _BREAKS = re.compile(r"[@:/?#\[\]&=]")
 def scheme_of(place: str) -> str | None:
     """Return the scheme of an address, an alias by its full name; None for a path."""
     match = _SCHEME.match(place)
-    return None if match is None else place_of(match[1]).scheme
+    return None if match is None else address_scheme(match[1]).scheme
 
 
 def file_of(address: str) -> Path | None:
     """Return the file on this machine that an address leads to; None for another address."""
     scheme, _, rest = address.partition(":")
     file = rest.removeprefix("///")
-    return Path(file) if place_of(scheme).is_file and file else None
+    return Path(file) if address_scheme(scheme).is_file and file else None
 
 
 def location_of(address: str) -> str:
@@ -37,7 +37,7 @@ def location_of(address: str) -> str:
     It has no login, options, fragment or usual port, and a path without repetitions. Options that
     may name another host, port or database take precedence.
     """
-    place, parts = place_of(scheme_of(address)), urlsplit(address)
+    place, parts = address_scheme(scheme_of(address)), urlsplit(address)
     host, _, port = parts.netloc.rpartition("@")[2].partition(":")
     if parts.netloc.endswith("]") or "]:" in parts.netloc:  # an IPv6 address
         host, _, port = parts.netloc.rpartition("@")[2].rpartition("]")
@@ -61,11 +61,11 @@ def login_of(address: str) -> str | None:
     """
     _, _, behind = address.partition("://")
     login, at, _ = behind.rpartition("@")
-    is_login = at and not place_of(scheme_of(address)).is_file and not _is_option(behind)
+    is_login = at and not address_scheme(scheme_of(address)).is_file and not _is_in_options(behind)
     return login if is_login else None
 
 
-def _is_option(behind: str) -> bool:
+def _is_in_options(behind: str) -> bool:
     """Return whether every ``@`` behind ``://`` belongs to an option."""
     place, mark, query = behind.partition("?")
     host, slash, _ = place.partition("/")

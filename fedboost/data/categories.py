@@ -27,8 +27,8 @@ from fedboost.data.columns import (
     LEADING_ZERO,
     NUMBER,
     READABLE,
+    decoded_column,
     kind_of,
-    plain,
     without_missing_words,
 )
 from fedboost.data.conversions import holds_dates
@@ -46,7 +46,7 @@ CATEGORIES_MAX = 2**20
 CATEGORY_BYTES_MAX = 1024  # a text longer than this is a document, not a category
 # Limits for training: more categories tell single rows apart, or are mostly left out.
 ROWS_PER_CATEGORY, BINS_MAX = 10, 16
-FEW = 32  # categories that a column may have even in a small table
+FEW_CATEGORIES = 32  # categories that a column may have even in a small table
 
 _NUMBER = re.compile(NUMBER)
 _INFINITE = re.compile(INFINITE)
@@ -55,7 +55,7 @@ _WHOLE = re.compile(r"([+-]?)(0|[1-9][0-9]*)(?:\.0*)?")
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Codes:
+class ColumnCodes:
     """A column as codes: float32 (n,), NaN where missing; code k means ``categories[k]``.
 
     The categories are the texts that occur in the column, in code-point order.
@@ -65,31 +65,33 @@ class Codes:
     categories: tuple[str, ...]
 
 
-def written(column: pa.ChunkedArray) -> pa.DictionaryArray:
+def distinct_texts(column: pa.ChunkedArray) -> pa.DictionaryArray:
     """Return the distinct texts of a READABLE column as written, and the text of each row.
 
     The texts are trimmed and not yet canonical; a row without a value is null.
     """
     assert kind_of(column.type) in READABLE
-    texts = pc.cast(plain(column), pa.large_string())  # a number as its type's shortest digits
+    texts = pc.cast(
+        decoded_column(column), pa.large_string()
+    )  # a number as its type's shortest digits
     texts = pc.utf8_normalize(without_missing_words(texts), form="NFC")
     return texts.combine_chunks().dictionary_encode()
 
 
-def codes_of(texts: pa.DictionaryArray) -> Codes:
-    """Return the codes of texts from `written`; the order of rows does not change them."""
-    names = [canonical(text) for text in texts.dictionary.to_pylist()]
+def codes_of(texts: pa.DictionaryArray) -> ColumnCodes:
+    """Return the codes of texts from `distinct_texts`; the order of rows does not change them."""
+    names = [canonical_text(text) for text in texts.dictionary.to_pylist()]
     categories = sorted(set(names))
     place = {name: code for code, name in enumerate(categories)}
     # The last entry is for rows without a value.
     lookup = np.array([*(place[name] for name in names), np.nan], dtype=np.float32)
     rows = pc.fill_null(texts.indices, len(names)).to_numpy()
-    return Codes(lookup[rows], tuple(categories))
+    return ColumnCodes(lookup[rows], tuple(categories))
 
 
-def most_categories(n_rows: int) -> int:
+def categories_max(n_rows: int) -> int:
     """Return the largest number of categories of a column that `n_rows` rows can train on."""
-    return max(n_rows // ROWS_PER_CATEGORY, FEW)
+    return max(n_rows // ROWS_PER_CATEGORY, FEW_CATEGORIES)
 
 
 def refuse_many(categories: Mapping[str, tuple[str, ...]], n_rows: int, max_bin: int) -> None:
@@ -97,7 +99,7 @@ def refuse_many(categories: Mapping[str, tuple[str, ...]], n_rows: int, max_bin:
 
     `categories` by column, of a training table of `n_rows`; a model keeps `max_bin` of each.
     """
-    most = min(most_categories(n_rows), BINS_MAX * max_bin)
+    most = min(categories_max(n_rows), BINS_MAX * max_bin)
     for name, texts in categories.items():
         if len(texts) <= most:
             continue
@@ -118,7 +120,7 @@ def refuse_many(categories: Mapping[str, tuple[str, ...]], n_rows: int, max_bin:
         )
 
 
-def canonical(text: str) -> str:
+def canonical_text(text: str) -> str:
     """Return the canonical spelling of a cell's trimmed text."""
     whole = _WHOLE.fullmatch(text)
     if whole is not None:  # by its digits: a float would round it beyond 2^53

@@ -54,7 +54,7 @@ def kind_of(kind: pa.DataType) -> str:
     return next((word for word, fits in _KINDS if fits(kind)), "binary")
 
 
-def plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
+def decoded_column(column: pa.ChunkedArray) -> pa.ChunkedArray:
     """Return the column without dictionary coding, its text as `large_string`."""
     if pa.types.is_dictionary(column.type):
         column = pc.cast(column, column.type.value_type)
@@ -62,7 +62,7 @@ def plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Numbers:
+class ColumnNumbers:
     """The numbers of a column: float64 (n,), NaN where missing or not a number.
 
     `text_cells` counts cells that are neither a number nor missing; `missing` counts empty cells.
@@ -83,7 +83,7 @@ class Numbers:
         return 0 if self.are_small else int(np.isinf(self.values).sum())
 
     @property
-    def beyond(self) -> int:
+    def beyond_float32(self) -> int:
         """Number of finite values beyond the range of 32-bit floats."""
         if self.are_small:
             return 0
@@ -112,7 +112,7 @@ class Numbers:
         return self.text_cells > 0 and self.text_cells + self.missing == len(self.values)
 
 
-def merges(column: pa.ChunkedArray, numbers: Numbers) -> bool:
+def merges_numbers(column: pa.ChunkedArray, numbers: ColumnNumbers) -> bool:
     """Return whether whole numbers of a column become equal as 32-bit floats.
 
     Only numbers beyond 2^24 can, and a share of MERGED_MIN of the distinct ones must. `numbers`
@@ -124,43 +124,43 @@ def merges(column: pa.ChunkedArray, numbers: Numbers) -> bool:
     large &= numbers.values == np.floor(numbers.values)
     if not large.any():
         return False
-    different = int(pc.count_distinct(plain(column).filter(pa.array(large))).as_py())
+    different = int(pc.count_distinct(decoded_column(column).filter(pa.array(large))).as_py())
     kept = len(np.unique(numbers.values[large].astype(np.float32)))
     return different - kept >= MERGED_MIN * different
 
 
-def read_numbers(column: pa.ChunkedArray) -> Numbers:
+def read_numbers(column: pa.ChunkedArray) -> ColumnNumbers:
     """Return the numbers of a column whose kind is READABLE; booleans are 0 and 1.
 
     Text cells that spell numbers are numbers; MISSING_WORDS are missing.
     """
     assert kind_of(column.type) in READABLE
-    column = plain(column)
+    column = decoded_column(column)
     if kind_of(column.type) == "text":
         return _written_numbers(column)
     # Unsafe casts round large integers and decimals, which `rounded` counts.
     values = _float64(pc.cast(column, pa.float64(), safe=False))
-    return Numbers(values, text_cells=0, missing=int(np.isnan(values).sum()))
+    return ColumnNumbers(values, text_cells=0, missing=int(np.isnan(values).sum()))
 
 
-def plain_numbers(column: pa.ChunkedArray) -> Numbers | None:
+def plain_numbers(column: pa.ChunkedArray) -> ColumnNumbers | None:
     """Return the numbers of a text column whose cells Arrow reads at once; None for any other.
 
     It is far faster than `read_numbers` where a table has many columns.
     """
     if kind_of(column.type) != "text":
         return None
-    cells = plain(column) if pa.types.is_dictionary(column.type) else column
+    cells = decoded_column(column) if pa.types.is_dictionary(column.type) else column
     try:
         values = _float64(cells.cast(pa.float64()))
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError):  # a view of strings
         return None
     missing = cells.null_count
     is_plain = int(np.isnan(values).sum()) == missing < len(values)
-    return Numbers(values, text_cells=0, missing=missing) if is_plain else None
+    return ColumnNumbers(values, text_cells=0, missing=missing) if is_plain else None
 
 
-def narrow(column: pa.ChunkedArray, *, fractions: bool = True) -> pa.ChunkedArray:
+def typed_column(column: pa.ChunkedArray, *, fractions: bool = True) -> pa.ChunkedArray:
     """Return a text column as the type of its cells; unchanged if they have no common type.
 
     Whole numbers become int64 or uint64, yes-no words bool, numbers float64 (unless not
@@ -170,7 +170,11 @@ def narrow(column: pa.ChunkedArray, *, fractions: bool = True) -> pa.ChunkedArra
     if kind_of(column.type) != "text":
         return column
     quick = plain_numbers(column) if fractions else None
-    cells = plain(column) if quick is not None else without_missing_words(plain(column))
+    cells = (
+        decoded_column(column)
+        if quick is not None
+        else without_missing_words(decoded_column(column))
+    )
     may_be_whole = quick is None or quick.is_whole
     if may_be_whole and cells.null_count < len(cells) and _all_match(cells, WHOLE):
         return _whole(cells, column)
@@ -196,7 +200,7 @@ def _whole(cells: pa.ChunkedArray, column: pa.ChunkedArray) -> pa.ChunkedArray:
     return column
 
 
-def _written_numbers(column: pa.ChunkedArray) -> Numbers:
+def _written_numbers(column: pa.ChunkedArray) -> ColumnNumbers:
     cells = without_missing_words(column)
     try:
         values = _float64(pc.cast(cells, pa.float64()))
@@ -204,15 +208,15 @@ def _written_numbers(column: pa.ChunkedArray) -> Numbers:
         return _some_written_numbers(cells)
     if int(np.isnan(values).sum()) > cells.null_count:  # spellings of NaN that we do not list
         return _some_written_numbers(cells)
-    return Numbers(values, text_cells=0, missing=cells.null_count)
+    return ColumnNumbers(values, text_cells=0, missing=cells.null_count)
 
 
-def _some_written_numbers(cells: pa.ChunkedArray) -> Numbers:
+def _some_written_numbers(cells: pa.ChunkedArray) -> ColumnNumbers:
     """Read trimmed cells that Arrow cannot all read as numbers; like `_written_numbers`."""
     words = _as_booleans(cells)
     if words is not None:
         values = _float64(pc.cast(words, pa.float64()))
-        return Numbers(values, text_cells=0, missing=int(np.isnan(values).sum()))
+        return ColumnNumbers(values, text_cells=0, missing=int(np.isnan(values).sum()))
     written = pc.or_(
         pc.match_substring_regex(cells, NUMBER), pc.match_substring_regex(cells, INFINITE)
     )
@@ -220,7 +224,7 @@ def _some_written_numbers(cells: pa.ChunkedArray) -> Numbers:
     # Arrow's parser knows no plus sign.
     digits = pc.replace_substring_regex(pc.if_else(written, cells, None), r"^\+", "")
     values = _float64(pc.cast(digits, pa.float64()))
-    return Numbers(values, text_cells=text_cells, missing=cells.null_count)
+    return ColumnNumbers(values, text_cells=text_cells, missing=cells.null_count)
 
 
 def without_missing_words(column: pa.ChunkedArray) -> pa.ChunkedArray:

@@ -15,7 +15,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from fedboost.data.columns import READABLE, kind_of, plain, read_numbers, without_missing_words
+from fedboost.data.columns import (
+    READABLE,
+    decoded_column,
+    kind_of,
+    read_numbers,
+    without_missing_words,
+)
 from fedboost.data.sheet import Sheet
 from fedboost.data.written_numbers import (
     PROOF,
@@ -34,7 +40,7 @@ if TYPE_CHECKING:
 # Unambiguous spellings: 2024-01-31 and 2024/01/31, perhaps with a time, and 31.01.2024.
 DATE = r"^[0-9]{4}[-/][0-9]{2}[-/][0-9]{2}([ T][0-9]{2}:[0-9]{2}(:[0-9]{2}(\.[0-9]+)?)?Z?)?$"
 GERMAN_DATE = r"^[0-9]{2}\.[0-9]{2}\.[0-9]{4}$"
-OTHER = ""  # for pieces of a column that fit no pattern
+NO_PATTERN = ""  # for pieces of a column that fit no pattern
 SECONDS_PER_DAY = 86_400
 YEAR_1, YEAR_10000 = -62_135_596_800, 253_402_300_800  # seconds since 1970
 
@@ -73,11 +79,11 @@ class WholeColumns:
                     continue
                 seen = written.setdefault(name, set())
                 if is_date and kind_of(column.type) not in ("text", "empty"):
-                    seen.add(DATE if kind_of(column.type) in ("date", "timestamp") else OTHER)
-                cells = None if OTHER in seen else text_cells(column)
+                    seen.add(DATE if kind_of(column.type) in ("date", "timestamp") else NO_PATTERN)
+                cells = None if NO_PATTERN in seen else text_cells(column)
                 if cells is not None:
                     patterns = [DATE, GERMAN_DATE] if is_date else [number]
-                    seen.add(next((one for one in patterns if all_match(cells, one)), OTHER))
+                    seen.add(next((one for one in patterns if all_match(cells, one)), NO_PATTERN))
                     if number in seen and source.decimal == "," and source.thousands is None:
                         pointed |= {name} if any_match(cells, r"\.") else set()
                         proven |= {name} if any_match(cells, PROOF) else set()
@@ -131,8 +137,8 @@ def without_value(sheet: Sheet, names: Iterable[str], missing: float) -> Sheet:
     changed = {}
     for name in names:
         if name in sheet.indices and kind_of(sheet.column(name).type) in READABLE:
-            cells = plain(sheet.column(name))
-            is_missing = pa.array(_are(read_numbers(cells).values, missing))
+            cells = decoded_column(sheet.column(name))
+            is_missing = pa.array(_equal_as_float32(read_numbers(cells).values, missing))
             changed[name] = pc.if_else(is_missing, None, cells)
     table = _changed(table, changed)
     if sparse is not None:
@@ -142,12 +148,12 @@ def without_value(sheet: Sheet, names: Iterable[str], missing: float) -> Sheet:
                 todo="write the table as csv or parquet, or leave 'missing' out",
             )
         values = sparse.values.copy()
-        values.data[_are(values.data, missing)] = np.nan
+        values.data[_equal_as_float32(values.data, missing)] = np.nan
         sparse = replace(sparse, values=values)
     return replace(sheet, columns=table, sparse=sparse)
 
 
-def _are(values: NDArray[np.float64], missing: float) -> NDArray[np.bool_]:
+def _equal_as_float32(values: NDArray[np.float64], missing: float) -> NDArray[np.bool_]:
     """Return which values equal one number as 32-bit floats, as trees compare them."""
     with np.errstate(over="ignore"):
         return values.astype(np.float32) == np.float32(missing)
@@ -158,16 +164,16 @@ def parts_of_date(name: str) -> dict[str, Callable[[NDArray[np.float32]], NDArra
 
     The functions take and return float32 (n,); NaN stays NaN.
     """
-    return {f"{name}_month": _months, f"{name}_weekday": _weekdays}
+    return {f"{name}_month": _months_of_days, f"{name}_weekday": _weekdays_of_days}
 
 
-def _months(days: NDArray[np.float32]) -> NDArray[np.float32]:
+def _months_of_days(days: NDArray[np.float32]) -> NDArray[np.float32]:
     known = np.where(np.isnan(days), 0, np.floor(days)).astype("datetime64[D]")
     months = known.astype("datetime64[M]").astype(np.int64) % 12 + 1
     return np.where(np.isnan(days), np.nan, months).astype(np.float32)
 
 
-def _weekdays(days: NDArray[np.float32]) -> NDArray[np.float32]:
+def _weekdays_of_days(days: NDArray[np.float32]) -> NDArray[np.float32]:
     return np.mod(np.floor(days) + 3, 7) + 1  # 1970-01-01 was a Thursday
 
 
@@ -180,9 +186,9 @@ def _with_date(table: pa.Table, name: str, whole: WholeColumns) -> pa.Table:
             todo="write dates as 2024-01-31, or take the column out of 'dates'",
             kind="a column declared in 'dates' holds none",
         )
-    moments = _moments(table.column(name), name, is_german=name in whole.german)
+    moments = _timestamps(table.column(name), name, is_german=name in whole.german)
     seconds = pc.cast(pc.cast(moments, pa.int64()), pa.float64())
-    table = _put(table, name, pc.divide(seconds, SECONDS_PER_DAY))
+    table = _with_column(table, name, pc.divide(seconds, SECONDS_PER_DAY))
     values = (pc.month(moments), pc.day_of_week(moments, count_from_zero=False))
     for part, of_moments in zip(parts_of_date(name), values, strict=True):
         if part in table.column_names:
@@ -196,14 +202,14 @@ def _with_date(table: pa.Table, name: str, whole: WholeColumns) -> pa.Table:
     return table
 
 
-def _moments(column: pa.ChunkedArray, name: str, *, is_german: bool) -> pa.ChunkedArray:
+def _timestamps(column: pa.ChunkedArray, name: str, *, is_german: bool) -> pa.ChunkedArray:
     """Return a column of dates as timestamps in seconds, without a zone: those of a column with a
     zone are what its clocks show.
     """
     if kind_of(column.type) == "text":
         moments = _written_moments(column, name, is_german=is_german)
     else:
-        moments = plain(column)
+        moments = decoded_column(column)
     seconds = pc.cast(pc.cast(moments, pa.timestamp("s"), safe=False), pa.int64())
     fits = pc.and_(pc.greater_equal(seconds, YEAR_1), pc.less(seconds, YEAR_10000))
     if not pc.all(fits, min_count=0).as_py():
@@ -235,7 +241,7 @@ def _local(moments: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
 
 def _written_moments(column: pa.ChunkedArray, name: str, *, is_german: bool) -> pa.ChunkedArray:
     """Return dates that are written as text as timestamps without a zone."""
-    cells = without_missing_words(plain(column))
+    cells = without_missing_words(decoded_column(column))
     if is_german:
         cells = pc.replace_substring_regex(cells, r"^(..)\.(..)\.(....)$", r"\3-\2-\1")
     cells = pc.replace_substring_regex(pc.replace_substring(cells, "/", "-"), "Z$", "")
@@ -259,5 +265,5 @@ def _changed(table: pa.Table, columns: Mapping[str, pa.ChunkedArray]) -> pa.Tabl
     return pa.Table.from_arrays(changed, names=table.column_names)
 
 
-def _put(table: pa.Table, name: str, values: pa.ChunkedArray) -> pa.Table:
+def _with_column(table: pa.Table, name: str, values: pa.ChunkedArray) -> pa.Table:
     return table.set_column(table.column_names.index(name), name, values)

@@ -14,22 +14,22 @@ from numpy.typing import NDArray
 from fedboost.data.categories import (
     CATEGORIES_MAX,
     CATEGORY_BYTES_MAX,
-    Codes,
+    ColumnCodes,
     codes_of,
-    written,
+    distinct_texts,
 )
 from fedboost.data.columns import (
     BEYOND_FLOAT32,
     READABLE,
-    Numbers,
+    ColumnNumbers,
     kind_of,
-    merges,
+    merges_numbers,
     plain_numbers,
     read_numbers,
 )
 from fedboost.data.conversions import holds_dates
-from fedboost.data.frame import Values
-from fedboost.data.sheet import SparseColumns, pick
+from fedboost.data.frame import FrameValues
+from fedboost.data.sheet import SparseColumns, pick_columns
 from fedboost.data.written_numbers import (
     COMMA_REMEDY,
     THOUSANDS_REMEDY,
@@ -104,7 +104,7 @@ class Feature:
     """A column read as a feature: its numbers if its type has any, and its fault if any."""
 
     name: str
-    numbers: Numbers | None
+    numbers: ColumnNumbers | None
     fault: Fault | None
     merges: bool = False  # different whole numbers become the same
 
@@ -116,7 +116,7 @@ class Features:
     `values` is float32 (n, c), as `fedboost.data.frame.Frame` has it.
     """
 
-    values: Values
+    values: FrameValues
     categories: dict[str, tuple[str, ...]]
     notes: tuple[str, ...]
     merged: tuple[str, ...] = ()  # columns with different whole numbers that became the same
@@ -129,7 +129,7 @@ def read_feature(name: str, column: pa.ChunkedArray) -> Feature:
         if holds_dates(column):
             return Feature(name, None, Fault("date", name, ""))
         if kind_of(column.type) not in READABLE:
-            return Feature(name, None, _unreadable(name, column))
+            return Feature(name, None, _type_fault(name, column))
         numbers = read_numbers(column)
     if numbers.text_cells and holds_comma_numbers(column):
         return Feature(name, numbers, Fault("comma", name, ""))
@@ -138,15 +138,15 @@ def read_feature(name: str, column: pa.ChunkedArray) -> Feature:
     if numbers.is_text:
         return Feature(name, numbers, Fault("text", name, ""))
     fault = number_fault(name, numbers, len(numbers.values))
-    return Feature(name, numbers, fault, fault is None and merges(column, numbers))
+    return Feature(name, numbers, fault, fault is None and merges_numbers(column, numbers))
 
 
-def number_fault(name: str, numbers: Numbers, n_rows: int) -> Fault | None:
+def number_fault(name: str, numbers: ColumnNumbers, n_rows: int) -> Fault | None:
     """Return the first fault of a column with these numbers; None if it can be a feature."""
     counts = {
         "cells": numbers.text_cells,
         "infinite": numbers.infinite,
-        "beyond": numbers.beyond,
+        "beyond": numbers.beyond_float32,
     }
     for fault, count in counts.items():
         if count:
@@ -154,11 +154,11 @@ def number_fault(name: str, numbers: Numbers, n_rows: int) -> Fault | None:
     return None
 
 
-def read_category(name: str, column: pa.ChunkedArray) -> Codes | Fault:
+def read_category(name: str, column: pa.ChunkedArray) -> ColumnCodes | Fault:
     """Return the column as codes of its categories, or its fault if it cannot have any."""
     if kind_of(column.type) not in READABLE:
-        return _unreadable(name, column)
-    texts = written(column)
+        return _type_fault(name, column)
+    texts = distinct_texts(column)
     if len(texts.dictionary) > CATEGORIES_MAX:
         return Fault("categories", name, str(len(texts.dictionary)))
     sizes = pc.binary_length(texts.dictionary).to_numpy()
@@ -166,7 +166,7 @@ def read_category(name: str, column: pa.ChunkedArray) -> Codes | Fault:
     return Fault("long", name, f"{n_long} of them") if n_long else codes_of(texts)
 
 
-def _unreadable(name: str, column: pa.ChunkedArray) -> Fault:
+def _type_fault(name: str, column: pa.ChunkedArray) -> Fault:
     """Return the fault of a column whose type has no numbers."""
     kind = kind_of(column.type)
     if holds_dates(column):
@@ -234,7 +234,7 @@ def sparse_matrix(table: pa.Table, sparse: SparseColumns, names: Sequence[str]) 
         values = hstack([values, csc_array(beside.values)], format="csc")
     place = {name: sparse.width + at for at, name in enumerate(ordinary)}
     indices = [place[name] if name in place else sparse.place(name) for name in names]
-    chosen = pick(values, [at for at in indices if at is not None])
+    chosen = pick_columns(values, [at for at in indices if at is not None])
     notes = _check_entries(chosen, names)
     entries = chosen.data.astype(np.float32)
     parts = (entries, chosen.indices, chosen.indptr)
@@ -245,9 +245,9 @@ def sparse_matrix(table: pa.Table, sparse: SparseColumns, names: Sequence[str]) 
     return Features(read, {}, (*beside.notes, *notes), beside.merged)
 
 
-def sparse_numbers(entries: NDArray[np.float64]) -> Numbers:
+def sparse_numbers(entries: NDArray[np.float64]) -> ColumnNumbers:
     """Return the entries of one or several sparse columns as numbers, without zeros."""
-    return Numbers(entries, text_cells=0, missing=int(np.isnan(entries).sum()))
+    return ColumnNumbers(entries, text_cells=0, missing=int(np.isnan(entries).sum()))
 
 
 def _check_entries(values: csc_array, names: Sequence[str]) -> list[str]:
@@ -282,7 +282,7 @@ def merging_note(names: str) -> str:
     )
 
 
-def shown(names: Sequence[str]) -> str:
+def shown_names(names: Sequence[str]) -> str:
     """Return at most NAMES_SHOWN_MAX names, and how many more there are."""
     rest = len(names) - NAMES_SHOWN_MAX
     more = f" and {rest} more" if rest > 0 else ""
@@ -295,8 +295,10 @@ def fault_errors(faults: Sequence[Fault], n_rows: int) -> list[DataError]:
     for kind, (what, todo) in _TEXTS.items():
         same = [fault for fault in faults if fault.kind == kind]
         if same:
-            listed = shown([f"{name.column} ({name.detail})".replace(" ()", "") for name in same])
-            names = shown([fault.column for fault in same])
+            listed = shown_names(
+                [f"{name.column} ({name.detail})".replace(" ()", "") for name in same]
+            )
+            names = shown_names([fault.column for fault in same])
             text = f"columns that {what}: {listed}"
             errors.append(DataError(text, column=names, rows=n_rows, todo=todo))
     return errors

@@ -17,16 +17,23 @@ import pyarrow.fs as pafs
 
 from fedboost.data import kinds
 from fedboost.data.sources import RowFilter, SourceSpec, StorageKeys
-from fedboost.data.stored import Stored, absent, check_names, gone, in_batches, refused
+from fedboost.data.stored import (
+    Stored,
+    absent_error,
+    check_names,
+    in_batches,
+    refused_error,
+    unreachable_error,
+)
 from fedboost.ground.errors import ConfigError, DataError, FedboostError
 
 # Words in the errors of storages, in any case: a key is refused, a table is absent.
-REFUSED = re.compile(
+REFUSED_WORDS = re.compile(
     r"access.?denied|forbidden|invalid_access|signature_does|expired|unauthori[sz]ed|"
     r"unrecognized_client|token|permission|credential|status 40[013]",
     re.IGNORECASE,
 )
-ABSENT = re.compile(r"no_such|not.?found|does not exist|no such file", re.IGNORECASE)
+ABSENT_WORDS = re.compile(r"no_such|not.?found|does not exist|no such file", re.IGNORECASE)
 
 SCHEMAS_AT_ONCE = 16  # that are read of a folder's files
 
@@ -43,7 +50,7 @@ class FileReader:
 
 
 @contextmanager
-def refusing(source: SourceSpec, title: str) -> Iterator[None]:
+def translate_errors(source: SourceSpec, title: str) -> Iterator[None]:
     """Translate errors of Arrow and of storages.
 
     They become a DataError if the table is absent, may not be read, or is not of the format called
@@ -54,19 +61,19 @@ def refusing(source: SourceSpec, title: str) -> Iterator[None]:
     except FedboostError:
         raise
     except (pa.ArrowException, OSError, ValueError) as error:  # ValueError: a name is no text
-        raise _said(error, title, is_remote=source.is_remote) from None
+        raise _translated_error(error, title, is_remote=source.is_remote) from None
 
 
-def stored(source: SourceSpec, files: ds.FileSystemDataset, reader: FileReader) -> Stored:
+def stored_table(source: SourceSpec, files: ds.FileSystemDataset, reader: FileReader) -> Stored:
     """Return a dataset as an open table of the rows that the source chooses."""
-    chosen = _expression(source.rows, files.schema)
+    chosen = _row_condition(source.rows, files.schema)
 
     def batches(names: list[str]) -> Iterator[pa.RecordBatch]:
         """Yield the chosen rows of these columns."""
         if source.is_remote or chosen is not None:
             rows = files.to_batches(columns=names, filter=chosen, fragment_scan_options=reader.scan)
         else:
-            rows = _streamed(files, reader, names)
+            rows = _rows_of_files(files, reader, names)
         for batch in rows:
             batch.validate(full=True)  # for instance that text is UTF-8
             yield batch
@@ -74,7 +81,7 @@ def stored(source: SourceSpec, files: ds.FileSystemDataset, reader: FileReader) 
     return in_batches(files.schema, batches, lambda: int(files.count_rows(filter=chosen)))
 
 
-def _streamed(
+def _rows_of_files(
     files: ds.FileSystemDataset, reader: FileReader, names: list[str]
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows of files on this machine, one after the other."""
@@ -96,12 +103,14 @@ def _streamed(
             ) from None
 
 
-def _said(error: Exception, title: str, *, is_remote: bool) -> FedboostError:
+def _translated_error(error: Exception, title: str, *, is_remote: bool) -> FedboostError:
     private = str(error)
     if is_remote and not isinstance(error, ValueError | NotImplementedError):  # not a file's fault
-        if isinstance(error, FileNotFoundError) or ABSENT.search(private):
-            return absent(private)
-        return refused(private) if REFUSED.search(private) else gone(private)
+        if isinstance(error, FileNotFoundError) or ABSENT_WORDS.search(private):
+            return absent_error(private)
+        return (
+            refused_error(private) if REFUSED_WORDS.search(private) else unreachable_error(private)
+        )
     return DataError(
         f"the file is not readable {title}",
         todo="write it again; check its ending and its read permissions",
@@ -111,10 +120,10 @@ def _said(error: Exception, title: str, *, is_remote: bool) -> FedboostError:
 
 def dataset(source: SourceSpec, reader: FileReader) -> ds.FileSystemDataset:
     """Return the files of a source's path in the order of their names."""
-    filesystem, path = storage(source)
+    filesystem, path = file_system_and_path(source)
     about = filesystem.get_file_info(path)
     if about.type is pafs.FileType.NotFound:
-        raise absent("there is nothing at its path")
+        raise absent_error("there is nothing at its path")
     if about.type is pafs.FileType.File:
         schema = reader.schema(path, filesystem)
         return ds.dataset([path], schema=schema, filesystem=filesystem, format=reader.format)
@@ -127,7 +136,7 @@ def dataset(source: SourceSpec, reader: FileReader) -> ds.FileSystemDataset:
                 f"the folder is a {kind.title} table", todo=f"write: format: {kind.name}"
             )
     if not inside:
-        raise absent("its folder holds no files")
+        raise absent_error("its folder holds no files")
     common = _common_schema(inside, filesystem, path, reader)
     base = {"partitioning": "hive", "partition_base_dir": path}
     base |= {"filesystem": filesystem, "format": reader.format}
@@ -212,7 +221,7 @@ def _is_hidden(path: str) -> bool:
     return any(part[:1] in ("_", ".") for part in path.split("/"))
 
 
-def storage(source: SourceSpec) -> tuple[Any, str]:
+def file_system_and_path(source: SourceSpec) -> tuple[Any, str]:
     """Return the file system of a source's path, and the path in it."""
     place = source.storage
     if place is None:
@@ -237,11 +246,11 @@ def key_texts(keys: StorageKeys) -> dict[str, str]:
             try:
                 texts[name] = reference.read(f"keys.{name}")
             except ConfigError as error:
-                raise refused("; ".join(error.lines())) from None
+                raise refused_error("; ".join(error.lines())) from None
     return texts
 
 
-def _expression(rows: Sequence[RowFilter], schema: pa.Schema) -> ds.Expression | None:
+def _row_condition(rows: Sequence[RowFilter], schema: pa.Schema) -> ds.Expression | None:
     """Return the condition that selects rows, row groups and folders; None for all rows."""
     chosen = None
     for condition in rows:

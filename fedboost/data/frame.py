@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from fedboost.ground.ids import EncodedIds
 from fedboost.ground.kernels import kernel
-from fedboost.ground.mapped import let_go, rows_of
+from fedboost.ground.mapped import copy_rows, free_pages
 
 if TYPE_CHECKING:
     from scipy.sparse import csc_array
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 BATCH_ROWS = 1 << 16  # to read, score or write together
 DIGEST_LABEL = b"fedboost.frame.1"
 
-Values: TypeAlias = "NDArray[np.float32] | csc_array"
+FrameValues: TypeAlias = "NDArray[np.float32] | csc_array"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -45,7 +45,7 @@ class Frame:
     """
 
     ids: EncodedIds
-    values: Values
+    values: FrameValues
     columns: tuple[str, ...]
     label: NDArray[np.float64] | None
     id_columns: tuple[str, ...]
@@ -116,7 +116,7 @@ class Frame:
             group_cuts=self.group_cuts,
         )
 
-    def become(self, rows: NDArray[np.int64]) -> Frame:
+    def take_in_place(self, rows: NDArray[np.int64]) -> Frame:
         """Return the frame that `take` returns for distinct rows, in the memory of this frame.
 
         This frame has no cells afterwards.
@@ -126,7 +126,7 @@ class Frame:
         object.__delattr__(self, "ids")
         if isinstance(values, np.ndarray):
             self.allow_changes()
-            values = _moved(values, chosen)
+            values = _move_rows(values, chosen)
         else:
             values = _rows_of(values, chosen)
         object.__delattr__(self, "values")
@@ -164,9 +164,9 @@ class Frame:
         """
         digest = hashlib.sha256(DIGEST_LABEL)
         parts = [*self.id_columns, "", *self.columns]
-        digest.update(_sizes(self.n_rows, len(self.id_columns), len(self.columns)))
+        digest.update(_size_bytes(self.n_rows, len(self.id_columns), len(self.columns)))
         for name in (part.encode() for part in parts):
-            digest.update(_sizes(len(name)) + name)
+            digest.update(_size_bytes(len(name)) + name)
         self.ids.update(digest)
         cells = self.values.T
         if not isinstance(self.values, np.ndarray):
@@ -178,18 +178,20 @@ class Frame:
                 some = column[begin : begin + BATCH_ROWS]
                 alike = np.where(np.isnan(some), np.float32(np.nan), some)
                 digest.update(alike.astype("<f4", copy=False).data)
-            let_go(column)
+            free_pages(column)
         if self.label is not None:
             digest.update(b"label" + self.label.astype("<f8", copy=False).tobytes())
         if self.weight is not None:
             digest.update(b"weight" + self.weight.astype("<f8", copy=False).tobytes())
         for column_name in filter(self.categories.__contains__, self.columns):
             texts = [text.encode() for text in (column_name, *self.categories[column_name])]
-            digest.update(b"categories" + _sizes(len(texts), *map(len, texts)) + b"".join(texts))
+            digest.update(
+                b"categories" + _size_bytes(len(texts), *map(len, texts)) + b"".join(texts)
+            )
         return digest.digest()
 
 
-def listed(
+def recode_categories(
     codes: NDArray[np.float32], texts: Sequence[str], known: Iterable[str]
 ) -> NDArray[np.float32]:
     """Return codes of `texts`, float32 (n,), as indices into `known`; NaN for other texts."""
@@ -199,17 +201,17 @@ def listed(
 
 
 def values_at(
-    values: Values, rows: NDArray[np.int64], columns: NDArray[np.int64]
+    values: FrameValues, rows: NDArray[np.int64], columns: NDArray[np.int64]
 ) -> NDArray[np.float32]:
     """Return single cells, float32 (m,), of values (n, c): in rows (m,) and columns (m,)."""
     if isinstance(values, np.ndarray):
         return values[rows, columns]
     parts = (values.indptr, values.indices, values.data)
-    return _stored(*parts, rows.astype(np.int64), columns.astype(np.int64))
+    return _sparse_cells(*parts, rows.astype(np.int64), columns.astype(np.int64))
 
 
 @kernel
-def _stored(
+def _sparse_cells(
     starts: NDArray[np.integer],
     indices: NDArray[np.integer],
     entries: NDArray[np.float32],
@@ -225,11 +227,11 @@ def _stored(
     return column
 
 
-def _sizes(*sizes: int) -> bytes:
+def _size_bytes(*sizes: int) -> bytes:
     return b"".join(size.to_bytes(8, "little") for size in sizes)
 
 
-def _checked_arrays(values: Values) -> list[NDArray[np.generic]]:
+def _checked_arrays(values: FrameValues) -> list[NDArray[np.generic]]:
     """Return the arrays of `values` after checking the form that `Frame` promises."""
     if isinstance(values, np.ndarray):
         assert values.flags.f_contiguous
@@ -239,19 +241,19 @@ def _checked_arrays(values: Values) -> list[NDArray[np.generic]]:
     return [values.data, values.indices, values.indptr]
 
 
-def _moved(values: NDArray[np.float32], rows: NDArray[np.int64]) -> NDArray[np.float32]:
+def _move_rows(values: NDArray[np.float32], rows: NDArray[np.int64]) -> NDArray[np.float32]:
     """Move different rows of values in Fortran order to the beginning of their memory."""
     (n_rows, width), count = values.shape, len(rows)
     cells = values.T.reshape(-1)
     for c in range(width):
         cells[c * count : (c + 1) * count] = cells[c * n_rows : (c + 1) * n_rows][rows]
-        let_go(values)
+        free_pages(values)
     return cells[: width * count].reshape(width, count).T
 
 
-def _rows_of(values: Values, rows: NDArray[np.int64]) -> Values:
+def _rows_of(values: FrameValues, rows: NDArray[np.int64]) -> FrameValues:
     if isinstance(values, np.ndarray):
-        return rows_of(values, rows)
+        return copy_rows(values, rows)
     taken = values[rows]
     taken.sort_indices()
     return taken

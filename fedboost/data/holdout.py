@@ -19,11 +19,11 @@ def validation_rows(ids: EncodedIds, fraction: float, seed: int) -> NDArray[np.b
     differ, hold out the same ones in any order of their rows. A ConfigError if `fraction` is not in
     [0, 1).
     """
-    _check(fraction)
+    _check_fraction(fraction)
     held_out = np.zeros(len(ids), dtype=np.bool_)
     count = round(fraction * len(ids))
     if count:
-        held_out[_smallest(_ranks(ids, seed), count)] = True
+        held_out[_smallest(_id_ranks(ids, seed), count)] = True
     return held_out
 
 
@@ -34,8 +34,8 @@ def validation_rows_by_id(ids: EncodedIds, fraction: float, seed: int) -> NDArra
     different ids agree about each id that they share; about ``fraction * n`` rows are held out, not
     exactly. A ConfigError if `fraction` is not in [0, 1).
     """
-    _check(fraction)
-    return _ranks(ids, seed)[:, 0] < np.uint64(int(fraction * 2.0**64))
+    _check_fraction(fraction)
+    return _id_ranks(ids, seed)[:, 0] < np.uint64(int(fraction * 2.0**64))
 
 
 def fold_rows(ids: EncodedIds, fold: int, folds: int, seed: int) -> NDArray[np.bool_]:
@@ -46,7 +46,7 @@ def fold_rows(ids: EncodedIds, fold: int, folds: int, seed: int) -> NDArray[np.b
     folds.
     """
     _check_fold(fold, folds)
-    ranks = _ranks(ids, seed)
+    ranks = _id_ranks(ids, seed)
     order = np.lexsort(tuple(ranks.T[::-1]))
     inside = np.zeros(len(ids), dtype=np.bool_)
     inside[order[fold * len(ids) // folds : (fold + 1) * len(ids) // folds]] = True
@@ -60,7 +60,7 @@ def fold_rows_by_id(ids: EncodedIds, fold: int, folds: int, seed: int) -> NDArra
     """
     _check_fold(fold, folds)
     bounds = np.array([(part << 64) // folds for part in range(1, folds)], np.uint64)
-    parts: NDArray[np.int64] = np.searchsorted(bounds, _ranks(ids, seed)[:, 0], side="right")
+    parts: NDArray[np.int64] = np.searchsorted(bounds, _id_ranks(ids, seed)[:, 0], side="right")
     return parts == fold
 
 
@@ -74,7 +74,7 @@ def canonical_rows(ids: EncodedIds, rows: NDArray[np.int64]) -> NDArray[np.int64
     return ids.order(rows)
 
 
-def _check(fraction: float) -> None:
+def _check_fraction(fraction: float) -> None:
     if not 0.0 <= fraction < 1.0:
         raise ConfigError(
             f"the validation fraction is {fraction}", todo="choose one from 0 up to, not with, 1"
@@ -88,7 +88,7 @@ def _check_fold(fold: int, folds: int) -> None:
         )
 
 
-def _ranks(ids: EncodedIds, seed: int) -> NDArray[np.uint64]:
+def _id_ranks(ids: EncodedIds, seed: int) -> NDArray[np.uint64]:
     """Return SHA-256 of (seed, id) as numbers, most significant first, uint64 (n, 4)."""
     key = RANK_LABEL + b"/" + str(seed).encode() + b"/"
     return sha256_each(key, ids).view(">u8").astype(np.uint64)

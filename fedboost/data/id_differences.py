@@ -61,11 +61,11 @@ def likely_cause(ids: EncodedIds, matched: NDArray[np.bool_]) -> str:
     )
     for what, remedy, has in signs:
         marked = np.array([any(has(p) for p in part) for part in parts], np.bool_)
-        share, usually = (_share(marked[rows]) for rows in (~matched, matched))
+        share, usually = (_share_marked(marked[rows]) for rows in (~matched, matched))
         if share - usually >= MORE_OFTEN:
             return f"{100 * share:.0f} % of them {what}; {remedy}"
     return ""
 
 
-def _share(marked: NDArray[np.bool_]) -> float:
+def _share_marked(marked: NDArray[np.bool_]) -> float:
     return float(marked.mean()) if len(marked) else 0.0

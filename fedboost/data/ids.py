@@ -19,12 +19,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from fedboost.data.columns import kind_of, plain
+from fedboost.data.columns import decoded_column, kind_of
 from fedboost.data.sources import IdFormat
 from fedboost.ground.errors import DataError
-from fedboost.ground.ids import LENGTH_BYTES, EncodedIds, framed
+from fedboost.ground.ids import LENGTH_BYTES, EncodedIds, frame_ids
 
-PART_BYTES_MAX = 1024  # a longer id is a document, and sending it is no use
+ID_PART_BYTES_MAX = 1024  # a longer id is a document, and sending it is no use
 SIGN = r"^[+-]"
 BLANKS = " \t\n\f\r"  # of ASCII, inside a text
 
@@ -37,12 +37,12 @@ def encode_ids(
     DataError if a cell is missing, a type cannot name rows, or a float column holds a fraction or a
     number that its type cannot count exactly. Whether ids differ is not checked here.
     """
-    return framed(*(_part(*column, how) for column in zip(columns, names, strict=True)))
+    return frame_ids(*(_id_part(*column, how) for column in zip(columns, names, strict=True)))
 
 
-def spelled(column: pa.ChunkedArray, name: str, how: IdFormat) -> pa.ChunkedArray:
+def id_texts(column: pa.ChunkedArray, name: str, how: IdFormat) -> pa.ChunkedArray:
     """Return the texts of an id column in the spelling `how`; errors as in `encode_ids`."""
-    return _formatted(_canonical(plain(column), name), how)
+    return _formatted_texts(_canonical_texts(decoded_column(column), name), how)
 
 
 def shared_ids(ids: EncodedIds) -> tuple[int, int]:
@@ -79,8 +79,8 @@ def parts_of(id_: bytes) -> list[str]:
     return parts
 
 
-def _part(column: pa.ChunkedArray, name: str, how: IdFormat | None) -> EncodedIds:
-    texts = spelled(column, name, how or IdFormat())
+def _id_part(column: pa.ChunkedArray, name: str, how: IdFormat | None) -> EncodedIds:
+    texts = id_texts(column, name, how or IdFormat())
     missing = pc.sum(pc.or_kleene(pc.is_null(texts), pc.equal(texts, "")), min_count=0).as_py()
     if missing:
         raise DataError(
@@ -89,18 +89,18 @@ def _part(column: pa.ChunkedArray, name: str, how: IdFormat | None) -> EncodedId
             todo="give every row an id, or leave these rows out",
             kind="rows have no id",
         )
-    rows = _buffer(texts.combine_chunks())
-    long = int((rows.sizes > PART_BYTES_MAX).sum())
+    rows = _ids_of_texts(texts.combine_chunks())
+    long = int((rows.sizes > ID_PART_BYTES_MAX).sum())
     if long:
         raise DataError(
-            f"{long} of {len(rows)} ids are longer than {PART_BYTES_MAX} bytes",
+            f"{long} of {len(rows)} ids are longer than {ID_PART_BYTES_MAX} bytes",
             column=name,
             todo="use a shorter id column",
         )
     return rows
 
 
-def _buffer(texts: pa.LargeStringArray) -> EncodedIds:
+def _ids_of_texts(texts: pa.LargeStringArray) -> EncodedIds:
     """Return texts, with none missing, as ids that share Arrow's memory."""
     _, offsets, data = texts.buffers()
     if not len(texts):
@@ -110,7 +110,7 @@ def _buffer(texts: pa.LargeStringArray) -> EncodedIds:
     return EncodedIds(cells, ends - ends[0] if ends[0] else ends)
 
 
-def _canonical(column: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
+def _canonical_texts(column: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
     kind = kind_of(column.type)
     if kind == "integer" or column.type in (pa.date32(), pa.date64()):
         return pc.cast(
@@ -139,7 +139,7 @@ def _canonical(column: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
     )
 
 
-def _formatted(texts: pa.ChunkedArray, how: IdFormat) -> pa.ChunkedArray:
+def _formatted_texts(texts: pa.ChunkedArray, how: IdFormat) -> pa.ChunkedArray:
     if how.strip:
         for blank in BLANKS:  # three times as fast as one expression
             if pc.any(pc.match_substring(texts, blank)).as_py():

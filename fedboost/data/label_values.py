@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from fedboost.data.categories import canonical, written
+from fedboost.data.categories import canonical_text, distinct_texts
 from fedboost.data.columns import READABLE, kind_of
 from fedboost.ground.errors import ConfigError, DataError
 
@@ -52,7 +52,7 @@ _PLAIN = re.compile(r"[A-Za-z_]+|-?(0|[1-9][0-9]*)(\.[0-9]+)?")
 _WORDS = {False: ("false", "no", "off"), True: ("true", "yes", "on")}
 
 
-def numbered(column: pa.ChunkedArray, classes: Sequence[LabelValue]) -> NDArray[np.float64]:
+def class_numbers(column: pa.ChunkedArray, classes: Sequence[LabelValue]) -> NDArray[np.float64]:
     """Return the index of each row's class in `classes`, float64 (n,), NaN for a missing label.
 
     A DataError counts rows of other classes; a ConfigError says that two `classes` are one.
@@ -64,8 +64,8 @@ def numbered(column: pa.ChunkedArray, classes: Sequence[LabelValue]) -> NDArray[
                 raise ConfigError(
                     f"label_values names {word!r} twice", todo="name every class once"
                 )
-    texts = written(column)
-    names = [canonical(text) for text in texts.dictionary.to_pylist()]
+    texts = distinct_texts(column)
+    names = [canonical_text(text) for text in texts.dictionary.to_pylist()]
     codes = [places.get(name, places.get(name.casefold(), -1)) for name in names]
     lookup = np.array([*codes, np.nan])
     rows: NDArray[np.float64] = lookup[pc.fill_null(texts.indices, len(names)).to_numpy()]
@@ -73,7 +73,7 @@ def numbered(column: pa.ChunkedArray, classes: Sequence[LabelValue]) -> NDArray[
     if strange:
         raise DataError(
             f"{strange} of {len(rows)} rows have a label that label_values does not name",
-            todo=remedy(classes_in(column))
+            todo=classes_remedy(classes_in(column))
             or "name every class in label_values, or leave these rows out",
             kind="the label has values that label_values does not name",
         )
@@ -84,15 +84,15 @@ def classes_in(column: pa.ChunkedArray) -> list[str]:
     """Return the values of a label that looks like classes, in order; else an empty list."""
     if kind_of(column.type) not in READABLE:
         return []
-    texts = written(column)
+    texts = distinct_texts(column)
     counts = np.bincount(pc.drop_null(texts.indices).to_numpy(), minlength=len(texts.dictionary))
     if not 2 <= len(counts) <= CLASSES_SHOWN or counts.min() < ROWS_MIN:
         return []
-    names = {canonical(text) for text in texts.dictionary.to_pylist()}
-    return sorted(names, key=lambda name: (_number(name), name))
+    names = {canonical_text(text) for text in texts.dictionary.to_pylist()}
+    return sorted(names, key=lambda name: (_as_number(name), name))
 
 
-def remedy(classes: Sequence[str]) -> str:
+def classes_remedy(classes: Sequence[str]) -> str:
     """Return the setting that a job needs for these classes of a label; empty without any."""
     if not classes:
         return ""
@@ -102,10 +102,10 @@ def remedy(classes: Sequence[str]) -> str:
 
 
 def _spellings(value: LabelValue) -> tuple[str, ...]:
-    return _WORDS[value] if isinstance(value, bool) else (canonical(str(value).strip()),)
+    return _WORDS[value] if isinstance(value, bool) else (canonical_text(str(value).strip()),)
 
 
-def _number(name: str) -> float:
+def _as_number(name: str) -> float:
     try:
         return float(name)
     except ValueError:

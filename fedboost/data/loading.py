@@ -19,8 +19,14 @@ from fedboost.data.conversions import without_value
 from fedboost.data.features import feature_matrix, sparse_matrix
 from fedboost.data.frame import Frame
 from fedboost.data.ids import encode_ids, refuse_shared
-from fedboost.data.label_values import LabelValue, classes_in, numbered, refuse_labels, remedy
-from fedboost.data.reading import placed, read_sheet
+from fedboost.data.label_values import (
+    LabelValue,
+    class_numbers,
+    classes_in,
+    classes_remedy,
+    refuse_labels,
+)
+from fedboost.data.reading import locate_errors, read_sheet
 from fedboost.data.selection import Selection
 from fedboost.data.sheet import Sheet
 from fedboost.data.sources import IdFormat, SourceSpec
@@ -36,7 +42,7 @@ from fedboost.ground.ids import EncodedIds
 ROW_INDEX = re.compile(r"__index_level_[0-9]+__")  # how pandas stores an index without a name
 
 
-def load(source: SourceSpec, selection: Selection, *, party: str, needs_label: bool) -> Frame:
+def load_frame(source: SourceSpec, selection: Selection, *, party: str, needs_label: bool) -> Frame:
     """Return the party's table as a Frame of the job's features, in the table's order.
 
     `needs_label`: the party must bring a label (a guest; every owner in a horizontal job) and may
@@ -55,19 +61,19 @@ def load_with_ids(
     needs_features: bool,
     guest_label: str | None = None,
 ) -> tuple[Frame, pa.Table]:
-    """Return the Frame of `load`, and the id columns with the table's cells and types.
+    """Return the Frame of `load_frame`, and the id columns with the table's cells and types.
 
     `guest_label` is the guest's label if the job trains and this party brings no label. Then a
     column with a label's name is refused unless the selection names it.
     """
-    with placed(party=party):
-        sheet = read_sheet(source, needs=lambda names: needed(source, selection, names))
-        with placed(file=source.name):
-            chosen = as_declared(source, selection, sheet)
+    with locate_errors(party=party):
+        sheet = read_sheet(source, needs=lambda names: needed_columns(source, selection, names))
+        with locate_errors(file=source.name):
+            chosen = with_declared_defaults(source, selection, sheet)
             if guest_label is not None and selection.columns is None:
                 refuse_unnamed(sheet, chosen, party, guest_label)
             # `frame_of` refuses an absent id column.
-            ids = pa.table({n: sheet.column(n) for n in selection.id if sheet.holds(n)})
+            ids = pa.table({n: sheet.column(n) for n in selection.id if sheet.has_column(n)})
             held = [sheet]
             del sheet  # so that each column is freed once it is read
             frame = frame_of(
@@ -102,7 +108,9 @@ def refuse_unnamed(sheet: Sheet, chosen: Selection, party: str, guest_label: str
     refuse_labels([name for name in sheet.names if name in unnamed], party, guest_label)
 
 
-def needed(source: SourceSpec, selection: Selection, names: Sequence[str]) -> Collection[str]:
+def needed_columns(
+    source: SourceSpec, selection: Selection, names: Sequence[str]
+) -> Collection[str]:
     """Return the columns that a job reads; all if it names an absent one.
 
     The error about the absent one can then suggest another column.
@@ -119,7 +127,7 @@ def needed(source: SourceSpec, selection: Selection, names: Sequence[str]) -> Co
     return used | {*selection.categorical, *source.dates}
 
 
-def as_declared(source: SourceSpec, selection: Selection, sheet: Sheet) -> Selection:
+def with_declared_defaults(source: SourceSpec, selection: Selection, sheet: Sheet) -> Selection:
     """Return the selection with the defaults that the owner of the data set declares.
 
     "All others" means the columns that the owner lets jobs use. The owner's classes of the label
@@ -135,7 +143,7 @@ def as_declared(source: SourceSpec, selection: Selection, sheet: Sheet) -> Selec
     if source.columns is not None:
         left = [name for name in source.columns if name not in used]
         return selection.model_copy(update={"columns": left})
-    kept_back = [n for n in source.kept_back if n not in used and sheet.holds(n)]
+    kept_back = [n for n in source.kept_back if n not in used and sheet.has_column(n)]
     ignored = [*selection.ignore, *dict.fromkeys(kept_back)]
     return selection.model_copy(update={"ignore": ignored})
 
@@ -147,7 +155,7 @@ def frame_of(
     needs_features: bool,
     id_format: IdFormat | None = None,
 ) -> Frame:
-    """Return `sheet` as a Frame, like `load` after reading.
+    """Return `sheet` as a Frame, like `load_frame` after reading.
 
     In a sparse sheet, a feature ``f<index>`` without an entry in any row is a column of zeros.
     """
@@ -159,7 +167,7 @@ def frame_of(
         ("ignored", selection.ignore),
         ("categorical", selection.categorical),
     ):
-        _require(names, role, sheet)
+        _require_columns(names, role, sheet)
     if sheet.sparse is not None and selection.categorical:
         raise ConfigError(
             "a sparse table has no categorical columns",
@@ -174,13 +182,13 @@ def frame_of(
             todo="select columns, or leave this party out of the job",
             kind="no columns are left as features",
         )
-    ids = _ids(sheet, selection.id, id_format)
+    ids = _read_ids(sheet, selection.id, id_format)
     label = weight = None
     if selection.label is not None:
-        label = _label(sheet.column(selection.label), selection.label, selection.label_values)
+        label = _read_label(sheet.column(selection.label), selection.label, selection.label_values)
     if selection.weight is not None:
         column = sheet.column(selection.weight)
-        weight = _complete(column, "weight", selection.weight, "write weights as numbers")
+        weight = _complete_numbers(column, "weight", selection.weight, "write weights as numbers")
     if selection.missing is not None:
         sheet = without_value(sheet, features, selection.missing)
     table, sparse, n_rows = sheet.columns, sheet.sparse, sheet.n_rows
@@ -222,8 +230,8 @@ def absent_column(role: str, name: str, names: Sequence[str]) -> DataError:
     )
 
 
-def _require(names: Sequence[str], role: str, sheet: Sheet) -> None:
-    known = sheet.can_give if role == "feature" else sheet.holds
+def _require_columns(names: Sequence[str], role: str, sheet: Sheet) -> None:
+    known = sheet.can_be_feature if role == "feature" else sheet.has_column
     besides = {*sheet.unread} if role == "ignored" else set()
     for name in names:
         if not known(name) and name not in besides:
@@ -238,27 +246,31 @@ def _feature_names(names: Sequence[str], selection: Selection) -> list[str]:
     return [name for name in names if name not in other]
 
 
-def _ids(sheet: Sheet, names: Sequence[str], how: IdFormat | None) -> EncodedIds:
+def _read_ids(sheet: Sheet, names: Sequence[str], how: IdFormat | None) -> EncodedIds:
     ids = encode_ids([sheet.column(name) for name in names], names, how)
     refuse_shared(ids, names, len(ids))
     pa.default_memory_pool().release_unused()  # of the ids' texts and of their hash table
     return ids
 
 
-def _label(
+def _read_label(
     column: pa.ChunkedArray, name: str, classes: Sequence[LabelValue] | None
 ) -> NDArray[np.float64]:
     """Return the label, float64 (n,): the numbers of its `classes` if they are listed."""
     if classes and kind_of(column.type) in READABLE:
-        with placed(column=name):
-            column = pa.chunked_array([numbered(column, classes)])
+        with locate_errors(column=name):
+            column = pa.chunked_array([class_numbers(column, classes)])
             column = pc.if_else(pc.is_nan(column), None, column)
-    return _complete(column, "label", name, "write classes as 0, 1, …, or list label_values")
+    return _complete_numbers(
+        column, "label", name, "write classes as 0, 1, …, or list label_values"
+    )
 
 
-def _complete(column: pa.ChunkedArray, role: str, name: str, todo: str) -> NDArray[np.float64]:
+def _complete_numbers(
+    column: pa.ChunkedArray, role: str, name: str, todo: str
+) -> NDArray[np.float64]:
     """Return the label or the weights, float64 (n,), each of them a finite number."""
-    with placed(column=name):
+    with locate_errors(column=name):
         kind = kind_of(column.type)
         if kind not in READABLE:
             raise DataError(
@@ -271,14 +283,14 @@ def _complete(column: pa.ChunkedArray, role: str, name: str, todo: str) -> NDArr
         elif numbers.text_cells and holds_thousands(column):
             todo = THOUSANDS_REMEDY
         elif numbers.text_cells and role == "label":
-            todo = remedy(classes_in(column)) or todo
+            todo = classes_remedy(classes_in(column)) or todo
         if numbers.is_text:
             raise DataError(f"the {role} is text", todo=todo, kind=f"the {role} is text")
         counts = (
             (numbers.missing, f"no {role}", f"leave these rows out, or give them a {role}"),
             (numbers.text_cells, f"a {role} that is not a number", todo),
             (numbers.infinite, f"an infinite {role}", f"mend these {role}s"),
-            (numbers.beyond, f"a {role} {BEYOND_FLOAT32}", f"rescale the {role}"),
+            (numbers.beyond_float32, f"a {role} {BEYOND_FLOAT32}", f"rescale the {role}"),
         )
         for count, what, mend in counts:
             if count:

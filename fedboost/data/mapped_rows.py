@@ -15,15 +15,15 @@ from numpy.typing import NDArray
 
 from fedboost.data.categories import CATEGORIES_MAX
 from fedboost.data.features import Fault, fault_errors
-from fedboost.data.frame import BATCH_ROWS, Frame, listed
+from fedboost.data.frame import BATCH_ROWS, Frame, recode_categories
 from fedboost.data.ids import refuse_shared
-from fedboost.data.reading import placed
+from fedboost.data.reading import locate_errors
 from fedboost.data.row_batches import RowBatches
 from fedboost.data.selection import Selection
 from fedboost.data.sources import SourceSpec
 from fedboost.ground.arrays import Indices
 from fedboost.ground.ids import EncodedIds
-from fedboost.ground.mapped import array_beside, let_go, mapped_array, mapped_table
+from fedboost.ground.mapped import array_beside, free_pages, mapped_array, mapped_table
 
 if TYPE_CHECKING:
     from scipy.sparse import csc_array
@@ -43,7 +43,7 @@ def rows_to_train(
     The file is on the disk of `folder`. Errors are those of `load_with_ids`, with row counts of one
     batch, and those of `RowBatches`.
     """
-    with placed(party=party):
+    with locate_errors(party=party):
         table = RowBatches.of(source, selection)
         frames = table.frames(
             BATCH_ROWS, needs_features=needs_features, party=party, guest_label=guest_label
@@ -54,7 +54,7 @@ def rows_to_train(
         rows = _Rows.of(table, first, folder)
         deque(rows.added(chain([(first, cells)], frames)), maxlen=0)
         frame = rows.frame()
-        with placed(file=source.name):
+        with locate_errors(file=source.name):
             refuse_shared(frame.ids, selection.id, frame.n_rows)  # it may have changed meanwhile
     return frame
 
@@ -75,7 +75,7 @@ def rows_to_predict(
     `unlisted` counts them.
     """
     selection = selection.model_copy(update={"label": None, "label_values": None, "weight": None})
-    with placed(party=party):
+    with locate_errors(party=party):
         table = RowBatches.of(source, selection)
         frames = table.frames(BATCH_ROWS, needs_features=needs_features)
         first, ids = next(frames)
@@ -138,10 +138,10 @@ class _Rows:
     def added(self, frames: Iterable[tuple[Frame, pa.Table]]) -> Iterator[pa.Table]:
         """Add the rows of each batch, then yield the table that stands beside the batch."""
         for frame, beside in frames:
-            self._add(frame)
+            self._add_batch(frame)
             yield beside
 
-    def _add(self, frame: Frame) -> None:
+    def _add_batch(self, frame: Frame) -> None:
         rows = slice(self.end, self.end + frame.n_rows)
         self._add_ids(frame.ids)
         self.end = rows.stop
@@ -151,13 +151,15 @@ class _Rows:
             column = frame.values[:, place]
             if name in self.categories:
                 cells = column
-                column = listed(cells, frame.categories[name], self._places(name, frame))
+                column = recode_categories(
+                    cells, frame.categories[name], self._category_indices(name, frame)
+                )
                 self.unlisted[name] += int(np.isnan(column).sum() - np.isnan(cells).sum())
             self.values[rows, place] = column
         for whole, part in ((self.label, frame.label), (self.weight, frame.weight)):
             if whole is not None:
                 whole[rows] = part
-        let_go(self.values, self.ids, self.ends)
+        free_pages(self.values, self.ids, self.ends)
         self.notes |= dict.fromkeys(frame.notes)
         self.merged |= dict.fromkeys(frame.merged)
 
@@ -165,11 +167,11 @@ class _Rows:
         begin = int(self.ends[self.end])
         stop = begin + len(ids.data)
         if stop > len(self.ids) or self.end + len(ids) > self.table.rows:
-            raise self.table.changed("the table has other ids than a moment ago")
+            raise self.table.changed_error("the table has other ids than a moment ago")
         self.ids[begin:stop] = ids.data
         self.ends[self.end + 1 : self.end + 1 + len(ids)] = ids.offsets[1:] + begin
 
-    def _places(self, name: str, frame: Frame) -> Mapping[str, int]:
+    def _category_indices(self, name: str, frame: Frame) -> Mapping[str, int]:
         places = self.categories[name]
         if not self.is_known:
             for text in frame.categories[name]:
@@ -186,11 +188,11 @@ class _Rows:
             column = self.values[:, self.first.columns.index(name)]
             for begin in range(0, len(column), BATCH_ROWS):
                 rows = slice(begin, begin + BATCH_ROWS)
-                column[rows] = listed(column[rows], texts, categories[name])
-        let_go(self.values)
+                column[rows] = recode_categories(column[rows], texts, categories[name])
+        free_pages(self.values)
         return Frame(
             ids=EncodedIds(self.ids[: self.ends[-1]], self.ends),
-            values=_below(self.sparse, self.ids) if self.sparse else self.values,
+            values=_stack_parts(self.sparse, self.ids) if self.sparse else self.values,
             columns=self.first.columns,
             label=self.label,
             id_columns=self.first.id_columns,
@@ -202,7 +204,7 @@ class _Rows:
         )
 
 
-def _below(parts: list[csc_array], beside: NDArray[np.uint8]) -> csc_array:
+def _stack_parts(parts: list[csc_array], beside: NDArray[np.uint8]) -> csc_array:
     """Stack parts of a sparse table, float32, into one array with its data in files.
 
     The files lie beside that of `beside`. The list of parts is empty afterwards.
@@ -219,8 +221,8 @@ def _below(parts: list[csc_array], beside: NDArray[np.uint8]) -> csc_array:
         places = np.arange(part.nnz) + np.repeat(at - part.indptr[:-1], sizes)
         data[places], indices[places] = part.data, part.indices + first
         at, first = at + sizes, first + part.shape[0]
-        let_go(data, indices)
+        free_pages(data, indices)
     below = csc_array((data, indices, starts.astype(np.int32)), shape=(first, width))
     assert below.has_canonical_format
-    let_go(data, indices)
+    free_pages(data, indices)
     return below

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from fedboost.data.columns import WHOLE
 from fedboost.data.frame import BATCH_ROWS
-from fedboost.ground.mapped import LET_GO_ROWS, let_go, let_go_table
+from fedboost.ground.mapped import ROWS_PER_FREE, free_pages, free_table_pages
 
 UNKNOWN = "fedboost.unknown_categories"  # metadata of a file of predictions
 
@@ -32,29 +32,29 @@ def predictions_tables(
     batches = [order[first : first + BATCH_ROWS] for first in starts]
     numbers = set(ids.column_names)
     for batch in batches:
-        numbers &= whole_numbers(_at(ids, rows[batch]))
+        numbers &= whole_number_columns(_rows_at(ids, rows[batch]))
     for number, batch in enumerate(batches, 1):
-        columns = as_numbers(_at(ids, rows[batch]), numbers)
+        columns = as_numbers(_rows_at(ids, rows[batch]), numbers)
         yield with_predictions(columns, prediction[batch])
-        if not number % (LET_GO_ROWS // BATCH_ROWS):
-            let_go(prediction)
+        if not number % (ROWS_PER_FREE // BATCH_ROWS):
+            free_pages(prediction)
 
 
-def _at(ids: pa.Table, rows: NDArray[np.int64]) -> pa.Table:
+def _rows_at(ids: pa.Table, rows: NDArray[np.int64]) -> pa.Table:
     """Return the rows at ascending indices; Arrow alone would join all chunks first."""
     first, end = (int(rows[0]), int(rows[-1]) + 1) if len(rows) else (0, 0)
     taken = ids.slice(first, end - first).take(pa.array(rows - first))
-    let_go_table(ids)
+    free_table_pages(ids)
     return taken
 
 
 def id_columns(ids: pa.Table, rows: NDArray[np.int64]) -> dict[str, pa.ChunkedArray]:
     """Return the id columns of rows, int64 (n,), by name, typed as in `predictions_tables`."""
     chosen = ids.take(pa.array(rows))
-    return as_numbers(chosen, whole_numbers(chosen))
+    return as_numbers(chosen, whole_number_columns(chosen))
 
 
-def whole_numbers(ids: pa.Table) -> set[str]:
+def whole_number_columns(ids: pa.Table) -> set[str]:
     """Return the names of the id columns that are text of whole numbers throughout."""
     return {n for n, cells in zip(ids.column_names, ids.columns, strict=True) if _are_whole(cells)}
 
@@ -100,6 +100,6 @@ def free_name(name: str, taken: Collection[str]) -> str:
     return name
 
 
-def values_of(table: pa.Table, outputs: int) -> NDArray[np.float64]:
+def prediction_values(table: pa.Table, outputs: int) -> NDArray[np.float64]:
     """Return the predictions of a table of `predictions_tables`, float64 (rows, outputs)."""
     return np.stack([column.to_numpy() for column in table.columns[-outputs:]], axis=1)

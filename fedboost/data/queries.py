@@ -17,20 +17,24 @@ from fedboost.data import kinds
 from fedboost.data.addresses import scheme_of, without_secrets
 from fedboost.data.kinds.kind import Engine
 from fedboost.data.sources import Connection, SourceSpec
-from fedboost.data.stored import Stored, absent, gone, in_batches, refused
+from fedboost.data.stored import Stored, absent_error, in_batches, refused_error, unreachable_error
 from fedboost.ground.errors import ConfigError, FedboostError
 
-Ask: TypeAlias = Callable[[str], Any]  # gives a reader of batches for a query
+QueryFunction: TypeAlias = Callable[[str], Any]  # gives a reader of batches for a query
 # Meanings of an engine's messages and of SQLSTATE; the first match counts.
 _MEANINGS = (
     (
-        refused,
+        refused_error,
         re.compile(r"28...|42501"),
         r"authentication failed|unauth|password|permission denied|not permitted|pg_hba",
     ),
-    (absent, re.compile(r"42P01|3D000|3F000|42S02"), r"does not exist|no (such )?file|not.?found"),
     (
-        gone,
+        absent_error,
+        re.compile(r"42P01|3D000|3F000|42S02"),
+        r"does not exist|no (such )?file|not.?found",
+    ),
+    (
+        unreachable_error,
         re.compile(r"08...|57...|53...|40001|58030|HYT0."),
         r"connect|timed? ?out|timeout|translate host|unavailable|closed|terminat|shut",
     ),
@@ -38,7 +42,7 @@ _MEANINGS = (
 
 
 @contextmanager
-def opened(source: SourceSpec) -> Iterator[Stored]:
+def open_answer(source: SourceSpec) -> Iterator[Stored]:
     """Open the answer to a source's query, in the order of its ids.
 
     DataError if a table is absent or may not be read, ConfigError if the query is not valid,
@@ -48,7 +52,7 @@ def opened(source: SourceSpec) -> Iterator[Stored]:
     try:
         address = source.connection.read()
     except ConfigError as error:
-        raise refused("; ".join(error.lines())) from None
+        raise refused_error("; ".join(error.lines())) from None
     engine = kinds.ENGINES[str(scheme_of(address))]
     try:
         with engine.open(address, source) as stored:
@@ -58,54 +62,56 @@ def opened(source: SourceSpec) -> Iterator[Stored]:
     except Exception as error:  # engines have errors without a common ancestor
         if not _is_engines(error, engine):
             raise
-        raise _said(error, address, source.connection) from None
+        raise _translated_error(error, address, source.connection) from None
 
 
-def answer(ask: Ask, source: SourceSpec) -> Stored:
+def answer_table(ask: QueryFunction, source: SourceSpec) -> Stored:
     """Return the answer to a source's query as a table."""
     query, ids = source.sql or "", source.id
     chosen = f"FROM (\n{query.strip().rstrip(';')}\n) AS answer"  # a comment may end the query
-    schema = pa.schema([_plain(field) for field in ask(f"SELECT * {chosen} LIMIT 0").schema])
+    schema = pa.schema(
+        [_unwrapped_field(field) for field in ask(f"SELECT * {chosen} LIMIT 0").schema]
+    )
 
     def batches(names: list[str]) -> Iterator[pa.RecordBatch]:
-        order = ", ".join(_quoted(name) for name in ids if name in schema.names)
-        text = f"SELECT {', '.join(map(_quoted, names))} {chosen}"
+        order = ", ".join(_quoted_name(name) for name in ids if name in schema.names)
+        text = f"SELECT {', '.join(map(_quoted_name, names))} {chosen}"
         for batch in ask(f"{text} ORDER BY {order}" if order else text):
-            columns = [_storage(column) for column in batch.columns]
+            columns = [_unwrapped_column(column) for column in batch.columns]
             yield pa.RecordBatch.from_arrays(columns, names=names)
 
-    def count() -> int:
+    def count_rows() -> int:
         return int(ask(f"SELECT COUNT(*) AS n {chosen}").read_all().column(0)[0].as_py())
 
-    return in_batches(schema, batches, count)
+    return in_batches(schema, batches, count_rows)
 
 
-def asked_by(cursor: Any) -> Ask:
+def query_function(cursor: Any) -> QueryFunction:
     """Return a function that sends queries with a cursor of ADBC."""
 
-    def ask(query: str) -> Any:
+    def run_query(query: str) -> Any:
         cursor.execute(query)
         return cursor.fetch_record_batch()
 
-    return ask
+    return run_query
 
 
-def _quoted(name: str) -> str:
+def _quoted_name(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
-def _plain(field: pa.Field) -> pa.Field:
-    return pa.field(field.name, _storage_type(field.type))
+def _unwrapped_field(field: pa.Field) -> pa.Field:
+    return pa.field(field.name, _unwrapped_type(field.type))
 
 
-def _storage_type(kind: pa.DataType) -> pa.DataType:
+def _unwrapped_type(kind: pa.DataType) -> pa.DataType:
     """Return the type of a column without an extension around text, as PostgreSQL's numeric."""
     wrapped = isinstance(kind, pa.BaseExtensionType) and pa.types.is_string(kind.storage_type)
     return kind.storage_type if wrapped else kind
 
 
-def _storage(column: pa.Array) -> pa.Array:
-    return column if _storage_type(column.type) == column.type else column.storage
+def _unwrapped_column(column: pa.Array) -> pa.Array:
+    return column if _unwrapped_type(column.type) == column.type else column.storage
 
 
 def _is_engines(error: Exception, engine: Engine) -> bool:
@@ -115,7 +121,7 @@ def _is_engines(error: Exception, engine: Engine) -> bool:
     return bool(engine.speaks) and is_known
 
 
-def _said(error: Exception, address: str, connection: Connection) -> FedboostError:
+def _translated_error(error: Exception, address: str, connection: Connection) -> FedboostError:
     """Return our error for an engine's error; its text goes to the log without the address."""
     private = without_secrets(str(error), address, str(connection))
     state = getattr(error, "sqlstate", None) or ""

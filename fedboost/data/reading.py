@@ -20,12 +20,12 @@ from fedboost.data.conversions import WholeColumns, as_declared_cells
 from fedboost.data.kinds.kind import SourceKind
 from fedboost.data.sheet import Sheet
 from fedboost.data.sources import SourceSpec
-from fedboost.data.stored import Needs, Stored, check_names, patiently
+from fedboost.data.stored import Needs, Stored, check_names, items_in_time
 from fedboost.ground.errors import ConfigError, DataError, UnreachableError
 
 
 @contextmanager
-def placed(**where: str) -> Iterator[None]:
+def locate_errors(**where: str) -> Iterator[None]:
     """Add `where` to the errors about a table, before the locations that they have."""
     try:
         yield
@@ -36,7 +36,7 @@ def placed(**where: str) -> Iterator[None]:
 
 
 @contextmanager
-def _held(source: SourceSpec) -> Iterator[Stored]:
+def _open_held_table(source: SourceSpec) -> Iterator[Stored]:
     assert isinstance(source, TableInMemory)
     sheet = source.sheet
 
@@ -75,7 +75,7 @@ class TableInMemory(SourceSpec):
         return None
 
 
-IN_MEMORY = SourceKind("memory", "in-memory", _held)
+IN_MEMORY = SourceKind("memory", "in-memory", _open_held_table)
 Item = TypeVar("Item")
 
 
@@ -87,10 +87,10 @@ def read_sheet(source: SourceSpec, *, party: str = "", needs: Needs | None = Non
     unreadable, empty, or has two columns of one name or a column without a name; UnreachableError
     if a storage or database does not answer. `party` goes into the error.
     """
-    with placed(party=party, file=source.name), _opening():
+    with locate_errors(party=party, file=source.name), _translate_file_errors():
         wanted = needs or (lambda names: names)
-        sheets = [*_items(source, lambda table: table.all_rows(wanted))]
-        sheet = sheets[0] if len(sheets) == 1 else _joined(sheets)
+        sheets = [*_items_of_open_table(source, lambda table: table.all_rows(wanted))]
+        sheet = sheets[0] if len(sheets) == 1 else _joined_sheet(sheets)
         del sheets  # so that each column is freed once it is read
         if not sheet.n_rows:
             raise _without_rows()
@@ -98,7 +98,7 @@ def read_sheet(source: SourceSpec, *, party: str = "", needs: Needs | None = Non
 
 
 @contextmanager
-def _opening() -> Iterator[None]:
+def _translate_file_errors() -> Iterator[None]:
     try:
         yield
     except OSError as error:
@@ -115,10 +115,10 @@ def whole_columns(source: SourceSpec, needs: Needs) -> WholeColumns:
     The table is read for them only if it is sparse or declares signs or dates. Errors are
     those of `read_sheet`.
     """
-    with placed(file=source.name), _opening():
+    with locate_errors(file=source.name), _translate_file_errors():
         whole = WholeColumns()
         if source.kind.is_sparse:
-            whole = WholeColumns(extent=of_open_table(source, Stored.known_extent))
+            whole = WholeColumns(extent=with_open_table(source, Stored.known_extent))
         if source.has_signs or source.dates:
             found = WholeColumns.of(source, _batches(source, needs, whole))
             return replace(found, extent=whole.extent)
@@ -136,7 +136,7 @@ def read_batches(
 
     A table in memory is one batch. `whole` is the result of `whole_columns`.
     """
-    with placed(party=party, file=source.name), _opening():
+    with locate_errors(party=party, file=source.name), _translate_file_errors():
         needs = needs or (lambda names: names)
         whole = whole or whole_columns(source, needs)
         for sheet in _batches(source, needs, whole):
@@ -145,7 +145,7 @@ def read_batches(
 
 def _batches(source: SourceSpec, needs: Needs, whole: WholeColumns) -> Iterator[Sheet]:
     n_rows = 0
-    for sheet in _items(source, lambda table: table.sheets(needs, whole.extent)):
+    for sheet in _items_of_open_table(source, lambda table: table.sheets(needs, whole.extent)):
         n_rows += sheet.n_rows
         if sheet.n_rows:
             yield sheet
@@ -153,7 +153,7 @@ def _batches(source: SourceSpec, needs: Needs, whole: WholeColumns) -> Iterator[
         raise _without_rows()
 
 
-def _joined(sheets: list[Sheet]) -> Sheet:
+def _joined_sheet(sheets: list[Sheet]) -> Sheet:
     """Return batches of a dense table as one sheet."""
     if not sheets:
         raise _without_rows()
@@ -167,20 +167,20 @@ def _without_rows() -> DataError:
 def read_table(source: SourceSpec, *, party: str = "") -> pa.Table:
     """Read a source like `read_sheet`, svmlight dense; a DataError for too many cells."""
     sheet = read_sheet(source, party=party)
-    with placed(party=party, file=source.name):
+    with locate_errors(party=party, file=source.name):
         return sheet.dense()
 
 
-def shape(source: SourceSpec) -> tuple[pa.Schema, int] | None:
+def table_shape(source: SourceSpec) -> tuple[pa.Schema, int] | None:
     """Return the columns and the number of rows of a table; None if only its cells say their types.
 
     Only SQLite reads rows for it. Errors are those of `read_sheet`.
     """
 
-    def known(table: Stored) -> tuple[pa.Schema, int] | None:
+    def known_shape(table: Stored) -> tuple[pa.Schema, int] | None:
         return None if table.schema is None else (table.schema, table.count())
 
-    return of_open_table(source, known)
+    return with_open_table(source, known_shape)
 
 
 def columns_of(source: SourceSpec) -> list[str]:
@@ -188,28 +188,30 @@ def columns_of(source: SourceSpec) -> list[str]:
 
     Errors are those of `read_sheet`.
     """
-    return of_open_table(source, lambda table: [*table.names()])
+    return with_open_table(source, lambda table: [*table.names()])
 
 
-def of_open_table(source: SourceSpec, work: Callable[[Stored], Item]) -> Item:
+def with_open_table(source: SourceSpec, work: Callable[[Stored], Item]) -> Item:
     """Return the result of `work` on the open table; errors are those of `read_sheet`."""
-    with placed(file=source.name), _opening():
-        return next(_items(source, lambda table: iter([work(table)])))
+    with locate_errors(file=source.name), _translate_file_errors():
+        return next(_items_of_open_table(source, lambda table: iter([work(table)])))
 
 
-def _items(source: SourceSpec, work: Callable[[Stored], Iterator[Item]]) -> Iterator[Item]:
+def _items_of_open_table(
+    source: SourceSpec, work: Callable[[Stored], Iterator[Item]]
+) -> Iterator[Item]:
     """Yield items of `work` on the open table; a remote table must answer in time."""
-    kind = _reader(source)
+    kind = _readable_kind(source)
 
-    def made() -> Iterator[Item]:
+    def items_of_table() -> Iterator[Item]:
         with kind.open(source) as table:
             yield from work(table)
 
     is_here = source.sql is None and not source.is_remote
-    return made() if is_here else patiently(made(), source.silence_s)
+    return items_of_table() if is_here else items_in_time(items_of_table(), source.silence_s)
 
 
-def _reader(source: SourceSpec) -> SourceKind:
+def _readable_kind(source: SourceSpec) -> SourceKind:
     """Return the kind that opens a table.
 
     A DataError for an empty file, a ConfigError for a format that its storage does not support.
@@ -226,8 +228,8 @@ def _reader(source: SourceSpec) -> SourceKind:
         what = "folder" if path.is_dir() else "pipe or a device"
         todo = "name one of its files, or write parquet" if path.is_dir() else "write it to a file"
         raise DataError(f"the path leads to a {what}, not to a {kind.title} file", todo=todo)
-    if kind is kinds.UNKNOWN or not (path.suffix or source.format):
-        return kinds.UNKNOWN  # its error names the remedy
+    if kind is kinds.UNKNOWN_FORMAT or not (path.suffix or source.format):
+        return kinds.UNKNOWN_FORMAT  # its error names the remedy
     with path.open("rb") as file:  # its error is clearer than Arrow's
         if not file.read(1):
             raise DataError("the file is empty", todo="write a table into it")

@@ -17,9 +17,15 @@ from numpy.typing import NDArray
 from fedboost.data.conversions import WholeColumns
 from fedboost.data.frame import Frame
 from fedboost.data.ids import encode_ids, refuse_shared
-from fedboost.data.loading import absent_column, as_declared, frame_of, needed, refuse_unnamed
-from fedboost.data.predictions import whole_numbers
-from fedboost.data.reading import placed, read_batches, read_sheet, whole_columns
+from fedboost.data.loading import (
+    absent_column,
+    frame_of,
+    needed_columns,
+    refuse_unnamed,
+    with_declared_defaults,
+)
+from fedboost.data.predictions import whole_number_columns
+from fedboost.data.reading import locate_errors, read_batches, read_sheet, whole_columns
 from fedboost.data.selection import Selection
 from fedboost.data.sheet import Sheet
 from fedboost.data.sources import SourceSpec
@@ -45,18 +51,20 @@ class RowBatches:
         Other errors are those of `read_batches`.
         """
         hashes, numbers, id_bytes = [np.empty(0, np.uint64)], {*selection.id}, 0
-        whole = whole_columns(source, partial(needed, source, selection))
-        for ids, encoded in _ids(source, selection.id, whole):
+        whole = whole_columns(source, partial(needed_columns, source, selection))
+        for ids, encoded in _read_ids(source, selection.id, whole):
             hashes.append(encoded.hashes())
             id_bytes += len(encoded.data)
-            numbers &= whole_numbers(ids)
+            numbers &= whole_number_columns(ids)
         every = np.concatenate(hashes)
         del hashes
         every.sort()
         again = np.unique(every[1:][every[1:] == every[:-1]])
         if len(again):  # equal ids, or different ones of one hash
             refuse_shared(
-                _of_hashes(_ids(source, selection.id, whole), again), selection.id, len(every)
+                _ids_of_hashes(_read_ids(source, selection.id, whole), again),
+                selection.id,
+                len(every),
             )
         return cls(source, selection, len(every), id_bytes, numbers, whole)
 
@@ -79,29 +87,29 @@ class RowBatches:
         if selection.categorical and missing in (0.0, 1.0):
             rows = self.rows  # words for yes and no are numbers only in a column without others
         seen = 0
-        needs = partial(needed, source, selection)
+        needs = partial(needed_columns, source, selection)
         sheets = read_batches(source, needs=needs, whole=self.whole)
         if self.whole.extent is not None and rows >= self.rows:
             sheets = iter([read_sheet(source, needs=needs)])
-        for sheet in _batched(sheets, rows):
+        for sheet in _regrouped_sheets(sheets, rows):
             first, seen = seen, seen + sheet.n_rows
-            with placed(file=source.name):
-                chosen = as_declared(source, selection, sheet)
+            with locate_errors(file=source.name):
+                chosen = with_declared_defaults(source, selection, sheet)
                 if guest_label is not None and selection.columns is None:
                     refuse_unnamed(sheet, chosen, party, guest_label)
                 how = source.id_format
-                with self._placed(first, seen):
+                with self._locate_rows(first, seen):
                     frame = frame_of(sheet, chosen, needs_features=needs_features, id_format=how)
                 yield frame, pa.table({name: sheet.column(name) for name in selection.id})
         if seen != self.rows:
-            raise self.changed(f"the table had {self.rows} rows and has {seen} now")
+            raise self.changed_error(f"the table had {self.rows} rows and has {seen} now")
 
-    def changed(self, what: str) -> DataError:
+    def changed_error(self, what: str) -> DataError:
         """Return the error for a table that has changed since its ids were checked."""
         return DataError(what, file=self.source.name, todo="try again once nobody changes it")
 
     @contextmanager
-    def _placed(self, first: int, end: int) -> Iterator[None]:
+    def _locate_rows(self, first: int, end: int) -> Iterator[None]:
         """Add the rows of a batch to a DataError, unless the batch is the whole table."""
         try:
             yield
@@ -111,22 +119,22 @@ class RowBatches:
             raise
 
 
-def _ids(
+def _read_ids(
     source: SourceSpec, names: Sequence[str], whole: WholeColumns
 ) -> Iterator[tuple[pa.Table, EncodedIds]]:
     """Yield the cells of the id columns and the ids, batch by batch."""
     wanted = Selection(id=list(names), columns=[])
-    for sheet in read_batches(source, needs=partial(needed, source, wanted), whole=whole):
-        with placed(file=source.name):
+    for sheet in read_batches(source, needs=partial(needed_columns, source, wanted), whole=whole):
+        with locate_errors(file=source.name):
             for name in names:
-                if not sheet.holds(name):
+                if not sheet.has_column(name):
                     raise absent_column("id", name, (*sheet.columns.column_names, *sheet.unread))
             columns = [sheet.column(name) for name in names]
             cells = pa.table(dict(zip(names, columns, strict=True)))
             yield cells, encode_ids(columns, names, source.id_format)
 
 
-def _of_hashes(
+def _ids_of_hashes(
     parts: Iterator[tuple[pa.Table, EncodedIds]], hashes: NDArray[np.uint64]
 ) -> EncodedIds:
     """Return the ids with one of these hashes."""
@@ -136,7 +144,7 @@ def _of_hashes(
     return EncodedIds.of(ids)
 
 
-def _batched(sheets: Iterator[Sheet], rows: int) -> Iterator[Sheet]:
+def _regrouped_sheets(sheets: Iterator[Sheet], rows: int) -> Iterator[Sheet]:
     """Yield the same rows, `rows` at a time; sparse sheets unchanged."""
     held: list[pa.Table] = []
     count, sheet = 0, None

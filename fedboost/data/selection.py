@@ -67,7 +67,7 @@ class Selection(Settings):
         return self
 
 
-def declared_for(source: SourceSpec, selection: Selection) -> SourceSpec:
+def source_for_selection(source: SourceSpec, selection: Selection) -> SourceSpec:
     """Return the data set as an owner would declare it for this selection.
 
     The job is the owner's own, so its values need not be coarsened.

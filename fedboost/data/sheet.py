@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 # The last index counts as the number of columns; a model holds the cuts and name of each.
 INDEX_MAX = 2**20
-CELLS_MAX = 2**27  # 1 GiB of float64 while a dense table is built
+DENSE_CELLS_MAX = 2**27  # 1 GiB of float64 while a dense table is built
 BEYOND = -1  # index of a column without entries in the file
 _FEATURE = re.compile(r"f(0|[1-9][0-9]{0,6})")
 
@@ -57,7 +57,7 @@ class SparseColumns:
         place = int(match[1]) - self.first
         return place if 0 <= place < self.width else BEYOND
 
-    def stored(self, place: int) -> NDArray[np.float64]:
+    def entries_of(self, place: int) -> NDArray[np.float64]:
         """Return the entries of one column that are not zero, float64."""
         start, end = self.values.indptr[place : place + 2]
         return self.values.data[start:end]
@@ -94,20 +94,22 @@ class Sheet:
         """Index of each Arrow column by name."""
         return {name: place for place, name in enumerate(self.columns.column_names)}
 
-    def holds(self, name: str) -> bool:
+    def has_column(self, name: str) -> bool:
         """Return True if the table has the column."""
         if name in self.indices:
             return True
         return self.sparse is not None and self.sparse.place(name) not in (None, BEYOND)
 
-    def can_give(self, name: str) -> bool:
+    def can_be_feature(self, name: str) -> bool:
         """Return True if the column can be a feature: it is there, or all zeros (see `place`)."""
         if name in self.indices:
             return True
         return self.sparse is not None and self.sparse.place(name) is not None
 
     def column(self, name: str) -> pa.ChunkedArray:
-        """Return the cells of a column that the table `holds`, sparse ones with their zeros."""
+        """Return the cells of a column that the table `has_column`, sparse ones with their
+        zeros.
+        """
         if name in self.indices:
             return self.columns.column(self.indices[name])
         assert self.sparse is not None
@@ -120,10 +122,10 @@ class Sheet:
         if self.sparse is None:
             return self.columns
         width = self.sparse.width
-        if self.n_rows * width > CELLS_MAX:
+        if self.n_rows * width > DENSE_CELLS_MAX:
             raise DataError(
                 f"{self.n_rows} rows of {width} columns are more than "
-                f"2^{CELLS_MAX.bit_length() - 1} cells",
+                f"2^{DENSE_CELLS_MAX.bit_length() - 1} cells",
                 rows=self.n_rows,
                 todo="a job reads it as it is; to split it, write fewer columns",
             )
@@ -133,7 +135,7 @@ class Sheet:
         return pa.table(ordinary | features)
 
 
-def pick(values: csc_array, indices: Sequence[int]) -> csc_array:
+def pick_columns(values: csc_array, indices: Sequence[int]) -> csc_array:
     """Return the columns at `indices` of (n, c), in that order; BEYOND is an empty column."""
     from scipy.sparse import csc_array
 

@@ -25,7 +25,7 @@ from fedboost.data.addresses import (
 from fedboost.data.kinds import ENGINES, FORMATS, STORAGES
 from fedboost.data.kinds.kind import SourceKind, Storage
 from fedboost.ground.errors import ConfigError
-from fedboost.ground.settings import PathText, SecretReference, Settings, load
+from fedboost.ground.settings import PathText, SecretReference, Settings, load_settings
 
 if TYPE_CHECKING:
     Format: TypeAlias = str
@@ -34,9 +34,9 @@ else:
 # A number that means missing; it is compared as a 32-bit float.
 MissingValue = Annotated[float | None, Field(allow_inf_nan=False)]
 GROUPS_MAX = 1 << 16  # of a column: more than any bins of a job
-Groups = Annotated[int, Field(ge=2, le=GROUPS_MAX)]
+GroupCount = Annotated[int, Field(ge=2, le=GROUPS_MAX)]
 LabelValues = Annotated[list[bool | int | float | str], Field(min_length=2, max_length=1000)]
-Part = Literal["guest", "host"]
+DatasetRole = Literal["guest", "host"]
 Cell: TypeAlias = bool | int | float | str
 FILES_MAX = 100  # of a folder, enough to recognize a table
 
@@ -88,7 +88,7 @@ class Connection(Settings):
         if [self.url, self.env, self.file].count(None) != 2:
             raise ValueError("a connection has one of 'url', 'env' and 'file'")
         if self.url is not None:
-            check_open(self.url, ENGINES)
+            check_no_password(self.url, ENGINES)
         return self
 
     @property
@@ -144,11 +144,13 @@ class SourceSpec(Settings):
     labels: list[str] = Field(default_factory=list)  # columns that jobs may learn
     label_values: LabelValues | None = None  # classes of the one label, unless a job lists them
     weights: list[str] = Field(default_factory=list)  # columns that may say how much a row counts
-    roles: list[Part] = Field(default_factory=lambda: list(get_args(Part)), min_length=1)  # of ours
+    roles: list[DatasetRole] = Field(
+        default_factory=lambda: list(get_args(DatasetRole)), min_length=1
+    )  # of ours
     peers: list[str] | None = None  # parties allowed in jobs on it; absent: as in the policy
     # Groups of values that jobs may tell apart in each column, fixed by the first job; null: all.
     bins_max: int | None = Field(32, ge=2, le=GROUPS_MAX)
-    column_bins_max: dict[str, Groups] = Field(default_factory=dict)  # of single columns
+    column_bins_max: dict[str, GroupCount] = Field(default_factory=dict)  # of single columns
 
     @model_validator(mode="after")
     def _one_place(self) -> Self:
@@ -167,7 +169,7 @@ class SourceSpec(Settings):
             if getattr(self, key) is not None and key not in self.kind.settings:
                 raise ValueError(f"{key!r} belongs to {kinds.titles_with(key)} tables")
         if self.path is not None and "://" in self.path:
-            check_open(self.path, STORAGES)
+            check_no_password(self.path, STORAGES)
         if self.keys is not None and (self.storage is None or "keys" not in self.storage.settings):
             schemes = [f"{s.scheme}://" for s in STORAGES.values() if "keys" in s.settings]
             raise ValueError(f"'keys' belongs to a path that begins with {' or '.join(schemes)}")
@@ -242,8 +244,8 @@ class SourceSpec(Settings):
             return FORMATS[self.format]
         place = Path(urlsplit(self.path).path if self.is_remote else self.path)
         ending = kinds.suffix_of(place)
-        found = kinds.of_suffix(ending) if ending else kinds.FOLDER
-        return kinds.FOLDER if self.is_remote and found is kinds.UNKNOWN else found
+        found = kinds.kind_of_suffix(ending) if ending else kinds.FOLDER_FORMAT
+        return kinds.FOLDER_FORMAT if self.is_remote and found is kinds.UNKNOWN_FORMAT else found
 
     @property
     def storage(self) -> Storage | None:
@@ -273,16 +275,16 @@ class SourceSpec(Settings):
     def identity(self) -> str:
         """Location as 32 hex digits: equal for the same file, object or connection as declared.
 
-        Secrets and options beside it do not count. See `marks`.
+        Secrets and options beside it do not count. See `identity_marks`.
         """
         if self.path is not None:
-            place = location_of(self.path) if self.is_remote else _real(Path(self.path))
+            place = location_of(self.path) if self.is_remote else _resolved_path(Path(self.path))
         else:
             assert self.connection is not None
-            place = _located(str(self.connection))
-        return digest(place)
+            place = _normal_address(str(self.connection))
+        return location_digest(place)
 
-    def marks(self) -> frozenset[str]:
+    def identity_marks(self) -> frozenset[str]:
         """Return other identities of the table, in the form of `identity`.
 
         They are the files that are read now and other spellings of its address. Tables that share a
@@ -290,44 +292,49 @@ class SourceSpec(Settings):
         """
         if self.path is not None and not self.is_remote:
             # Keep the declared path: it may be a link that leads to another file every day.
-            return frozenset({digest(str(Path(self.path).absolute())), *_files(Path(self.path))})
-        marks = {digest(str(self.path or self.connection))}  # the mark in earlier versions
+            return frozenset(
+                {location_digest(str(Path(self.path).absolute())), *_file_marks(Path(self.path))}
+            )
+        marks = {location_digest(str(self.path or self.connection))}  # the mark in earlier versions
         if self.connection is not None:
             with suppress(ConfigError):
                 address = self.connection.read()
                 file = file_of(address)
-                marks |= {digest(_located(address)), *(() if file is None else _files(file))}
+                marks |= {
+                    location_digest(_normal_address(address)),
+                    *(() if file is None else _file_marks(file)),
+                }
         return frozenset(marks)
 
-    def folders(self) -> frozenset[str]:
+    def folder_identities(self) -> frozenset[str]:
         """Return the identities of tables that are folders around this one."""
         if self.path is None:
             return frozenset()
-        place = location_of(self.path) if self.is_remote else _real(Path(self.path))
+        place = location_of(self.path) if self.is_remote else _resolved_path(Path(self.path))
         ends = (at for at, letter in enumerate(place) if letter == "/")
-        return frozenset(digest(place[:end]) for end in ends)
+        return frozenset(location_digest(place[:end]) for end in ends)
 
 
-def digest(place: str) -> str:
+def location_digest(place: str) -> str:
     """Return a location as 32 hex digits."""
     return hashlib.sha256(place.encode()).hexdigest()[:32]
 
 
-def _real(path: Path) -> str:
+def _resolved_path(path: Path) -> str:
     return str(path.resolve())
 
 
-def _located(address: str) -> str:
+def _normal_address(address: str) -> str:
     """Return an address of a database in one spelling; a reference to one unchanged."""
     if scheme_of(address) not in ENGINES:
         return address
     file = file_of(address)
     if file is not None:
-        return _real(file)
+        return _resolved_path(file)
     return location_of(address) if "://" in address else address
 
 
-def _files(path: Path) -> Iterator[str]:
+def _file_marks(path: Path) -> Iterator[str]:
     """Yield the marks of the files of a local table: path, and identity on the disk.
 
     Hard links share the identity on the disk; a file that replaces another has a new one.
@@ -338,13 +345,13 @@ def _files(path: Path) -> Iterator[str]:
         for file in inside:
             about = file.stat()
             if stat.S_ISREG(about.st_mode):
-                yield digest(_real(file) if file.is_symlink() else str(file))
-                yield digest(f"file {about.st_dev} {about.st_ino} {about.st_mtime_ns}")
+                yield location_digest(_resolved_path(file) if file.is_symlink() else str(file))
+                yield location_digest(f"file {about.st_dev} {about.st_ino} {about.st_mtime_ns}")
     except OSError:  # absent or unreadable: the job ends for that reason
         return
 
 
-def check_open(address: str, schemes: Collection[str]) -> None:
+def check_no_password(address: str, schemes: Collection[str]) -> None:
     """Raise a ValueError for an address of another scheme, or with a password."""
     if scheme_of(address) not in schemes:
         raise ValueError(f"an address begins with one of: {', '.join(schemes)}")
@@ -363,5 +370,5 @@ def source_at(path: str) -> SourceSpec:
     A ConfigError if the declaration is not valid.
     """
     if Path(path).suffix.lower() in (".yaml", ".yml"):
-        return load(SourceSpec, Path(path))
+        return load_settings(SourceSpec, Path(path))
     return SourceSpec(path=path)

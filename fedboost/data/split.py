@@ -23,7 +23,7 @@ import pyarrow.parquet
 from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
-from fedboost.data.columns import narrow
+from fedboost.data.columns import typed_column
 from fedboost.data.ids import encode_ids, shared_ids
 from fedboost.data.loading import ROW_INDEX, absent_column
 from fedboost.ground.errors import ConfigError, DataError
@@ -33,7 +33,7 @@ ID = "id"  # the id column of every party's table
 PARTY_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,62}")  # also the name of the party's file
 SKEW_CLASSES_MAX = 1000  # a label with more values has no classes
 
-Rows = NDArray[np.int64]
+SplitRows = NDArray[np.int64]
 
 
 class PartyColumns(Settings):
@@ -77,7 +77,7 @@ class PartyShare:
     """One party's part: rows (int64 (k,), ascending), its columns, and whether it has labels."""
 
     party: str
-    rows: Rows
+    rows: SplitRows
     columns: tuple[str, ...]
     has_label: bool
 
@@ -101,11 +101,15 @@ def split_table(table: pa.Table, plan: SplitPlan) -> dict[str, pa.Table]:
         )
     _check_columns(names, plan)
     label = table.column(plan.label)
-    deal = {"vertical": _vertical, "horizontal": _horizontal, "hybrid": _hybrid}[plan.layout]
+    deal = {
+        "vertical": _split_vertically,
+        "horizontal": _split_horizontally,
+        "hybrid": _split_hybrid,
+    }[plan.layout]
     shares = deal(names, label, plan)
-    columns = {name: narrow(table.column(name)) for name in names}
-    columns |= {ID: ids, plan.label: narrow(label)}
-    return {share.party: _cut(columns, share, plan.label) for share in shares}
+    columns = {name: typed_column(table.column(name)) for name in names}
+    columns |= {ID: ids, plan.label: typed_column(label)}
+    return {share.party: _table_of_share(columns, share, plan.label) for share in shares}
 
 
 def write_tables(tables: dict[str, pa.Table], out: Path, pooled: Path) -> dict[str, Path]:
@@ -151,7 +155,7 @@ def _id_column(table: pa.Table, name: str | None) -> pa.ChunkedArray:
             column=name,
             todo="leave one row per id, or name another --id",
         )
-    return narrow(column, fractions=False)
+    return typed_column(column, fractions=False)
 
 
 def _check_columns(names: Sequence[str], plan: SplitPlan) -> None:
@@ -175,7 +179,9 @@ def _check_columns(names: Sequence[str], plan: SplitPlan) -> None:
             owner[name] = party.name
 
 
-def _vertical(names: Sequence[str], label: pa.ChunkedArray, plan: SplitPlan) -> list[PartyShare]:
+def _split_vertically(
+    names: Sequence[str], label: pa.ChunkedArray, plan: SplitPlan
+) -> list[PartyShare]:
     """Give all rows to every party; one party without named columns gets the other columns."""
     taken = {name for party in plan.parties for name in party.columns or ()}
     unnamed = [party.name for party in plan.parties if party.columns is None]
@@ -195,17 +201,21 @@ def _vertical(names: Sequence[str], label: pa.ChunkedArray, plan: SplitPlan) -> 
     return shares
 
 
-def _horizontal(names: Sequence[str], label: pa.ChunkedArray, plan: SplitPlan) -> list[PartyShare]:
+def _split_horizontally(
+    names: Sequence[str], label: pa.ChunkedArray, plan: SplitPlan
+) -> list[PartyShare]:
     """Give each row to one party, with all columns and the label."""
     rng = np.random.default_rng(plan.seed)
     dealt = _deal_rows(label, len(plan.parties), plan.skew, rng)
     return [
-        PartyShare(party.name, _some(rows, party.name), tuple(names), has_label=True)
+        PartyShare(party.name, _require_rows(rows, party.name), tuple(names), has_label=True)
         for party, rows in zip(plan.parties, dealt, strict=True)
     ]
 
 
-def _hybrid(names: Sequence[str], label: pa.ChunkedArray, plan: SplitPlan) -> list[PartyShare]:
+def _split_hybrid(
+    names: Sequence[str], label: pa.ChunkedArray, plan: SplitPlan
+) -> list[PartyShare]:
     """Give the guest its columns of all rows, and each host its columns of some rows."""
     rng = np.random.default_rng(plan.seed)
     guest, *hosts = plan.parties
@@ -219,8 +229,10 @@ def _hybrid(names: Sequence[str], label: pa.ChunkedArray, plan: SplitPlan) -> li
         columns = rest if host.columns is None else host.columns
         if not columns:
             raise _no_columns(host.name)
-        kept = _drop(columns, plan.drop_columns, rng)
-        shares.append(PartyShare(host.name, _some(rows, host.name), tuple(kept), has_label=False))
+        kept = _drop_columns(columns, plan.drop_columns, rng)
+        shares.append(
+            PartyShare(host.name, _require_rows(rows, host.name), tuple(kept), has_label=False)
+        )
     return shares
 
 
@@ -246,7 +258,7 @@ def _guest_columns(names: Sequence[str], plan: SplitPlan, rng: np.random.Generat
 
 def _deal_rows(
     label: pa.ChunkedArray, n_parties: int, skew: float | None, rng: np.random.Generator
-) -> list[Rows]:
+) -> list[SplitRows]:
     """Give each row to one party: evenly, or by Dirichlet(skew) shares per class (C.3)."""
     if skew is None:
         return [np.sort(part) for part in np.array_split(rng.permutation(len(label)), n_parties)]
@@ -257,7 +269,7 @@ def _deal_rows(
             f"the label has {n_classes} different values, too many for classes",
             todo="leave 'skew' out",
         )
-    parts: list[list[Rows]] = [[] for _ in range(n_parties)]
+    parts: list[list[SplitRows]] = [[] for _ in range(n_parties)]
     for code in range(n_classes):
         rows = rng.permutation(np.flatnonzero(codes == code))
         shares = rng.dirichlet(np.full(n_parties, skew))
@@ -267,7 +279,9 @@ def _deal_rows(
     return [np.sort(np.concatenate(part)) for part in parts]
 
 
-def _share_rows(dealt: list[Rows], overlap: float, rng: np.random.Generator) -> list[Rows]:
+def _share_rows(
+    dealt: list[SplitRows], overlap: float, rng: np.random.Generator
+) -> list[SplitRows]:
     """Give the share `overlap` of all rows to one more host each, drawn evenly."""
     n_hosts = len(dealt)
     rows = np.concatenate(dealt)
@@ -280,19 +294,19 @@ def _share_rows(dealt: list[Rows], overlap: float, rng: np.random.Generator) -> 
     ]
 
 
-def _drop(columns: Sequence[str], share: float, rng: np.random.Generator) -> list[str]:
+def _drop_columns(columns: Sequence[str], share: float, rng: np.random.Generator) -> list[str]:
     """Return the columns without a random share of them; at least one stays."""
     count = min(round(share * len(columns)), len(columns) - 1)
     dropped = set(rng.choice(len(columns), size=count, replace=False).tolist())
     return [name for place, name in enumerate(columns) if place not in dropped]
 
 
-def _cut(columns: dict[str, pa.ChunkedArray], share: PartyShare, label: str) -> pa.Table:
+def _table_of_share(columns: dict[str, pa.ChunkedArray], share: PartyShare, label: str) -> pa.Table:
     names = [ID, *([label] if share.has_label else []), *share.columns]
     return pa.table({name: columns[name] for name in names}).take(share.rows)
 
 
-def _some(rows: Rows, party: str) -> Rows:
+def _require_rows(rows: SplitRows, party: str) -> SplitRows:
     if len(rows):
         return rows
     raise ConfigError(

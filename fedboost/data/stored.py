@@ -17,9 +17,9 @@ from fedboost.ground.errors import DataError, UnreachableError
 if TYPE_CHECKING:
     from fedboost.data.svmlight import Extent
 
-AHEAD = 4  # batches that are read in advance
-LOOK_S = 0.2  # between checks that the batches are still wanted
-STEP = 1 << 24  # bytes of a file that are searched at once
+BATCHES_AHEAD = 4  # batches that are read in advance
+PUT_TIMEOUT_S = 0.2  # between checks that the batches are still wanted
+SEARCH_BYTES = 1 << 24  # bytes of a file that are searched at once
 Item = TypeVar("Item")
 # Choice of the needed columns among the names of a table's columns.
 Needs: TypeAlias = Callable[[Sequence[str]], Collection[str]]
@@ -63,16 +63,16 @@ def in_batches(
     names = schema.names
 
     def sheets(needs: Needs, _: Extent | None) -> Iterator[Sheet]:
-        wanted = needed(names, needs)
+        wanted = needed_names(names, needs)
         kept = pa.schema([schema.field(name) for name in wanted], schema.metadata)
-        left = unread(names, wanted)
+        left = unread_names(names, wanted)
         for batch in batches(wanted):
             yield Sheet(pa.Table.from_batches([batch], kept), unread=left)
 
     return Stored(lambda: names, sheets, count, schema=schema)
 
 
-def needed(names: Sequence[str], needs: Needs) -> list[str]:
+def needed_names(names: Sequence[str], needs: Needs) -> list[str]:
     """Return the names of the needed columns, in the table's order.
 
     A DataError if several columns have one name, or one has none.
@@ -82,7 +82,7 @@ def needed(names: Sequence[str], needs: Needs) -> list[str]:
     return [name for name in names if name in wanted]
 
 
-def unread(names: Sequence[str], read: Sequence[str]) -> tuple[str, ...]:
+def unread_names(names: Sequence[str], read: Sequence[str]) -> tuple[str, ...]:
     """Return the names of the columns that are not read."""
     taken = {*read}
     return tuple(name for name in names if name not in taken)
@@ -109,24 +109,24 @@ def check_names(names: Sequence[str]) -> None:
 def line_count(file: BinaryIO | pa.NativeFile) -> int:
     """Return the largest possible number of lines of a file: its last line may have no end."""
     counts = {b"\n": 1, b"\r": 1}
-    for part in iter(lambda: file.read(STEP), b""):
+    for part in iter(lambda: file.read(SEARCH_BYTES), b""):
         counts = {sign: count + part.count(sign) for sign, count in counts.items()}
     return max(counts.values())
 
 
-def patiently(items: Iterator[Item], silence_s: float) -> Generator[Item, None, None]:
+def items_in_time(items: Iterator[Item], silence_s: float) -> Generator[Item, None, None]:
     """Yield the items, made in another thread; an UnreachableError after `silence_s` without one.
 
     A thread that hangs cannot be ended: it ends by itself when its source answers or breaks.
     """
     supply = _Supply(items)
-    threading.Thread(target=supply.make, name="table source", daemon=True).start()
+    threading.Thread(target=supply.make_items, name="table source", daemon=True).start()
     try:
         while True:
             try:
                 item, error = supply.made.get(timeout=silence_s)
             except queue.Empty:
-                raise gone(f"nothing came for {silence_s:g} s") from None
+                raise unreachable_error(f"nothing came for {silence_s:g} s") from None
             if error is not None:
                 raise error
             if item is None:
@@ -141,24 +141,26 @@ class _Supply(Generic[Item]):
 
     def __init__(self, items: Iterator[Item]) -> None:
         self.items = items
-        self.made: queue.Queue[tuple[Item | None, BaseException | None]] = queue.Queue(AHEAD)
+        self.made: queue.Queue[tuple[Item | None, BaseException | None]] = queue.Queue(
+            BATCHES_AHEAD
+        )
         self.left = threading.Event()  # the items are no longer wanted
 
-    def make(self) -> None:
+    def make_items(self) -> None:
         """Hand on items as they come, then their end or an error; runs in a separate thread."""
         error: BaseException | None = None
         try:
             for item in self.items:
-                if not self._put(item, None):
+                if not self._put_item(item, None):
                     return
         except BaseException as ended:  # raised again in the thread that takes the items
             error = ended
-        self._put(None, error)
+        self._put_item(None, error)
 
-    def _put(self, item: Item | None, error: BaseException | None) -> bool:
+    def _put_item(self, item: Item | None, error: BaseException | None) -> bool:
         while not self.left.is_set():
             try:
-                self.made.put((item, error), timeout=LOOK_S)
+                self.made.put((item, error), timeout=PUT_TIMEOUT_S)
             except queue.Full:
                 continue
             return True
@@ -168,7 +170,7 @@ class _Supply(Generic[Item]):
 # Errors of a source that fails. The job's other parties may read their first part.
 
 
-def gone(private: str) -> UnreachableError:
+def unreachable_error(private: str) -> UnreachableError:
     """Return the error for a source that does not answer or stops to; the job waits for it."""
     return UnreachableError(
         "the database or storage of the table does not answer",
@@ -177,7 +179,7 @@ def gone(private: str) -> UnreachableError:
     )
 
 
-def absent(private: str) -> DataError:
+def absent_error(private: str) -> DataError:
     """Return the error for a table that is absent from its declared location."""
     return DataError(
         "the table is not there",
@@ -187,7 +189,7 @@ def absent(private: str) -> DataError:
     )
 
 
-def refused(private: str) -> DataError:
+def refused_error(private: str) -> DataError:
     """Return the error for a wrong or expired key or password."""
     return DataError(
         "the database or storage of the table refuses its key or password, or access to the table",

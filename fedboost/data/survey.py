@@ -9,8 +9,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from fedboost.data.categories import CATEGORIES_MAX, most_categories
-from fedboost.data.columns import BEYOND_FLOAT32, kind_of, narrow, plain
+from fedboost.data.categories import CATEGORIES_MAX, categories_max
+from fedboost.data.columns import BEYOND_FLOAT32, decoded_column, kind_of, typed_column
 from fedboost.data.conversions import without_value
 from fedboost.data.features import (
     Fault,
@@ -20,11 +20,11 @@ from fedboost.data.features import (
     number_fault,
     read_feature,
     rounding_note,
-    shown,
+    shown_names,
     sparse_numbers,
 )
 from fedboost.data.ids import encode_ids, shared_ids
-from fedboost.data.label_values import classes_in, likely_label, remedy
+from fedboost.data.label_values import classes_in, classes_remedy, likely_label
 from fedboost.data.reading import read_sheet
 from fedboost.data.sheet import Sheet, SparseColumns
 from fedboost.data.sources import SourceSpec
@@ -63,7 +63,7 @@ class TableSurvey:
     notes: tuple[str, ...]
 
 
-def survey(source: SourceSpec) -> TableSurvey:
+def survey_table(source: SourceSpec) -> TableSurvey:
     """Read `source` and describe it; a table that cannot be read has one problem and no columns."""
     try:
         sheet = read_sheet(source)
@@ -80,9 +80,9 @@ def survey_sheet(file: str, sheet: Sheet) -> TableSurvey:
     """Describe `sheet`; jobs would refuse its problems unless they ignore the column."""
     table = sheet.columns
     # A cell 0.1 in a csv file is shown as a number, as a job would read it.
-    columns = {name: narrow(table.column(name)) for name in table.column_names}
-    distinct = {name: _distinct(column) for name, column in columns.items()}
-    features = {name: _read(name, columns[name], distinct[name]) for name in columns}
+    columns = {name: typed_column(table.column(name)) for name in table.column_names}
+    distinct = {name: _distinct_count(column) for name, column in columns.items()}
+    features = {name: _read_column(name, columns[name], distinct[name]) for name in columns}
     id_name, id_problem = _guess_id(table, distinct)
     label = likely_label(name for name in features if name != id_name)
     sparse = [] if sheet.sparse is None else _sparse_features(sheet.sparse)
@@ -99,7 +99,7 @@ def survey_sheet(file: str, sheet: Sheet) -> TableSurvey:
         classes = classes_in(columns[label])
         problems += _label_problems(features[label], classes)
     surveys = [
-        _describe(feature, columns[name], distinct[name], _role(feature, id_name, label))
+        _describe(feature, columns[name], distinct[name], _column_role(feature, id_name, label))
         for name, feature in features.items()
     ]
     return TableSurvey(
@@ -109,11 +109,11 @@ def survey_sheet(file: str, sheet: Sheet) -> TableSurvey:
         id=id_name,
         label=label,
         problems=tuple(problems),
-        notes=(*_notes(used, distinct, sheet, label), *_classes_note(label, classes)),
+        notes=(*_reading_notes(used, distinct, sheet, label), *_classes_note(label, classes)),
     )
 
 
-def _read(name: str, column: pa.ChunkedArray, distinct: int | None) -> Feature:
+def _read_column(name: str, column: pa.ChunkedArray, distinct: int | None) -> Feature:
     """Return the column as a feature; text is a fault only with too many distinct values."""
     feature = read_feature(name, column)
     if feature.fault is None or feature.fault.kind != "text" or (distinct or 0) <= CATEGORIES_MAX:
@@ -125,13 +125,13 @@ def _sparse_features(sparse: SparseColumns) -> list[Feature]:
     """Return the sparse columns; their `numbers` are the entries, without the zeros."""
     features = []
     for place, name in enumerate(sparse.names):
-        numbers = sparse_numbers(sparse.stored(place))
+        numbers = sparse_numbers(sparse.entries_of(place))
         fault = number_fault(name, numbers, sparse.values.shape[0])
         features.append(Feature(name, numbers, fault))
     return features
 
 
-def _notes(
+def _reading_notes(
     used: Sequence[Feature], distinct: dict[str, int | None], sheet: Sheet, label: str | None
 ) -> list[str]:
     """Return notes on cells that a job would change, or read only if its settings say so."""
@@ -145,7 +145,7 @@ def _notes(
         for feature in used
         if feature.fault is not None and feature.fault.kind == "text"
     ]
-    few = [name for name in texts if (distinct[name] or 0) <= most_categories(sheet.n_rows)]
+    few = [name for name in texts if (distinct[name] or 0) <= categories_max(sheet.n_rows)]
     for names, what in (
         (few, "text columns, features if the job names them in 'categorical' (distinct values): "),
         (
@@ -154,7 +154,7 @@ def _notes(
         ),
     ):
         if names:
-            notes.append(what + shown([f"{name} ({distinct[name]})" for name in names]))
+            notes.append(what + shown_names([f"{name} ({distinct[name]})" for name in names]))
     for feature in used:
         if feature.merges:
             notes.append(merging_note(feature.name))
@@ -171,7 +171,7 @@ def _notes(
 def _classes_note(label: str | None, classes: Sequence[str]) -> list[str]:
     if classes == [str(number) for number in range(len(classes))]:
         return []
-    return [f"to classify by {label}, {remedy(classes)}"]
+    return [f"to classify by {label}, {classes_remedy(classes)}"]
 
 
 def _describe(
@@ -202,7 +202,7 @@ def _describe_sparse(feature: Feature, n_rows: int) -> ColumnSurvey:
     return ColumnSurvey(
         name=feature.name,
         type="number",
-        role=_role(feature, None, None),
+        role=_column_role(feature, None, None),
         missing=feature.numbers.missing / n_rows,
         distinct=len(np.unique(cells)),
         least=float(finite.min()) if len(finite) else None,
@@ -210,7 +210,7 @@ def _describe_sparse(feature: Feature, n_rows: int) -> ColumnSurvey:
     )
 
 
-def _role(feature: Feature, id_name: str | None, label: str | None) -> str:
+def _column_role(feature: Feature, id_name: str | None, label: str | None) -> str:
     if feature.name == id_name:
         return "id"
     if feature.name == label:
@@ -220,9 +220,9 @@ def _role(feature: Feature, id_name: str | None, label: str | None) -> str:
     return "categorical" if feature.fault.kind == "text" else ""
 
 
-def _distinct(column: pa.ChunkedArray) -> int | None:
+def _distinct_count(column: pa.ChunkedArray) -> int | None:
     """Return the number of distinct values, missing ones aside; None if Arrow cannot tell."""
-    cells = plain(column)
+    cells = decoded_column(column)
     if kind_of(cells.type) == "empty":
         return 0
     if pa.types.is_floating(cells.type):
@@ -276,7 +276,7 @@ def _label_problems(feature: Feature, classes: Sequence[str]) -> Sequence[str]:
     counts = (
         (numbers.missing, "no label"),
         (numbers.infinite, "an infinite label"),
-        (numbers.beyond, f"a label {BEYOND_FLOAT32}"),
+        (numbers.beyond_float32, f"a label {BEYOND_FLOAT32}"),
     )
     return [
         f"{count} of {len(numbers.values)} rows have {what} in {feature.name}; mend these rows"

@@ -23,7 +23,7 @@ from fedboost.data.sheet import INDEX_MAX, Sheet, SparseColumns
 from fedboost.ground.errors import DataError
 
 ENTRIES_MAX = 2**28  # 3 GiB while read: an 8-byte value and a 4-byte index each
-BLOCK_BYTES = 2**24  # of text that are parsed at once
+TEXT_BLOCK_BYTES = 2**24  # of text that are parsed at once
 ENTRIES_PER_COLUMN = 4  # least number in a sheet, for its size to be worth it
 
 _COMMENT = re.compile(rb"#[^\n]*")
@@ -65,13 +65,13 @@ def read_sheet(path: Path) -> Sheet:
     than `label index:value …` with rising indices, and for more than ENTRIES_MAX entries or an
     index beyond INDEX_MAX.
     """
-    parts = [_NOTHING, *_parts(path)]
-    return _sheet(parts, 0, _extent(parts))
+    parts = [_NOTHING, *_row_blocks(path)]
+    return _sheet_of(parts, 0, _extent_of(parts))
 
 
-def extent(path: Path) -> Extent:
+def read_extent(path: Path) -> Extent:
     """Read a whole file and return its extent; errors are those of `read_sheet`."""
-    return _extent(_parts(path))
+    return _extent_of(_row_blocks(path))
 
 
 def read_ids(known: Extent, rows: int) -> Iterator[Sheet]:
@@ -90,26 +90,26 @@ def read_parts(path: Path, known: Extent) -> Iterator[Sheet]:
     A DataError if the file has another extent by now.
     """
     begin, held = 0, [_NOTHING]
-    for part in chain(_parts(path), [None]):
+    for part in chain(_row_blocks(path), [None]):
         if part is not None:
             held.append(part)
         # Each sheet names all columns, so a sheet of few entries is not worth it.
         if part is None or sum(len(one.values) for one in held) >= ENTRIES_PER_COLUMN * known.width:
-            if not _extent(held).is_within(known):
+            if not _extent_of(held).is_within(known):
                 raise DataError(
                     "the file has other columns than a moment ago",
                     todo="try again once nobody changes it",
                 )
-            sheet = _sheet(held, begin, known)
+            sheet = _sheet_of(held, begin, known)
             begin, held = begin + sheet.n_rows, [_NOTHING]
             if sheet.n_rows:
                 yield sheet
 
 
-def _parts(path: Path) -> Iterator[_Rows]:
+def _row_blocks(path: Path) -> Iterator[_Rows]:
     """Yield the rows of a file block by block."""
     n_entries = 0
-    for block, line in _blocks(path):
+    for block, line in _line_blocks(path):
         rows = _plain_rows(block)
         rows = _read_rows(block, line) if rows is None else rows
         n_entries += len(rows.values)
@@ -117,7 +117,7 @@ def _parts(path: Path) -> Iterator[_Rows]:
         yield rows
 
 
-def _extent(parts: Iterable[_Rows]) -> Extent:
+def _extent_of(parts: Iterable[_Rows]) -> Extent:
     rows, first, last = 0, 1, -1
     for part in parts:
         rows += len(part.sizes)
@@ -139,17 +139,17 @@ def _check_size(n_entries: int, last: int) -> None:
         )
 
 
-def _blocks(path: Path) -> Iterator[tuple[bytes, int]]:
+def _line_blocks(path: Path) -> Iterator[tuple[bytes, int]]:
     """Yield the file in blocks of whole lines, with the number of each block's first line."""
     line = 1
     with path.open("rb") as file:
-        while block := file.read(BLOCK_BYTES):
+        while block := file.read(TEXT_BLOCK_BYTES):
             block += file.readline()
             yield block, line
             line += block.count(b"\n")
 
 
-def _sheet(parts: list[_Rows], begin: int, known: Extent) -> Sheet:
+def _sheet_of(parts: list[_Rows], begin: int, known: Extent) -> Sheet:
     """Return the rows of some parts as a sheet, without zeros; empty the list of parts.
 
     The first row is row `begin` of a file of extent `known`.
@@ -186,9 +186,9 @@ def _plain_rows(block: bytes) -> _Rows | None:
         return None
     text = pa.py_buffer(signs)
     try:
-        labels = _numbers(text, starts[opens], ends[opens], pa.float64())
-        indices = _numbers(text, starts[pairs], colons, pa.int64())
-        values = _numbers(text, colons + 1, ends[pairs], pa.float64())
+        labels = _parse_numbers(text, starts[opens], ends[opens], pa.float64())
+        indices = _parse_numbers(text, starts[pairs], colons, pa.int64())
+        values = _parse_numbers(text, colons + 1, ends[pairs], pa.float64())
     except pa.ArrowInvalid:
         return None
     if np.any((np.diff(indices) <= 0) & (np.diff(lines[pairs]) == 0)):
@@ -197,7 +197,7 @@ def _plain_rows(block: bytes) -> _Rows | None:
     return _Rows(labels, sizes, indices, values)
 
 
-def _numbers(
+def _parse_numbers(
     text: pa.Buffer, starts: NDArray[np.int64], ends: NDArray[np.int64], kind: pa.DataType
 ) -> NDArray[Any]:
     """Return the pieces of `text` from `starts` to `ends` as numbers, or raise ArrowInvalid."""

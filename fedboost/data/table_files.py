@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from fedboost.data.kinds import FORMATS
-from fedboost.ground.disk import PUBLIC_MODE, replacing
+from fedboost.ground.disk import PUBLIC_MODE, replace_file
 from fedboost.ground.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ def write_tables(
     rest = iter(tables)
     first, rows = next(rest), 0
     begin = WRITERS[path.suffix.lower()]
-    with replacing(path, PUBLIC_MODE) as file, closing(begin(file, first.schema)) as writer:
+    with replace_file(path, PUBLIC_MODE) as file, closing(begin(file, first.schema)) as writer:
         for table in chain([first], rest):
             writer.write_table(table)
             rows += len(table)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from fedboost.data.columns import kind_of, plain, without_missing_words
+from fedboost.data.columns import decoded_column, kind_of, without_missing_words
 
 # A column of 1,500 and 12,500 can mean either: who declares it decides.
 COMMA_REMEDY = 'declare decimal: "," for the data set, or write points'
@@ -49,7 +49,7 @@ def holds_thousands(column: pa.ChunkedArray) -> bool:
 
 def as_plain_numbers(column: pa.ChunkedArray, decimal: str, thousands: str | None) -> pa.Array:
     """Return numbers with these signs as text with points alone."""
-    cells = without_missing_words(plain(column))
+    cells = without_missing_words(decoded_column(column))
     if thousands is not None:
         cells = pc.replace_substring_regex(cells, THOUSANDS[thousands], "")
     return pc.replace_substring(cells, decimal, ".")
@@ -59,7 +59,7 @@ def text_cells(column: pa.ChunkedArray) -> pa.ChunkedArray | None:
     """Return the trimmed cells of a text column with any value; None for another column."""
     if kind_of(column.type) != "text":
         return None
-    cells = without_missing_words(plain(column))
+    cells = without_missing_words(decoded_column(column))
     return None if cells.null_count == len(cells) else cells
 
 

@@ -33,7 +33,7 @@ CELLS = "cells"  # (training rows, columns kept)
 AT, NODES, USED, GROUPS = "at", "nodes", "used", "groups"
 Y, MARGIN, TRAINING, ROWS = "y", "margin", "training", "rows"
 
-Nodes = NDArray[np.int32]
+HeapIds = NDArray[np.int32]
 
 
 def of_tree(number: int, name: str, host: int | None = None) -> str:
@@ -42,7 +42,7 @@ def of_tree(number: int, name: str, host: int | None = None) -> str:
 
 
 @dataclass
-class Record:
+class TreeRecord:
     """Facts and arrays recorded since the last handover."""
 
     facts: dict[str, Any]
@@ -56,15 +56,15 @@ class Record:
         """
         if len(place) > 1 and not self.arrays:
             return None
-        return self._given()
+        return self._take_artefact()
 
-    def _given(self) -> Artefact:
+    def _take_artefact(self) -> Artefact:
         given = Artefact(self.facts, {**({} if self.begun else self.start), **self.arrays})
         self.arrays, self.begun = {}, True
         return given
 
 
-class HostRecord(Record):
+class HostRecord(TreeRecord):
     """A host's record: the cells of each training row, and the sums that left, tree by tree."""
 
     def __init__(self, context: EncryptedContext, binning: Binning, bins: Bins) -> None:
@@ -83,16 +83,16 @@ class HostRecord(Record):
             "values": 2 * params.n_outputs // params.trees_per_round,
             "noise": params.host_noise,
         }
-        super().__init__(facts, {CELLS: _dense(bins, self._columns)[training]})
+        super().__init__(facts, {CELLS: _dense_columns(bins, self._columns)[training]})
 
     def add(self, tree_batch: HostTreeBatch) -> None:
         """Record trees that have grown as far as this host knows; a recorded tree is skipped."""
         for number, tree in enumerate(tree_batch.trees, start=tree_batch.first):
             if number > self._noted:
                 self._noted = number
-                self._add(number, tree)
+                self._add_tree(number, tree)
 
-    def _add(self, number: int, tree: HostTree) -> None:
+    def _add_tree(self, number: int, tree: HostTree) -> None:
         used = np.isin(self._columns, tree.columns)
         indices = np.searchsorted(tree.columns, self._columns[used])
         finest = np.tile(np.arange(self._n_cells), (len(indices), 1))
@@ -110,7 +110,7 @@ class HostRecord(Record):
         self.arrays |= {of_tree(number, name): array for name, array in arrays.items()}
 
 
-class GuestRecord(Record):
+class GuestRecord(TreeRecord):
     """The guest's record: the row divisions that each host could see, and the
     labels of the rows.
     """
@@ -126,7 +126,7 @@ class GuestRecord(Record):
         }
         super().__init__({"kind": GUEST, "hosts": hosts}, start)
 
-    def add(self, number: int, host: int, at: Nodes) -> None:
+    def add(self, number: int, host: int, at: HeapIds) -> None:
         """Record the nodes where the rows of the `host`-th host (from 1) stand in a tree, as far as
         it knows.
         """
@@ -134,13 +134,13 @@ class GuestRecord(Record):
 
     def closed(self, rounds: Rounds) -> Artefact:
         """Return the last artefact, with labels, margins and the training rows."""
-        given = self._given()
+        given = self._take_artefact()
         arrays = {Y: rounds.y, MARGIN: rounds.margin, TRAINING: ~rounds.context.validation}
         facts = {**given.facts, "objective": rounds.params.objective}
         return Artefact(facts, {**given.arrays, **arrays})
 
 
-def seen(tree: GuestTree, n_rows: int, told: Collection[int], host: int) -> Nodes:
+def nodes_seen(tree: GuestTree, n_rows: int, told: Collection[int], host: int) -> HeapIds:
     """Return each row's deepest node that the `host`-th host (from 1) sees, int32 (n_rows,).
 
     The host is `told` how some nodes divide, and knows the divisions of its own splits.
@@ -155,6 +155,6 @@ def seen(tree: GuestTree, n_rows: int, told: Collection[int], host: int) -> Node
     return at
 
 
-def _dense(bins: Bins, columns: Nodes) -> Dense:
+def _dense_columns(bins: Bins, columns: HeapIds) -> Dense:
     """Return the bins of some columns, a number for each row."""
     return bins.take(columns).dense() if isinstance(bins, SparseBins) else bins[:, columns]

@@ -35,25 +35,27 @@ class Artefact:
     grown: Mapping[str, GrownList] = field(default_factory=dict)
 
     @classmethod
-    def of_state(cls, held: Any, transcript: Artefact | None = None, history: bytes = b"") -> Self:
+    def from_state(
+        cls, held: Any, transcript: Artefact | None = None, history: bytes = b""
+    ) -> Self:
         """Return a checkpoint of a dataclass (`ground.state`); `history` is its `HISTORY`."""
-        from fedboost.ground.state import parted_state
+        from fedboost.ground.state import split_state
 
-        facts, arrays, grown = parted_state(type(held), held)
+        facts, arrays, grown = split_state(type(held), held)
         if history:
             facts[HISTORY] = history.hex()
         return cls(facts, arrays, transcript=transcript, grown=grown)
 
     def whole(self) -> Artefact:
         """Return the artefact with all lists among facts and arrays, as a store gives it back."""
-        from fedboost.ground.state import joined_state
+        from fedboost.ground.state import join_state
 
         pieces = [column.since(0) for column in self.grown.values()]
-        facts, arrays = joined_state(self.facts, self.arrays, pieces)
+        facts, arrays = join_state(self.facts, self.arrays, pieces)
         return replace(self, facts=facts, arrays=arrays, grown={})
 
     def state(self, kind: type[T]) -> T:
-        """Return the state of class `kind` that `of_state` kept."""
+        """Return the state of class `kind` that `from_state` kept."""
         from fedboost.ground.state import load_state
 
         kept = self.whole()

@@ -151,7 +151,7 @@ class Protocol(Generic[P]):
         return importlib.import_module(self.modules[role])
 
     @property
-    def timed_as(self) -> str:
+    def timing_name(self) -> str:
         """Name of the stage in the result's `seconds`: by its artefact, or the protocol's name."""
         return {"rows": "align", "model": "train", "predictions": "predict"}.get(
             self.leaves, self.name
@@ -177,13 +177,13 @@ class Protocol(Generic[P]):
         """Return the step of that name."""
         return self._by_name.get(name)
 
-    def taker(self, kind: str) -> list[Step]:
+    def steps_taking(self, kind: str) -> list[Step]:
         """Return the steps that take messages of that full name."""
-        return self._takers.get(kind, [])
+        return self._steps_by_message.get(kind, [])
 
-    def givers(self, kind: type[Message]) -> tuple[Role, ...]:
+    def roles_giving(self, kind: type[Message]) -> tuple[Role, ...]:
         """Return the roles that give messages of that type."""
-        return self._givers.get(kind, ())
+        return self._roles_by_message.get(kind, ())
 
     @cached_property
     def streamed(self) -> frozenset[type[Message]]:
@@ -191,7 +191,7 @@ class Protocol(Generic[P]):
         return frozenset(step.gives for step in self.flow if step.gives and step.streams)
 
     @cached_property
-    def _givers(self) -> dict[type[Message], tuple[Role, ...]]:
+    def _roles_by_message(self) -> dict[type[Message], tuple[Role, ...]]:
         givers: dict[type[Message], tuple[Role, ...]] = {}
         for step in self.flow:
             if step.gives is not None:
@@ -204,7 +204,7 @@ class Protocol(Generic[P]):
         return {step.name: step for step in self.flow}
 
     @cached_property
-    def _takers(self) -> dict[str, list[Step]]:
+    def _steps_by_message(self) -> dict[str, list[Step]]:
         takers: dict[str, list[Step]] = {}
         for step in self.flow:
             if step.takes is not None:

@@ -101,7 +101,7 @@ class DisclosureInfo:
     is_free_again: bool = False
 
     @classmethod
-    def of_groups(cls, sizes: Iterable[int]) -> Self:
+    def from_group_sizes(cls, sizes: Iterable[int]) -> Self:
         """Return the facts about the rows of groups of these sizes; empty groups do not count."""
         held = [size for size in sizes if size]
         return cls(sum(held), len(held), min(held, default=None))

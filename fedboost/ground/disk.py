@@ -17,7 +17,7 @@ from fedboost.ground.printable import printable
 
 FOLDER_MODE, SECRET_MODE, PUBLIC_MODE = 0o700, 0o600, 0o644
 NEW = ".new"  # ends the name of a file that is being written
-REASON_CHARS_MAX = 200  # SQLite quotes damaged names, which may be any text
+SQLITE_REASON_CHARS_MAX = 200  # SQLite quotes damaged names, which may be any text
 BUSY_S = 10.0  # another connection (ledger, `ledger show`) may write for this long
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 _SQLITE_FULL = "full"  # "database or disk is full": SQLite's own text for ENOSPC
@@ -30,24 +30,24 @@ def on_disk(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         full = error.errno in _FULL
-        raise _refused(error.strerror or type(error).__name__, full, path) from None
+        raise _disk_error(error.strerror or type(error).__name__, full, path) from None
     except UnicodeDecodeError:  # SQLite's message about a damaged name
-        raise _refused("it is damaged", False, path) from None
+        raise _disk_error("it is damaged", False, path) from None
     except sqlite3.DatabaseError as error:
         if isinstance(error, sqlite3.IntegrityError | sqlite3.ProgrammingError):
             raise
-        raise _refused(str(error), _SQLITE_FULL in str(error), path) from None
+        raise _disk_error(str(error), _SQLITE_FULL in str(error), path) from None
 
 
-def _refused(reason: str, full: bool, path: Path) -> StoreError:
+def _disk_error(reason: str, full: bool, path: Path) -> StoreError:
     todo = "free some space" if full else "check that the folder is ours and the disk is well"
     # Peers may read this error: they learn the file's name, the log the whole path.
-    said = printable(reason, instead=" ", most=REASON_CHARS_MAX)
+    said = printable(reason, instead=" ", most=SQLITE_REASON_CHARS_MAX)
     what = f"cannot read or write the file: {said}"
     return StoreError(what, todo=todo, private=str(path), file=path.name)
 
 
-def opened(path: Path, mode: Literal["ro", "rw", "rwc"]) -> sqlite3.Connection:
+def open_database(path: Path, mode: Literal["ro", "rw", "rwc"]) -> sqlite3.Connection:
     """Connect to an SQLite file in one of SQLite's modes, for any thread; errors as in `on_disk`.
 
     A StoreError if a file to be read is missing.
@@ -79,12 +79,12 @@ def transaction(
 
 def write_file(path: Path, content: bytes, mode: int) -> None:
     """Replace the file at `path` in one durable step, with `mode` from its first byte on."""
-    with replacing(path, mode) as file:
+    with replace_file(path, mode) as file:
         file.write(content)
 
 
 @contextmanager
-def replacing(path: Path, mode: int) -> Iterator[BinaryIO]:
+def replace_file(path: Path, mode: int) -> Iterator[BinaryIO]:
     """Open a new file that replaces the one at `path` in one durable step when it is complete.
 
     An exception inside leaves the old file as it was.

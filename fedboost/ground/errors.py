@@ -80,7 +80,7 @@ class OwnersError(FedboostError):
         super().__init__(what, todo=todo, private=private, **where)
         self.kind = kind
 
-    def quiet(self) -> OwnersError:
+    def redacted(self) -> OwnersError:
         """Return the error's kind and place in the job, without figures about the table."""
         named = {key: place for key, place in self.where.items() if key in _TOLD_PLACES}
         return type(self)(self.kind, todo=_ASK_OWNER, kind=self.kind, **named)
@@ -92,10 +92,10 @@ class DataError(OwnersError):
     code = "data"
     exit_code = 2
 
-    def quiet(self) -> OwnersError:
+    def redacted(self) -> OwnersError:
         """See `OwnersError`; without a kind, the text is a general one."""
         self.kind = self.kind or "the table does not hold what the job needs"
-        return super().quiet()
+        return super().redacted()
 
 
 class PolicyError(OwnersError):
@@ -104,9 +104,9 @@ class PolicyError(OwnersError):
     code = "policy"
     exit_code = 4
 
-    def quiet(self) -> OwnersError:
+    def redacted(self) -> OwnersError:
         """See `OwnersError`."""
-        return super().quiet() if self.kind else self
+        return super().redacted() if self.kind else self
 
 
 class UnreachableError(FedboostError):

@@ -15,21 +15,21 @@ from numpy.typing import NDArray
 
 from fedboost.ground.arrays import Indices
 from fedboost.ground.kernels import inlined, kernel
-from fedboost.ground.mapped import LET_GO_ROWS, array_beside, let_go
+from fedboost.ground.mapped import ROWS_PER_FREE, array_beside, free_pages
 
 if TYPE_CHECKING:
     import hashlib
 
 Bytes = NDArray[np.uint8]
 # Table of strings by hash (FNV-1a): half of the hash, and the string's number plus one.
-Table = NDArray[np.uint64]
+HashTable = NDArray[np.uint64]
 
-BLOCK = 1 << 16  # ids that are Python objects at the same time, or copied to be hashed
+IDS_AT_ONCE = 1 << 16  # ids that are Python objects at the same time, or copied to be hashed
 LENGTH_BYTES = 4  # of the length before each part of an id, big endian
-WORD_BYTES = np.int64(7)  # of an id in one comparison; an eighth byte counts the bytes left
-FEW = np.int64(48)  # ids that insertion sorts
-AHEAD = 64  # strings copied together
-ROWS_MAX = 1 << 31
+SORT_WORD_BYTES = np.int64(7)  # of an id in one comparison; an eighth byte counts the bytes left
+INSERTION_SORT_MAX = np.int64(48)  # ids that insertion sorts
+COPIED_TOGETHER = 64  # strings copied together
+IDS_MAX = 1 << 31
 LOW = np.uint64(0xFFFFFFFF)
 FNV_START, FNV_FACTOR = np.uint64(0xCBF29CE484222325), np.uint64(0x100000001B3)
 
@@ -73,18 +73,18 @@ class EncodedIds(Sequence[bytes]):
         rows = np.asarray(rows, np.int64)
         if len(rows) and not 0 <= rows.min() <= rows.max() < len(self):
             raise IndexError("no such row")
-        beside = self.data if len(rows) > BLOCK else None
+        beside = self.data if len(rows) > IDS_AT_ONCE else None
         offsets = array_beside(beside, (len(rows) + 1,), np.int64)
-        for cut in _cuts(len(rows), LET_GO_ROWS):
+        for cut in _cut_range(len(rows), ROWS_PER_FREE):
             _measure(self.offsets, rows[cut], offsets[cut.start : cut.stop + 1])
             if beside is not None:
-                let_go(self.offsets, offsets)
+                free_pages(self.offsets, offsets)
         data = array_beside(beside, (int(offsets[-1]),), np.uint8)
-        for cut in _cuts(len(rows), LET_GO_ROWS):
+        for cut in _cut_range(len(rows), ROWS_PER_FREE):
             ends = offsets[cut.start : cut.stop + 1]
-            _gather(self.data, self.offsets, rows[cut], ends, data)
+            _copy_rows(self.data, self.offsets, rows[cut], ends, data)
             if beside is not None:
-                let_go(self.data, self.offsets, data, offsets)
+                free_pages(self.data, self.offsets, data, offsets)
         return EncodedIds(data, offsets)
 
     def order(self, rows: Indices | None = None) -> Indices:
@@ -92,54 +92,54 @@ class EncodedIds(Sequence[bytes]):
 
         With `rows` (k,), distinct row numbers, return these numbers in the order of their ids.
         """
-        assert len(self) < ROWS_MAX
+        assert len(self) < IDS_MAX
         order = (np.arange(len(self)) if rows is None else rows).astype(np.int32)
-        for cut in _cuts(len(order), LET_GO_ROWS):
+        for cut in _cut_range(len(order), ROWS_PER_FREE):
             ascends = _ascends(self.data, self.offsets, order[max(0, cut.start - 1) : cut.stop])
-            let_go(self.data, self.offsets)
+            free_pages(self.data, self.offsets)
             if not ascends:
-                _sort(self.data, self.offsets, order)
-                let_go(self.data, self.offsets)
+                _sort_rows(self.data, self.offsets, order)
+                free_pages(self.data, self.offsets)
                 break
         return order.astype(np.int64)
 
     def update(self, digest: hashlib._Hash) -> None:
         """Feed a hash with the size of each id, in four bytes, and then with their bytes."""
-        for cut in _cuts(len(self), BLOCK):
+        for cut in _cut_range(len(self), IDS_AT_ONCE):
             digest.update(np.diff(self.offsets[cut.start : cut.stop + 1]).astype("<u4").data)
-            let_go(self.offsets)
-        for cut in _cuts(len(self.data), 8 * LET_GO_ROWS):
+            free_pages(self.offsets)
+        for cut in _cut_range(len(self.data), 8 * ROWS_PER_FREE):
             digest.update(self.data[cut].data)
-            let_go(self.data)
+            free_pages(self.data)
 
     def find(self, wanted: EncodedIds) -> Indices:
         """Return the row of each wanted id, int64 (len(wanted),): the first of equal ones, -1 if
         absent.
         """
-        table, ids = self._table(), (self.data, self.offsets)
-        _find(table, *ids, *ids, True)
-        return _find(table, *ids, wanted.data, wanted.offsets, False)
+        table, ids = self._empty_table(), (self.data, self.offsets)
+        _find_rows(table, *ids, *ids, True)
+        return _find_rows(table, *ids, wanted.data, wanted.offsets, False)
 
-    def hashes(self) -> Table:
+    def hashes(self) -> HashTable:
         """Return a hash of each id, uint64 (n,): equal for equal ids, rarely for others."""
-        return _hashes(self.data, self.offsets)
+        return _hash_rows(self.data, self.offsets)
 
     def first(self) -> Indices:
         """Return the number of the first id equal to each, int64 (n,), possibly its own."""
         ids = self.data, self.offsets
-        return _find(self._table(), *ids, *ids, True)
+        return _find_rows(self._empty_table(), *ids, *ids, True)
 
     def blocks(self, rows: Indices | None = None) -> Iterator[EncodedIds]:
-        """Yield all ids, or those numbered `rows`, `BLOCK` at a time."""
-        for cut in _cuts(len(self if rows is None else rows), BLOCK):
+        """Yield all ids, or those numbered `rows`, `IDS_AT_ONCE` at a time."""
+        for cut in _cut_range(len(self if rows is None else rows), IDS_AT_ONCE):
             yield self[cut] if rows is None else self.take(rows[cut])
-            if not cut.stop % LET_GO_ROWS:
-                let_go(self.data, self.offsets)
-        let_go(self.data, self.offsets)
+            if not cut.stop % ROWS_PER_FREE:
+                free_pages(self.data, self.offsets)
+        free_pages(self.data, self.offsets)
 
-    def _table(self) -> Table:
+    def _empty_table(self) -> HashTable:
         """Return an empty table with room for all ids, and a third more."""
-        assert len(self) < ROWS_MAX
+        assert len(self) < IDS_MAX
         return np.zeros(1 << max(4, (4 * len(self) // 3).bit_length()), np.uint64)
 
     def __len__(self) -> int:
@@ -178,7 +178,7 @@ class EncodedIds(Sequence[bytes]):
         return f"EncodedIds({len(self)})"
 
 
-def framed(*parts: EncodedIds, little_endian: bool = False) -> EncodedIds:
+def frame_ids(*parts: EncodedIds, little_endian: bool = False) -> EncodedIds:
     """Return each row's parts one after the other, each behind its length in four bytes."""
     offsets = np.zeros(len(parts[0]) + 1, np.int64)
     for part in parts:
@@ -188,11 +188,11 @@ def framed(*parts: EncodedIds, little_endian: bool = False) -> EncodedIds:
     data, at = np.empty(offsets[-1], np.uint8), offsets[:-1].copy()
     shifts = 8 * np.arange(LENGTH_BYTES)[:: 1 if little_endian else -1].copy()
     for part in parts:
-        _frame(part.data, part.offsets, shifts, at, data)
+        _write_frames(part.data, part.offsets, shifts, at, data)
     return EncodedIds(data, offsets)
 
 
-def _cuts(count: int, most: int) -> Iterator[slice]:
+def _cut_range(count: int, most: int) -> Iterator[slice]:
     """Yield slices that cut `count` items into parts of at most `most`."""
     for start in range(0, count, most):
         yield slice(start, min(start + most, count))
@@ -213,14 +213,14 @@ def _measure(offsets: Indices, rows: Indices, ends: Indices) -> None:
 
 
 @kernel
-def _gather(data: Bytes, offsets: Indices, rows: Indices, ends: Indices, out: Bytes) -> np.uint8:
+def _copy_rows(data: Bytes, offsets: Indices, rows: Indices, ends: Indices, out: Bytes) -> np.uint8:
     """Copy the strings of some rows; the returned value has no meaning. Reading the first byte of
     each string of a block before the copies halves the time: the kernel waits for memory once a
     block.
     """
-    starts, read = np.empty(AHEAD, np.int64), np.uint8(0)
-    for first in range(0, len(rows), AHEAD):
-        last = min(first + AHEAD, len(rows))
+    starts, read = np.empty(COPIED_TOGETHER, np.int64), np.uint8(0)
+    for first in range(0, len(rows), COPIED_TOGETHER):
+        last = min(first + COPIED_TOGETHER, len(rows))
         for i in range(first, last):
             start = offsets[rows[i]]
             starts[i - first] = start
@@ -234,7 +234,7 @@ def _gather(data: Bytes, offsets: Indices, rows: Indices, ends: Indices, out: By
 
 
 @kernel
-def _frame(data: Bytes, offsets: Indices, shifts: Indices, at: Indices, out: Bytes) -> None:
+def _write_frames(data: Bytes, offsets: Indices, shifts: Indices, at: Indices, out: Bytes) -> None:
     """Write each string behind its length to `out`, from `at` on, and move `at` behind it."""
     for i in range(len(at)):
         start, place = offsets[i], at[i]
@@ -248,15 +248,15 @@ def _frame(data: Bytes, offsets: Indices, shifts: Indices, at: Indices, out: Byt
 
 
 @inlined
-def _word(data: Bytes, start: np.int64, end: np.int64) -> np.uint64:
+def _next_word(data: Bytes, start: np.int64, end: np.int64) -> np.uint64:
     """Return the next bytes of a string and the number left; words sort as strings."""
     left = max(np.int64(0), end - start)
     word = np.uint64(0)
-    for k in range(WORD_BYTES):
+    for k in range(SORT_WORD_BYTES):
         word = np.uint64(word << np.uint64(8))
         if k < left:
             word |= np.uint64(data[start + k])
-    return np.uint64(word << np.uint64(8)) | np.uint64(min(left, WORD_BYTES + 1))
+    return np.uint64(word << np.uint64(8)) | np.uint64(min(left, SORT_WORD_BYTES + 1))
 
 
 @kernel
@@ -274,7 +274,7 @@ def _ascends(data: Bytes, offsets: Indices, order: NDArray[np.int32]) -> bool:
 
 
 @kernel
-def _sort(data: Bytes, offsets: Indices, order: NDArray[np.int32]) -> None:
+def _sort_rows(data: Bytes, offsets: Indices, order: NDArray[np.int32]) -> None:
     """Sort rows word by word: runs of equal words are sorted again by the next word."""
     n, spare_order = len(order), np.empty(len(order), np.int32)
     words, spare_words = np.empty(n, np.uint64), np.empty(n, np.uint64)
@@ -286,23 +286,23 @@ def _sort(data: Bytes, offsets: Indices, order: NDArray[np.int32]) -> None:
         low, high, depth = open_runs[count]
         for i in range(low, high):
             row = order[i]
-            words[i] = _word(data, offsets[row] + depth, offsets[row + 1])
-        if high - low <= FEW:
-            _insert(words[low:high], order[low:high])
+            words[i] = _next_word(data, offsets[row] + depth, offsets[row + 1])
+        if high - low <= INSERTION_SORT_MAX:
+            _insertion_sort(words[low:high], order[low:high])
         else:
-            _spread(words[low:high], order[low:high], spare_words, spare_order)
+            _radix_sort(words[low:high], order[low:high], spare_words, spare_order)
         first = low
         for i in range(low + 1, high + 1):
             if i == high or words[i] != words[first]:
-                is_open = words[first] & np.uint64(0xFF) > np.uint64(WORD_BYTES)
+                is_open = words[first] & np.uint64(0xFF) > np.uint64(SORT_WORD_BYTES)
                 if i - first > 1 and is_open:
-                    open_runs[count] = first, i, depth + WORD_BYTES
+                    open_runs[count] = first, i, depth + SORT_WORD_BYTES
                     count += 1
                 first = i
 
 
 @kernel
-def _insert(words: NDArray[np.uint64], order: NDArray[np.int32]) -> None:
+def _insertion_sort(words: NDArray[np.uint64], order: NDArray[np.int32]) -> None:
     for i in range(1, len(words)):
         word, row, k = words[i], order[i], i
         while k > 0 and words[k - 1] > word:
@@ -312,7 +312,7 @@ def _insert(words: NDArray[np.uint64], order: NDArray[np.int32]) -> None:
 
 
 @kernel
-def _spread(
+def _radix_sort(
     words: NDArray[np.uint64],
     order: NDArray[np.int32],
     spare_words: NDArray[np.uint64],
@@ -341,15 +341,15 @@ def _spread(
 
 
 @kernel
-def _find(
-    table: Table, data: Bytes, offsets: Indices, wanted: Bytes, ends: Indices, enters: bool
+def _find_rows(
+    table: HashTable, data: Bytes, offsets: Indices, wanted: Bytes, ends: Indices, enters: bool
 ) -> Indices:
     """Return the number of the string in the table that equals each wanted one, or -1. With
     `enters` the wanted strings enter the table, so that each finds the first one equal to it.
     """
     rows = np.empty(len(ends) - 1, np.int64)
     for row in range(len(rows)):
-        at, mark = _slot(table, data, offsets, wanted, ends[row], ends[row + 1])
+        at, mark = _find_slot(table, data, offsets, wanted, ends[row], ends[row + 1])
         if enters and not table[at]:
             table[at] = mark | np.uint64(row + 1)
         rows[row] = np.int64(table[at] & LOW) - 1
@@ -357,15 +357,15 @@ def _find(
 
 
 @kernel
-def _hashes(data: Bytes, offsets: Indices) -> Table:
+def _hash_rows(data: Bytes, offsets: Indices) -> HashTable:
     hashes = np.empty(len(offsets) - 1, np.uint64)
     for row in range(len(hashes)):
-        hashes[row] = _hash(data, offsets[row], offsets[row + 1])
+        hashes[row] = _hash_bytes(data, offsets[row], offsets[row + 1])
     return hashes
 
 
 @inlined
-def _hash(text: Bytes, start: np.int64, end: np.int64) -> np.uint64:
+def _hash_bytes(text: Bytes, start: np.int64, end: np.int64) -> np.uint64:
     value = FNV_START
     for i in range(start, end):
         value = np.uint64((value ^ np.uint64(text[i])) * FNV_FACTOR)
@@ -373,13 +373,13 @@ def _hash(text: Bytes, start: np.int64, end: np.int64) -> np.uint64:
 
 
 @kernel
-def _slot(
-    table: Table, data: Bytes, offsets: Indices, text: Bytes, start: np.int64, end: np.int64
+def _find_slot(
+    table: HashTable, data: Bytes, offsets: Indices, text: Bytes, start: np.int64, end: np.int64
 ) -> tuple[np.int64, np.uint64]:
     """Return the slot that holds the string text[start:end], or a free one for it, and half of its
     hash.
     """
-    value = _hash(text, start, end)
+    value = _hash_bytes(text, start, end)
     mark = np.uint64(value & ~LOW)
     at = np.int64((value ^ (value >> np.uint64(32))) & np.uint64(len(table) - 1))
     while table[at]:

@@ -30,19 +30,19 @@ from numba.core.caching import _Cache
 
 log = logging.getLogger(__name__)
 
-VARIABLE = "NUMBA_CACHE_DIR"
+CACHE_VARIABLE = "NUMBA_CACHE_DIR"
 WRITABLE_BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
 FOLDER_MODE, FILE_MODE = 0o755, 0o644  # users who may run the program may read its code
-DIGEST_BYTES = 32
+CHECKSUM_BYTES = 32
 
 
-def folders() -> tuple[Path, ...]:
+def kernel_folders() -> tuple[Path, ...]:
     """Return the folders that may hold kernels, in search order.
 
     With $NUMBA_CACHE_DIR, that folder only. Otherwise the folder of this installation, which an
     administrator fills for all users, and then the user's own.
     """
-    if named := os.environ.get(VARIABLE):
+    if named := os.environ.get(CACHE_VARIABLE):
         return (Path(named),)
     installed = Path(sys.prefix) / "share" / "fedboost" / "kernels"
     cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
@@ -61,19 +61,21 @@ def is_trusted(folder: Path) -> bool:
 
 
 @cache
-def writable() -> Path | None:
+def writable_folder() -> Path | None:
     """Return the first folder that we may write, created if missing; None if there is none."""
-    for folder in folders():
+    for folder in kernel_folders():
         with suppress(OSError):
             folder.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
         is_trusted.cache_clear()
         if is_trusted(folder) and os.access(folder, os.W_OK | os.X_OK):
             return folder
-    tried = ", ".join(str(folder) for folder in folders())
+    tried = ", ".join(str(folder) for folder in kernel_folders())
     log.warning(
         "kernels are compiled again at each start: no folder may hold them (tried %s); "
-        "set %s to your own folder, or have a folder's owner run: fedboost warm", tried, VARIABLE,
-    )  # fmt: skip
+        "set %s to your own folder, or have a folder's owner run: fedboost warm",
+        tried,
+        CACHE_VARIABLE,
+    )
     return None
 
 
@@ -87,18 +89,18 @@ class Files(_Cache):
     @property
     def cache_path(self) -> str:
         """Folder of new files."""
-        return str(writable() or "")
+        return str(writable_folder() or "")
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
         """Return the compiled kernel for a signature; None if its file is missing or damaged."""
         target_context.refresh()
-        file = self._file(sig, target_context.codegen())
-        for folder in filter(is_trusted, folders()):
+        file = self._file_name(sig, target_context.codegen())
+        for folder in filter(is_trusted, kernel_folders()):
             try:
                 content = (folder / file).read_bytes()
             except OSError:
                 continue
-            digest, payload = content[:DIGEST_BYTES], content[DIGEST_BYTES:]
+            digest, payload = content[:CHECKSUM_BYTES], content[CHECKSUM_BYTES:]
             if hashlib.sha256(payload).digest() == digest:
                 parts = pickle.loads(payload)  # noqa: S301 - the folder is trusted, see above
                 return compiler.CompileResult._rebuild(target_context, *parts)
@@ -106,12 +108,12 @@ class Files(_Cache):
 
     def save_overload(self, sig: Any, data: Any) -> None:
         """Write a compiled kernel to the first writable folder, if there is one."""
-        folder = writable()
+        folder = writable_folder()
         if folder is None or data.library.has_dynamic_globals:
             return
         payload = serialize.dumps(data._reduce())
         try:
-            _replace(folder / self._file(sig, data.codegen), payload)
+            _replace(folder / self._file_name(sig, data.codegen), payload)
         except OSError as error:
             log.warning("a compiled kernel was not kept in %s: %s", folder, error.strerror)
 
@@ -124,7 +126,7 @@ class Files(_Cache):
     def flush(self) -> None:
         """Do nothing: no file is ever stale."""
 
-    def _file(self, sig: Any, codegen: Any) -> str:
+    def _file_name(self, sig: Any, codegen: Any) -> str:
         args, _ = sigutils.normalize_signature(sig)
         versions = (numba.__version__, llvmlite.__version__, sys.implementation.cache_tag)
         known = (self._stamp, str(args), versions, codegen.magic_tuple())
@@ -132,7 +134,7 @@ class Files(_Cache):
 
 
 @cache
-def _ready() -> None:
+def _load_numba() -> None:
     """Load the compiler of numba without SciPy's linear algebra, which takes 0.2 s.
 
     numba loads it to find out whether it is installed. No kernel of ours needs it; if other code
@@ -148,7 +150,7 @@ def _ready() -> None:
 
 def dispatcher(function: Callable[..., Any], stamp: str, *, is_inlined: bool) -> Any:
     """Return numba's dispatcher of a kernel, which looks for its machine code on the disk first."""
-    _ready()
+    _load_numba()
     if is_inlined:
         return numba.njit(nogil=True, inline="always")(function)
     compiled: Any = numba.njit(nogil=True)(function)

@@ -42,7 +42,7 @@ class Kernel:
                 return self.__dict__["compiled"]
             stamp = self.stamp
             names: dict[str, Any] = self.function.__globals__
-            for name, inner in self.inner():
+            for name, inner in self.direct_callees():
                 names[name] = inner.compiled
             dispatcher = kernel_files.dispatcher(self.function, stamp, is_inlined=self.is_inlined)
             if names.get(self.function.__name__) is self:
@@ -68,17 +68,17 @@ class Kernel:
                 digest.update(repr((name, value)).encode())
             elif isinstance(value, np.ndarray):
                 digest.update(repr((name, value.dtype, value.shape)).encode() + value.tobytes())
-        for name, inner in self.inner():
+        for name, inner in self.direct_callees():
             digest.update(f"{name}={inner.stamp}".encode())
         return digest.hexdigest()
 
     def parts(self) -> Iterator[Kernel]:
         """Yield the kernels that this one calls, and the kernels that those call."""
-        for _, inner in self.inner():
+        for _, inner in self.direct_callees():
             yield inner
             yield from inner.parts()
 
-    def inner(self) -> Iterator[tuple[str, Kernel]]:
+    def direct_callees(self) -> Iterator[tuple[str, Kernel]]:
         """Yield the kernels that this one calls, with their names in its module."""
         for name in self.function.__code__.co_names:
             value = self.function.__globals__.get(name)
@@ -91,19 +91,19 @@ class Kernel:
 
 def kernel(function: F) -> F:
     """Mark a function as a kernel: numba compiles it, to run without the interpreter's lock."""
-    return _mark(function, is_inlined=False)
+    return _mark_kernel(function, is_inlined=False)
 
 
 def inlined(function: F) -> F:
     """Mark a function that becomes part of each kernel that calls it."""
-    return _mark(function, is_inlined=True)
+    return _mark_kernel(function, is_inlined=True)
 
 
-def marked() -> tuple[Kernel, ...]:
+def marked_kernels() -> tuple[Kernel, ...]:
     """Return every kernel of the modules imported so far."""
     return tuple(_marked.values())
 
 
-def _mark(function: F, *, is_inlined: bool) -> F:
+def _mark_kernel(function: F, *, is_inlined: bool) -> F:
     _marked[function] = Kernel(function, is_inlined=is_inlined)
     return cast(F, _marked[function])

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 FILE_BYTES_MIN = 1 << 22  # smaller arrays stay in memory, which is faster
-LET_GO_ROWS = 1 << 18  # read between two calls of `let_go`, if rows are read at random
+ROWS_PER_FREE = 1 << 18  # read between two calls of `free_pages`, if rows are read at random
 
 
 class CellFile(mmap.mmap):
@@ -51,7 +51,7 @@ _disks: defaultdict[Path, _Disk] = defaultdict(_Disk)
 _deciding = RLock()  # one thread may close a file while another makes one
 
 
-def limit(folder: Path, n_bytes: float) -> None:
+def limit_folder(folder: Path, n_bytes: float) -> None:
     """Limit all files of this process in a folder to so many bytes together."""
     _disks[folder].most = n_bytes
 
@@ -66,8 +66,8 @@ def mapped_array(
     size = math.prod(shape) * np.dtype(dtype).itemsize
     if not size:
         return np.zeros(shape, dtype, order)
-    with _nameless(folder) as file:
-        held = _mapped(folder, file, size)
+    with _unnamed_file(folder) as file:
+        held = _map_file(folder, file, size)
     return np.frombuffer(held, dtype).reshape(shape, order=order)
 
 
@@ -81,7 +81,7 @@ def array_beside(values: object, shape: tuple[int, ...], dtype: DTypeLike) -> ND
     return mapped_array(held.folder, shape, dtype)
 
 
-def rows_of(values: NDArray[np.float32], rows: NDArray[np.int64]) -> NDArray[np.float32]:
+def copy_rows(values: NDArray[np.float32], rows: NDArray[np.int64]) -> NDArray[np.float32]:
     """Return the rows numbered `rows` (k,) of values (n, c) in Fortran order.
 
     If the values lie in a file, the result lies in a file of the same folder.
@@ -92,8 +92,8 @@ def rows_of(values: NDArray[np.float32], rows: NDArray[np.int64]) -> NDArray[np.
     taken = mapped_array(held.folder, (len(rows), values.shape[1]), np.float32, order="F")
     for column in range(values.shape[1]):
         taken[:, column] = values[rows, column]
-        let_go(values)
-        let_go(taken)
+        free_pages(values)
+        free_pages(taken)
     return taken
 
 
@@ -101,7 +101,7 @@ def mapped_table(folder: Path, tables: Iterable[pa.Table]) -> pa.Table:
     """Return one table in such a file that joins tables (at least one) of the same columns."""
     import pyarrow as pa
 
-    with _nameless(folder) as file, on_disk(folder):
+    with _unnamed_file(folder) as file, on_disk(folder):
         writer = None
         for table in tables:
             writer = writer or pa.ipc.new_stream(file, table.schema)
@@ -109,19 +109,19 @@ def mapped_table(folder: Path, tables: Iterable[pa.Table]) -> pa.Table:
         assert writer is not None
         writer.close()
         file.flush()
-        held = _mapped(folder, file, file.tell())
+        held = _map_file(folder, file, file.tell())
     buffer = pa.py_buffer(held)
     _tables[buffer.address] = held
     return pa.ipc.open_stream(buffer).read_all()
 
 
-def let_go(*values: object) -> None:
+def free_pages(*values: object) -> None:
     """Free the memory of mapped arrays that were read; other values are ignored."""
     for held in filter(None, map(file_of, values)):
         held.madvise(mmap.MADV_DONTNEED)  # shared with the file, which keeps the values
 
 
-def let_go_table(table: pa.Table) -> None:
+def free_table_pages(table: pa.Table) -> None:
     """Free the memory of a table of `mapped_table` that was read; other tables are ignored."""
     chunks = (chunk for column in table.columns for chunk in column.chunks)
     buffer = next((part for chunk in chunks for part in chunk.buffers() if part is not None), None)
@@ -139,9 +139,9 @@ def file_of(values: object) -> CellFile | None:
     return values if isinstance(values, CellFile) else None
 
 
-def _mapped(folder: Path, file: IO[bytes], size: int) -> CellFile:
+def _map_file(folder: Path, file: IO[bytes], size: int) -> CellFile:
     """Map so many bytes of a file, reserved on the disk first."""
-    _take(folder, size)
+    _reserve_bytes(folder, size)
     try:
         with on_disk(folder):
             if sys.platform == "linux":
@@ -150,14 +150,14 @@ def _mapped(folder: Path, file: IO[bytes], size: int) -> CellFile:
                 os.ftruncate(file.fileno(), size)
             held = CellFile(file.fileno(), size)
     except BaseException:
-        _take(folder, -size)
+        _reserve_bytes(folder, -size)
         raise
-    weakref.finalize(held, _take, folder, -size)
+    weakref.finalize(held, _reserve_bytes, folder, -size)
     held.folder = folder
     return held
 
 
-def _take(folder: Path, size: int) -> None:
+def _reserve_bytes(folder: Path, size: int) -> None:
     """Count bytes of a new file, or -bytes of a closed one; a StoreError beyond the limit."""
     disk = _disks[folder]
     with _deciding:
@@ -172,7 +172,7 @@ def _take(folder: Path, size: int) -> None:
         disk.taken += size
 
 
-def _nameless(folder: Path) -> IO[bytes]:
+def _unnamed_file(folder: Path) -> IO[bytes]:
     make_folder(folder)
     with on_disk(folder):
         return tempfile.TemporaryFile(dir=folder)

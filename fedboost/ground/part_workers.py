@@ -100,7 +100,7 @@ class Embedded:
         return [reduce(lambda a, b: join(*parts[0], a, b), results)]
 
 
-def versions() -> tuple[str, str, str]:
+def library_versions() -> tuple[str, str, str]:
     """Return the versions that all workers must share: fedboost, and Python's and numpy's minor
     versions.
     """
@@ -110,6 +110,6 @@ def versions() -> tuple[str, str, str]:
     return __version__, python, ".".join(np.__version__.split(".")[:2])
 
 
-def with_parts(kernel: Callable[..., T], task: tuple[Any, ...], *parts: Any) -> T:
+def call_with_parts(kernel: Callable[..., T], task: tuple[Any, ...], *parts: Any) -> T:
     """Return `kernel(*parts, *task)`; remote workers call kernels this way."""
     return kernel(*parts, *task)

@@ -11,11 +11,11 @@ M = TypeVar("M", bound=Message)
 
 # Control characters, halves of characters, ends of lines and of paragraphs, marks of direction.
 OBEYED = frozenset({"Cc", "Cs", "Zl", "Zp", "Cf"})
-TEXT_CHARS_MAX = 500  # of one line, unless more is expected
+LINE_CHARS_MAX = 500  # of one line, unless more is expected
 
 
 def printable(
-    text: object, *, instead: str = "", keeps: str = "", most: int | None = TEXT_CHARS_MAX
+    text: object, *, instead: str = "", keeps: str = "", most: int | None = LINE_CHARS_MAX
 ) -> str:
     """Return the first `most` characters of a text without control and direction characters.
 

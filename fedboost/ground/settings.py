@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 UNENDED = ("while scanning", "while parsing a flow")  # what YAML says of signs without an end
 NEAR = 0.5  # least similarity of a mistyped word
 QUOTED = r"'([^']*)'"
-FILE_BYTES_MAX = 1 << 20  # a larger file holds no settings
+SETTINGS_BYTES_MAX = 1 << 20  # a larger file holds no settings
 SECRET_CHARS_MIN = 4  # shorter values are no secrets, and errors without them would be hard to read
 # Types as which YAML reads texts such as No, 12:30 and 2024-01-31 without quotes.
 READ_AS = {
@@ -43,7 +43,7 @@ READ_AS = {
 Model = TypeVar("Model", bound=BaseModel)
 
 
-def _nameable(path: str) -> str:
+def _check_path(path: str) -> str:
     if "\0" in path:
         raise ValueError("a zero byte is in no path")
     return path
@@ -61,7 +61,7 @@ def optional_library(module: str, key: str, extra: str) -> Any:
         ) from None
 
 
-PathText = Annotated[str, AfterValidator(_nameable)]  # a path, or an address that holds one
+PathText = Annotated[str, AfterValidator(_check_path)]  # a path, or an address that holds one
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,7 +104,7 @@ class Settings(BaseModel):
     )
 
     @classmethod
-    def remedy(cls, key: str) -> str | None:
+    def key_remedy(cls, key: str) -> str | None:
         """Return special advice about an unknown key; None if there is none."""
         return None
 
@@ -116,7 +116,7 @@ class SecretReference(Settings):
     file: PathText | None = None  # a file that holds nothing else
 
     @model_validator(mode="after")
-    def _one(self) -> Self:
+    def _check_one_source(self) -> Self:
         if (self.env is None) == (self.file is None):
             raise ValueError("a secret lies either in 'env', a variable, or in 'file'")
         return self
@@ -130,11 +130,11 @@ class SecretReference(Settings):
         from fedboost.ground import strict_yaml
 
         if self.env is not None:
-            return strict_yaml.variable(self.env, key)
-        return strict_yaml.content(self.file or "", key)
+            return strict_yaml.read_variable(self.env, key)
+        return strict_yaml.read_value_file(self.file or "", key)
 
 
-def parse(kind: type[Model], raw: object, **where: str) -> Model:
+def parse_settings(kind: type[Model], raw: object, **where: str) -> Model:
     """Return raw YAML or JSON values as a `kind`; a ConfigError names the key and the nearest known
     one.
 
@@ -149,18 +149,18 @@ def parse(kind: type[Model], raw: object, **where: str) -> Model:
     try:
         return kind.model_validate(raw)
     except ValidationError as error:
-        raise _readable(kind, error, where) from None
+        raise _readable_error(kind, error, where) from None
     except ConfigError as error:
         raise error.at(**where) from None
 
 
-def expanded(path: Path) -> Path:
+def expand_path(path: Path) -> Path:
     """Return a path with ~ replaced by the home folder; a ConfigError if ~NAME is an unknown
     user's.
 
     A ValueError for a path that no file can have.
     """
-    _nameable(str(path))
+    _check_path(str(path))
     try:
         return path.expanduser()
     except RuntimeError:
@@ -169,7 +169,7 @@ def expanded(path: Path) -> Path:
         ) from None
 
 
-def home() -> Path:
+def user_home_folder() -> Path:
     """Return the user's home folder; for a user without one, a folder that does not exist."""
     try:
         return Path.home()
@@ -179,10 +179,10 @@ def home() -> Path:
 
 def read_yaml(path: Path) -> object:
     """Read a YAML file; a ConfigError if it is missing, too large or not YAML."""
-    return yaml_in(_bytes(path), file=str(path))
+    return parse_yaml(_read_bytes(path), file=str(path))
 
 
-def _bytes(path: Path) -> bytes:
+def _read_bytes(path: Path) -> bytes:
     try:
         return path.read_bytes()
     except OSError as error:
@@ -191,7 +191,7 @@ def _bytes(path: Path) -> bytes:
         ) from None
 
 
-def yaml_in(text: bytes, **where: str) -> object:
+def parse_yaml(text: bytes, **where: str) -> object:
     """Parse YAML; a ConfigError, with `where`, if it is too large or not YAML."""
     from fedboost.ground.strict_yaml import Loader
 
@@ -202,7 +202,7 @@ def _document(kind: type[Loader], text: bytes, where: dict[str, str]) -> tuple[o
     """Return the document that a loader reads from YAML, and the loader."""
     import yaml
 
-    if len(text) > FILE_BYTES_MAX:
+    if len(text) > SETTINGS_BYTES_MAX:
         raise ConfigError(
             f"the file has {len(text)} bytes, too many for settings",
             todo="check the path",
@@ -227,17 +227,17 @@ def _document(kind: type[Loader], text: bytes, where: dict[str, str]) -> tuple[o
         ) from None
 
 
-def load(kind: type[Model], path: Path) -> Model:
+def load_settings(kind: type[Model], path: Path) -> Model:
     """Read the YAML file at `path` as a `kind`, with `${env:NAME}` and `${file:/path}` filled in.
 
     Errors show the references, not their values. Only for files of the user who runs the program.
     """
     from fedboost.ground.strict_yaml import FilledLoader
 
-    raw, loader = _document(FilledLoader, _bytes(path), {"file": str(path)})
+    raw, loader = _document(FilledLoader, _read_bytes(path), {"file": str(path)})
     assert isinstance(loader, FilledLoader)
     try:
-        return parse(kind, raw, file=str(path))
+        return parse_settings(kind, raw, file=str(path))
     except ConfigError as error:
         hidden = sorted(loader.filled.items(), key=lambda pair: -len(pair[0]))
         for value, reference in hidden:
@@ -248,7 +248,9 @@ def load(kind: type[Model], path: Path) -> Model:
         raise
 
 
-def _readable(kind: type[BaseModel], error: ValidationError, where: dict[str, str]) -> ConfigError:
+def _readable_error(
+    kind: type[BaseModel], error: ValidationError, where: dict[str, str]
+) -> ConfigError:
     errors = error.errors(include_url=False, include_input=False)
     # A mistyped key is unknown, and the correct one is missing: the first error says more.
     first = next((entry for entry in errors if entry["type"] == "extra_forbidden"), errors[0])
@@ -258,7 +260,7 @@ def _readable(kind: type[BaseModel], error: ValidationError, where: dict[str, st
     more = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""
     if first["type"] == "extra_forbidden":
         at = _model_at(kind, path[:-1])
-        todo = "remove it" if at is None else _remedy(at, path[-1])
+        todo = "remove it" if at is None else _unknown_key_remedy(at, path[-1])
         return ConfigError(f"unknown key {key!r}{more}", todo=todo, **where)
     if first["type"] == "missing":
         return ConfigError(f"the key {key!r} is missing{more}", todo=f"add {path[-1]!r}", **where)
@@ -274,10 +276,10 @@ def _readable(kind: type[BaseModel], error: ValidationError, where: dict[str, st
             return ConfigError(
                 what, todo="put it in quotes: YAML reads No, 1 and 12:30 otherwise", **where
             )
-    return ConfigError(what, todo=_change(first["type"], first.get("ctx", {}), path), **where)
+    return ConfigError(what, todo=_value_remedy(first["type"], first.get("ctx", {}), path), **where)
 
 
-def _change(fault: str, about: Mapping[str, Any], path: list[str]) -> str:
+def _value_remedy(fault: str, about: Mapping[str, Any], path: list[str]) -> str:
     """Return advice about a value that a key may not have."""
     key = next((part for part in reversed(path) if not part.isdigit()), "")
     if fault == "literal_error":
@@ -287,9 +289,9 @@ def _change(fault: str, about: Mapping[str, Any], path: list[str]) -> str:
     return f"change {key!r}" if key else "change one of the keys that it names"
 
 
-def _remedy(kind: type[BaseModel], key: str) -> str:
+def _unknown_key_remedy(kind: type[BaseModel], key: str) -> str:
     """Return the likely key for an unknown one, or the list of known keys."""
-    renamed = kind.remedy(key) if issubclass(kind, Settings) else None
+    renamed = kind.key_remedy(key) if issubclass(kind, Settings) else None
     keys = {known.casefold(): known for known in kind.model_fields}
     nearest = difflib.get_close_matches(key.casefold(), keys, n=1, cutoff=NEAR)
     if renamed or nearest:

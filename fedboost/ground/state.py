@@ -48,7 +48,7 @@ Growing = Annotated[list[T], _GROWS]
 
 
 @dataclass_transform(kw_only_default=True, eq_default=False)
-def state(kind: type[T]) -> type[T]:
+def state_class(kind: type[T]) -> type[T]:
     """Make a class a dataclass for checkpoints; a TypeError names a field that they cannot hold."""
     made = dataclass(kw_only=True, eq=False, repr=False)(kind)
     _codec_of(cast(Any, made))
@@ -66,23 +66,23 @@ class GrownList:
 
     def since(self, start: int) -> tuple[Texts, Arrays]:
         """Return texts and arrays of the values from index `start` on."""
-        columns = Columns()
+        columns = FieldColumns()
         self.codec.put(self.values[start : self.count], self.name, columns)
         return columns.texts, columns.arrays
 
 
-def parted_state(kind: type[T], held: T) -> tuple[dict[str, Any], Arrays, dict[str, GrownList]]:
+def split_state(kind: type[T], held: T) -> tuple[dict[str, Any], Arrays, dict[str, GrownList]]:
     """Return facts and arrays of the fields of `kind`, a dataclass, in `held`, and its lists by
     name.
 
     The values of `Growing` lists are only in these lists.
     """
-    columns = Columns()
+    columns = FieldColumns()
     _codec_of(cast(Any, kind)).put([held], "", columns)
     return {TEXTS: columns.texts}, columns.arrays, columns.grown
 
 
-def joined_state(
+def join_state(
     facts: Mapping[str, Any], arrays: Arrays, pieces: Iterable[tuple[Texts, Arrays]]
 ) -> tuple[dict[str, Any], Arrays]:
     """Return a state's facts and arrays with the pieces of its `Growing` lists, in order."""
@@ -100,8 +100,8 @@ def joined_state(
 
 
 def load_state(kind: type[T], facts: Mapping[str, Any], arrays: Arrays) -> T:
-    """Return the state that `joined_state` joined; a DataError if a field is missing or unknown."""
-    columns = Columns(dict(facts.get(TEXTS, {})), dict(arrays))
+    """Return the state that `join_state` joined; a DataError if a field is missing or unknown."""
+    columns = FieldColumns(dict(facts.get(TEXTS, {})), dict(arrays))
     [value] = _codec_of(cast(Any, kind)).take(1, "", columns)
     unknown = [*columns.texts, *columns.arrays]
     if unknown:
@@ -125,7 +125,7 @@ def restore_into(held: T, kept: T) -> None:
 
 
 @dataclass
-class Columns:
+class FieldColumns:
     """Values of a state's fields, by name; values that are taken are removed."""
 
     texts: Texts = field(default_factory=dict)
@@ -151,11 +151,11 @@ class Codec(ABC):
     """Encoding of values of one type, for all values of a field at once."""
 
     @abstractmethod
-    def put(self, values: Sequence[Any], name: str, into: Columns) -> None:
+    def put(self, values: Sequence[Any], name: str, into: FieldColumns) -> None:
         """Add the values under a name."""
 
     @abstractmethod
-    def take(self, count: int, name: str, out: Columns) -> list[Any]:
+    def take(self, count: int, name: str, out: FieldColumns) -> list[Any]:
         """Remove so many values and return them."""
 
 
@@ -165,11 +165,11 @@ class NumberCodec(Codec):
 
     dtype: np.dtype[Any]
 
-    def put(self, values: Sequence[Any], name: str, into: Columns) -> None:
+    def put(self, values: Sequence[Any], name: str, into: FieldColumns) -> None:
         """Add the values as an array."""
         into.put(name, np.array(values, self.dtype))
 
-    def take(self, count: int, name: str, out: Columns) -> list[Any]:
+    def take(self, count: int, name: str, out: FieldColumns) -> list[Any]:
         """Remove the values and return them as Python numbers; float32 stays numpy's."""
         column = out.take(name, self.dtype, count)
         return list(column) if self.dtype == np.float32 else cast(list[Any], column.tolist())
@@ -178,12 +178,12 @@ class NumberCodec(Codec):
 class Strings(Codec):
     """Strings."""
 
-    def put(self, values: Sequence[Any], name: str, into: Columns) -> None:
+    def put(self, values: Sequence[Any], name: str, into: FieldColumns) -> None:
         """Add the strings as a fact."""
         if values:
             into.texts[name] = list(values)
 
-    def take(self, count: int, name: str, out: Columns) -> list[Any]:
+    def take(self, count: int, name: str, out: FieldColumns) -> list[Any]:
         """Remove the strings."""
         values = out.texts.pop(name, []) if count else []
         if len(values) != count:
@@ -198,19 +198,19 @@ class Blocks(Codec):
     dtype: np.dtype[Any]
     is_bytes: bool = False
 
-    def put(self, values: Sequence[Any], name: str, into: Columns) -> None:
+    def put(self, values: Sequence[Any], name: str, into: FieldColumns) -> None:
         """Add copies of the arrays."""
         arrays = [np.frombuffer(v, np.uint8) if self.is_bytes else v for v in values]
         SHAPES.put([array.shape for array in arrays], f"{name}.shape", into)
         flat = [array.astype(self.dtype, copy=False).ravel() for array in arrays]
         into.put(name, np.concatenate([np.empty(0, self.dtype), *flat]))
 
-    def take(self, count: int, name: str, out: Columns) -> list[Any]:
+    def take(self, count: int, name: str, out: FieldColumns) -> list[Any]:
         """Remove the arrays; each is a copy."""
         shapes = SHAPES.take(count, f"{name}.shape", out)
         sizes = [int(np.prod(shape)) for shape in shapes]
         whole = out.take(name, self.dtype, sum(sizes))
-        parts = _parts(whole, sizes)
+        parts = _split_lengths(whole, sizes)
         if self.is_bytes:
             return [part.tobytes() for part in parts]
         return [part.reshape(s).copy() for part, s in zip(parts, shapes, strict=True)]
@@ -222,12 +222,12 @@ class Optionals(Codec):
 
     inner: Codec
 
-    def put(self, values: Sequence[Any], name: str, into: Columns) -> None:
+    def put(self, values: Sequence[Any], name: str, into: FieldColumns) -> None:
         """Add a bool for each value, False for None, and the values that are not None."""
         into.put(name, np.array([value is not None for value in values], np.bool_))
         self.inner.put([v for v in values if v is not None], f"{name}.value", into)
 
-    def take(self, count: int, name: str, out: Columns) -> list[Any]:
+    def take(self, count: int, name: str, out: FieldColumns) -> list[Any]:
         """Remove the values."""
         given = out.take(name, np.dtype(np.bool_), count)
         values = iter(self.inner.take(int(given.sum()), f"{name}.value", out))
@@ -241,17 +241,17 @@ class Many(Codec):
     kind: type
     inner: Codec
 
-    def put(self, values: Sequence[Any], name: str, into: Columns) -> None:
+    def put(self, values: Sequence[Any], name: str, into: FieldColumns) -> None:
         """Add the length of each, and all items."""
         ordered = [sorted(v) if self.kind in (set, frozenset) else v for v in values]
         into.put(name, np.array([len(value) for value in ordered], np.int64))
         self.inner.put([item for value in ordered for item in value], f"{name}.each", into)
 
-    def take(self, count: int, name: str, out: Columns) -> list[Any]:
+    def take(self, count: int, name: str, out: FieldColumns) -> list[Any]:
         """Remove the containers."""
         lengths = out.take(name, np.dtype(np.int64), count).tolist()
         items = self.inner.take(sum(lengths), f"{name}.each", out)
-        return [self.kind(part) for part in _parts(items, lengths)]
+        return [self.kind(part) for part in _split_lengths(items, lengths)]
 
 
 @dataclass(frozen=True)
@@ -262,7 +262,7 @@ class GrowingLists(Codec):
 
     many: Many
 
-    def put(self, values: Sequence[Any], name: str, into: Columns) -> None:
+    def put(self, values: Sequence[Any], name: str, into: FieldColumns) -> None:
         """Add the length, and the list itself beside the state."""
         if len(values) != 1:
             self.many.put(values, name, into)
@@ -271,7 +271,7 @@ class GrowingLists(Codec):
         into.put(name, np.array([len(items)], np.int64))
         into.grown[name] = GrownList(items, len(items), f"{name}.each", self.many.inner)
 
-    def take(self, count: int, name: str, out: Columns) -> list[Any]:
+    def take(self, count: int, name: str, out: FieldColumns) -> list[Any]:
         """Remove the lists."""
         return self.many.take(count, name, out)
 
@@ -283,14 +283,14 @@ class Fields(Codec):
     make: Any
     parts: Mapping[Any, Codec]  # by name, or by index
 
-    def put(self, values: Sequence[Any], name: str, into: Columns) -> None:
+    def put(self, values: Sequence[Any], name: str, into: FieldColumns) -> None:
         """Add each part of all values."""
         for part, codec in self.parts.items():
             by_name = isinstance(part, str)
             held = [getattr(v, part) if by_name else v[part] for v in values]
             codec.put(held, f"{name}.{part}" if name else part, into)
 
-    def take(self, count: int, name: str, out: Columns) -> list[Any]:
+    def take(self, count: int, name: str, out: FieldColumns) -> list[Any]:
         """Remove the parts, and make the values of them."""
         columns = {
             part: codec.take(count, f"{name}.{part}" if name else part, out)
@@ -306,11 +306,11 @@ class Dicts(Codec):
 
     pairs: Many
 
-    def put(self, values: Sequence[Any], name: str, into: Columns) -> None:
+    def put(self, values: Sequence[Any], name: str, into: FieldColumns) -> None:
         """Add the dicts as lists of pairs."""
         self.pairs.put([list(value.items()) for value in values], name, into)
 
-    def take(self, count: int, name: str, out: Columns) -> list[Any]:
+    def take(self, count: int, name: str, out: FieldColumns) -> list[Any]:
         """Remove the dicts."""
         return [dict(value) for value in self.pairs.take(count, name, out)]
 
@@ -383,7 +383,7 @@ def _fields_of(kind: type) -> Codec:
     return Fields(lambda values: kind(**values), parts)
 
 
-def _parts(whole: Any, lengths: Sequence[int]) -> list[Any]:
+def _split_lengths(whole: Any, lengths: Sequence[int]) -> list[Any]:
     """Return consecutive slices of these lengths."""
     ends = np.cumsum(np.array(lengths, np.int64)).tolist()
     return [whole[end - length : end] for end, length in zip(ends, lengths, strict=True)]

@@ -11,16 +11,17 @@ import yaml
 
 from fedboost.ground.errors import ConfigError
 
-NODES_MAX = 100_000  # keys and values of one file; each alias counts its values again
+YAML_NODES_MAX = 100_000  # keys and values of one file; each alias counts its values again
 
 
 class Loader(yaml.SafeLoader):
     """YAML loader that refuses objects, repeated keys, and aliases of too many values."""
 
     def construct_document(self, node: yaml.Node) -> Any:
-        if _nodes(node, {}) > NODES_MAX:
+        if _count_nodes(node, {}) > YAML_NODES_MAX:
             raise ConfigError(
-                f"the file's aliases stand for more than {NODES_MAX} values", todo="write them out"
+                f"the file's aliases stand for more than {YAML_NODES_MAX} values",
+                todo="write them out",
             )
         return super().construct_document(node)
 
@@ -47,8 +48,8 @@ Loader.add_implicit_resolver(
 )
 
 # `${env:NAME}`, `${file:/path}`; a second $ in front makes it plain text.
-REFERENCE = re.compile(r"\$(\$?)\{(\w+):([^}]*)\}")
-FILE_BYTES_MAX = 1 << 16  # of a file that holds one value
+VALUE_REFERENCE = re.compile(r"\$(\$?)\{(\w+):([^}]*)\}")
+VALUE_BYTES_MAX = 1 << 16  # of a file that holds one value
 _TEXT = "tag:yaml.org,2002:str"
 
 
@@ -64,27 +65,29 @@ class FilledLoader(Loader):
         self._done: set[yaml.Node] = set()
 
     def construct_document(self, node: yaml.Node) -> Any:
-        _nodes(node, {})  # refuses a node that holds itself
-        self._fill(node, "")
+        _count_nodes(node, {})  # refuses a node that holds itself
+        self._fill_node(node, "")
         return super().construct_document(node)
 
-    def _fill(self, node: yaml.Node, key: str) -> None:
+    def _fill_node(self, node: yaml.Node, key: str) -> None:
         if node in self._done:
             return
         self._done.add(node)
         if isinstance(node, yaml.MappingNode):
             for name, value in node.value:
-                self._fill(value, f"{key}.{name.value}" if key else str(name.value))
+                self._fill_node(value, f"{key}.{name.value}" if key else str(name.value))
         elif isinstance(node, yaml.SequenceNode):
             for place, value in enumerate(node.value):
-                self._fill(value, f"{key}.{place}")
-        elif isinstance(node, yaml.ScalarNode) and REFERENCE.search(node.value):
-            node.value = REFERENCE.sub(lambda match: self._found(match, key), node.value)
+                self._fill_node(value, f"{key}.{place}")
+        elif isinstance(node, yaml.ScalarNode) and VALUE_REFERENCE.search(node.value):
+            node.value = VALUE_REFERENCE.sub(
+                lambda match: self._resolve_reference(match, key), node.value
+            )
             read_like: Any = self.resolve
             plain = node.style is None
             node.tag = read_like(yaml.ScalarNode, node.value, (True, False)) if plain else _TEXT
 
-    def _found(self, match: re.Match[str], key: str) -> str:
+    def _resolve_reference(self, match: re.Match[str], key: str) -> str:
         is_meant_so, kind, name = match.groups()
         reference = match[0]
         if is_meant_so:
@@ -94,12 +97,12 @@ class FilledLoader(Loader):
                 f"{key}: {reference} refers to nothing",
                 todo="write ${env:NAME} or ${file:/path}; $${ is a text that begins with ${",
             )
-        text = variable(name, key) if kind == "env" else content(name, key)
+        text = read_variable(name, key) if kind == "env" else read_value_file(name, key)
         self.filled[text] = reference
         return text
 
 
-def variable(name: str, key: str) -> str:
+def read_variable(name: str, key: str) -> str:
     """Return an environment variable; a ConfigError, at `key`, if it is not set."""
     text = os.environ.get(name)
     if text is None:
@@ -107,14 +110,14 @@ def variable(name: str, key: str) -> str:
     return text
 
 
-def content(name: str, key: str) -> str:
+def read_value_file(name: str, key: str) -> str:
     """Return the text of a file without its last line break; a ConfigError, at `key`, if it is
     unreadable.
     """
     try:
         with Path(name).expanduser().open("rb") as file:
-            data = file.read(FILE_BYTES_MAX + 1)
-        if len(data) > FILE_BYTES_MAX:
+            data = file.read(VALUE_BYTES_MAX + 1)
+        if len(data) > VALUE_BYTES_MAX:
             raise ConfigError(f"{key}: {name} is too large for one value", todo="check the path")
         return data.decode().removesuffix("\n")
     except OSError as error:
@@ -126,7 +129,7 @@ def content(name: str, key: str) -> str:
     )
 
 
-def _nodes(node: yaml.Node, known: dict[yaml.Node, int]) -> int:
+def _count_nodes(node: yaml.Node, known: dict[yaml.Node, int]) -> int:
     """Count the nodes below a node, aliases expanded; a ConfigError if a node contains itself."""
     if isinstance(node, yaml.ScalarNode):
         return 1
@@ -134,7 +137,7 @@ def _nodes(node: yaml.Node, known: dict[yaml.Node, int]) -> int:
         known[node] = 0  # until its parts are counted
         parts: Any = node.value
         inner = [part for pair in parts for part in pair] if _is_mapping(node) else parts
-        known[node] = 1 + sum(_nodes(part, known) for part in inner)
+        known[node] = 1 + sum(_count_nodes(part, known) for part in inner)
     if known[node] == 0:
         raise ConfigError("the file holds an alias of a value that contains it", todo="remove it")
     return known[node]

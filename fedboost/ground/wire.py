@@ -160,7 +160,7 @@ def describe(message: Message) -> str:
     return f"{message.DESCRIPTOR.name}({', '.join(parts)})"
 
 
-def pieces(payload: bytes) -> Iterator[exchange_pb2.Piece]:
+def cut_payload(payload: bytes) -> Iterator[exchange_pb2.Piece]:
     """Yield the pieces of a payload (at least one), each with its checksum."""
     view = memoryview(payload)
     for start in range(0, max(len(view), 1), PIECE_BYTES):

@@ -103,7 +103,7 @@ class Serial:
         return 0
 
 
-def blocks(items: int, workers: int, least: int, most: int) -> list[slice]:
+def even_slices(items: int, workers: int, least: int, most: int) -> list[slice]:
     """Cut 0..items into even consecutive slices of `least` to `most` items, for `workers` workers.
 
     Each worker gets the same number of slices unless that makes them too small: one extra slice

@@ -20,15 +20,15 @@ from fedboost.core.categories import NO_THRESHOLD
 from fedboost.core.params import TreeParams
 from fedboost.core.placement import (
     ROWS_COUNTED,
+    BinCounts,
     ColumnShares,
-    Counts,
     NarrowedRows,
     counts_of,
     entropy_least,
-    sample_of,
+    sample_rows,
 )
 from fedboost.data.columns import FLOAT32_MAX
-from fedboost.data.frame import Values
+from fedboost.data.frame import FrameValues
 from fedboost.flow import Charge, Spent
 from fedboost.ground.arrays import Bits, Floats, Indices
 
@@ -46,7 +46,7 @@ class AnsweredRows:
 
     @classmethod
     def of(
-        cls, arrays: Mapping[str, NDArray[np.generic]], names: Sequence[str], values: Values
+        cls, arrays: Mapping[str, NDArray[np.generic]], names: Sequence[str], values: FrameValues
     ) -> AnsweredRows:
         """Return the state before the first answer about values (n, columns)."""
         cuts, by_category = [], []
@@ -57,7 +57,7 @@ class AnsweredRows:
                 cuts[-1] = cuts[-1][:0]
                 by_category.append(column)
         every = np.ones(values.shape[0], np.bool_)
-        sampled = values[sample_of(every)]
+        sampled = values[sample_rows(every)]
         if isinstance(sampled, np.ndarray):  # the lowest noisy bucket begins at −inf
             sampled = np.clip(sampled, -FLOAT32_MAX, FLOAT32_MAX)
         learnt = np.ones(sampled.shape[0], np.bool_)
@@ -65,7 +65,7 @@ class AnsweredRows:
         shares = ColumnShares.of(usual.transform(sampled), usual.n_bins.astype(np.int64), learnt)
         most = max([1, *(len(column_cuts) + 1 for column_cuts in cuts)])
         own = Binning(most, tuple(cuts), {c: usual.categories[c] for c in by_category})
-        held = ColumnShares.counted(_counts(own, values), values.shape[0])
+        held = ColumnShares.counted(_count_rows(own, values), values.shape[0])
         # The sample may miss bins with few rows.
         least = (held.entropy > 0.0) * entropy_least(held.rows)
         held = replace(held, entropy=np.maximum(shares.entropy, least))
@@ -90,7 +90,7 @@ class AnsweredRows:
         return tuple(Charge(Spent.PLACED, float(placed[c]), self.names[c]) for c in told)
 
 
-def _counts(own: Binning, values: Values) -> list[Counts]:
+def _count_rows(own: Binning, values: FrameValues) -> list[BinCounts]:
     """Count the rows in each bin, without binning the whole table at once."""
     n_bins = own.n_bins.astype(np.int64)
     if not isinstance(values, np.ndarray):

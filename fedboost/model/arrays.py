@@ -18,8 +18,8 @@ LEVEL = 1  # of zlib; a round of trees waits for it, and higher levels save almo
 _one_at_a_time = threading.Lock()
 
 
-def packed(arrays: Mapping[str, NDArray[Any]], *, compressed: bool = False) -> bytes:
-    """Return the arrays as an archive for `read`."""
+def pack_arrays(arrays: Mapping[str, NDArray[Any]], *, compressed: bool = False) -> bytes:
+    """Return the arrays as an archive for `read_arrays`."""
     import numpy as np
 
     out = io.BytesIO()
@@ -33,7 +33,7 @@ def packed(arrays: Mapping[str, NDArray[Any]], *, compressed: bool = False) -> b
     return out.getvalue()
 
 
-def read(packed: bytes) -> dict[str, NDArray[np.generic]]:
+def read_arrays(packed: bytes) -> dict[str, NDArray[np.generic]]:
     """Return the arrays of an archive of `numpy.savez`; a ValueError if it is damaged."""
     import numpy as np
 

@@ -11,23 +11,25 @@ import numpy as np
 from pydantic import Field
 
 from fedboost.core import objectives
-from fedboost.data.frame import BATCH_ROWS, Values
+from fedboost.data.frame import BATCH_ROWS, FrameValues
 from fedboost.flow import MODEL, Artefact, Out, Place, StageContext
 from fedboost.ground.arrays import Floats
-from fedboost.ground.mapped import array_beside, let_go
+from fedboost.ground.mapped import array_beside, free_pages
 from fedboost.ground.settings import Settings
-from fedboost.ground.state import Growing, state
+from fedboost.ground.state import Growing, state_class
 from fedboost.messages.job_pb2 import Count, StatusReport
 from fedboost.model import columns
 from fedboost.model.shards import MODEL_ID
 from fedboost.model.unknown_categories import UNKNOWN_MAX
 
-CELLS_MAX = 1 << 24  # rows × trees, or columns, of a batch: 128 MiB of indices, 64 MiB of cells
+BATCH_CELLS_MAX = (
+    1 << 24
+)  # rows × trees, or columns, of a batch: 128 MiB of indices, 64 MiB of cells
 
 
 def rows_at_once(width: int) -> int:
     """Return the most rows of a batch with so many cells a row, at least one."""
-    return max(1, CELLS_MAX // max(1, width))
+    return max(1, BATCH_CELLS_MAX // max(1, width))
 
 
 def batch_rows(most: int, facts: Mapping[str, Any]) -> int:
@@ -52,7 +54,7 @@ class ScoringParams(Settings):
     output_margin: bool = False  # give the sums of leaves, not probabilities or means
 
 
-@state
+@state_class
 class BatchesState:
     """Finished batches in a guest's checkpoint."""
 
@@ -66,14 +68,17 @@ class Batches(ABC):
 
     context: StageContext[ScoringParams]
     model: Artefact = field(init=False)  # the guest's shard
-    values: Values = field(init=False)
+    values: FrameValues = field(init=False)
     every: Floats = field(init=False)  # (rows, outputs) of all rows, beside their ids
     margin: Floats = field(init=False)  # of the batch under way
     margins: list[Floats] = field(default_factory=list)  # of finished ones
     first: int = 0  # row of the batch under way
 
     def __post_init__(self) -> None:
-        self.model, self.values = self.context.artefacts[MODEL], columns.of_seat(self.context)
+        self.model, self.values = (
+            self.context.artefacts[MODEL],
+            columns.values_of_seat(self.context),
+        )
         shape = self.values.shape[0], len(self.model.facts["base_margin"])
         self.every = array_beside(self.context.data.ids.data, shape, np.float64)
 
@@ -97,13 +102,13 @@ class Batches(ABC):
         """Begin the batch after a finished one, or end."""
         self.margins.append(self.margin)
         self.first = self.rows.stop
-        let_go(self.values, self.every)
+        free_pages(self.values, self.every)
         if self.first < self.values.shape[0]:
             self.start_batch()
             return Out()
-        return Out(told=self.all_told())
+        return Out(told=self.final_report())
 
-    def all_told(self) -> StatusReport:
+    def final_report(self) -> StatusReport:
         """Report the totals to the coordinator after the last batch."""
         counts = [Count(name="predicted", count=self.values.shape[0])]
         return StatusReport(ends="batch", counts=counts)
@@ -111,7 +116,7 @@ class Batches(ABC):
 
 def snapshot(guest: Batches, _: Place) -> Artefact:
     """Return a checkpoint with the margins of finished batches."""
-    return Artefact.of_state(BatchesState(first=guest.first, margins=guest.margins))
+    return Artefact.from_state(BatchesState(first=guest.first, margins=guest.margins))
 
 
 def restore(guest: Batches, kept: Artefact) -> StatusReport:
@@ -122,9 +127,9 @@ def restore(guest: Batches, kept: Artefact) -> StatusReport:
         begin, end = end, end + len(margin)
         guest.every[begin:end] = margin
         guest.margins.append(guest.every[begin:end])
-    let_go(guest.every)
+    free_pages(guest.every)
     if guest.first >= guest.values.shape[0]:
-        return guest.all_told()
+        return guest.final_report()
     guest.start_batch()
     return StatusReport()
 
@@ -138,5 +143,5 @@ def finish(guest: Batches) -> Artefact:
             rows = slice(begin, begin + BATCH_ROWS)
             margin = guest.every[rows]
             prediction[rows] = objectives.transform(guest.model.facts["objective"], margin)
-            let_go(guest.every, prediction)
+            free_pages(guest.every, prediction)
     return Artefact({"model": guest.context.params.model}, {"prediction": prediction})

@@ -14,12 +14,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedboost.core.categories import members
+from fedboost.core.categories import set_members
 from fedboost.core.partition import ROOT, left_child, right_child
 from fedboost.flow import GUEST, Artefact
 from fedboost.ground.errors import ConfigError
 from fedboost.model import rounds, vertical
-from fedboost.model.export import short
+from fedboost.model.export import shortest_float
 from fedboost.model.vertical import LEAF, OwnSplit, Whole
 
 NODES = (
@@ -64,7 +64,7 @@ class Picture:
     seen_by: str  # the party that knows it; empty: everything is known
 
 
-def of_shard(shard: Artefact, tree: int) -> Picture:
+def picture_of_shard(shard: Artefact, tree: int) -> Picture:
     """Return a tree of the model, counted from 0, as the owner of a shard knows it."""
     facts = shard.facts
     parties = (facts["guest"], *facts["hosts"])
@@ -77,7 +77,7 @@ def of_shard(shard: Artefact, tree: int) -> Picture:
     return Picture(tree, title, root, parties, seen_by)
 
 
-def of_whole(model: Whole, tree: int) -> Picture:
+def picture_of_whole(model: Whole, tree: int) -> Picture:
     """Return a tree, counted from 0, of a model that is known as a whole; see `check_tree`."""
     facts = model.facts
     check_tree(facts, tree)
@@ -101,7 +101,7 @@ def title_of(facts: Mapping[str, Any], tree: int) -> str:
     """Return ``tree 3 of round 2, for class 1``; trees and classes count from 0, rounds from 1."""
     if "forest" not in facts:
         return f"tree {tree}"  # a host's file, which has no rounds
-    ends = rounds.ends(facts)
+    ends = rounds.trees_after_rounds(facts)
     title = f"tree {tree} of round {int(np.searchsorted(ends, tree, side='right')) + 1}"
     output = int(rounds.classes(facts)[tree])
     return title if output == rounds.ALL else f"{title}, for class {output}"
@@ -110,11 +110,11 @@ def title_of(facts: Mapping[str, Any], tree: int) -> str:
 def question(split: OwnSplit, column: str, texts: Sequence[str]) -> str:
     """Return ``age < 41.5``, ``city in {'B', 'F'}`` or ``age is present``; yes goes left."""
     if split.left_bins:
-        held = ", ".join(repr(texts[place]) for place in members(split.left_bins))
+        held = ", ".join(repr(texts[place]) for place in set_members(split.left_bins))
         return f"{column} in {{{held}}}"
     if not np.isfinite(split.threshold):
         return column + PRESENT + (OR_MISSING if split.missing_left else "")
-    return f"{column} < {short(split.threshold)}"
+    return f"{column} < {shortest_float(split.threshold)}"
 
 
 def with_missing(asks: str, answer: str) -> str:
@@ -185,7 +185,7 @@ def with_notes(branch: Branch, node: int, notes: Mapping[int, str]) -> Branch:
     return replace(branch, below=below, note="" if below else notes.get(node, ""))
 
 
-def lines(branch: Branch, indent: str = "  ") -> Iterator[str]:
+def text_lines(branch: Branch, indent: str = "  ") -> Iterator[str]:
     """Yield the tree as text, a line for each node, indented below its split."""
     if not branch.below:
         values = ", ".join(f"{value:.6g}" for value in branch.value)
@@ -195,6 +195,6 @@ def lines(branch: Branch, indent: str = "  ") -> Iterator[str]:
     text = with_missing(branch.asks, missing) if branch.asks else f"{branch.party}'s split"
     yield f"{indent}{text} (gain {branch.gain:.4g}, cover {branch.cover:.4g})"
     for word, child in zip(("yes", "no"), branch.below, strict=True):
-        of_child = lines(child, indent + "  ")
+        of_child = text_lines(child, indent + "  ")
         yield f"{indent}  {word}: {next(of_child).lstrip()}"
         yield from of_child

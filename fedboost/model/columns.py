@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 
 from fedboost.core import monotone
-from fedboost.core.binning import Binning, Codes
+from fedboost.core.binning import BinCodes, Binning
 from fedboost.core.monotone import Directions
-from fedboost.data.frame import Frame, Values, listed
+from fedboost.data.frame import Frame, FrameValues, recode_categories
 from fedboost.flow import MODEL, StageContext
 from fedboost.ground.errors import ConfigError, DataError
 from fedboost.ground.settings import Settings
@@ -52,7 +52,7 @@ def directions(
     return monotone.directions([*(constraints.get(name, 0) for name in names), *[0] * others])
 
 
-def indices(facts: Facts, frame: Frame) -> list[int]:
+def column_indices(facts: Facts, frame: Frame) -> list[int]:
     """Return the indices of the model's columns of this party in a table.
 
     A DataError names a column that the table lacks, or that has categories in one of them and
@@ -82,14 +82,14 @@ def indices(facts: Facts, frame: Frame) -> list[int]:
     return [place[name] for name in wanted]
 
 
-def values(facts: Facts, frame: Frame) -> Values:
+def model_values(facts: Facts, frame: Frame) -> FrameValues:
     """Return float32 (rows, the model's columns), as its trees read them; dense or sparse, as the
     table.
 
     A category becomes its index in the model's list, NaN if it has none. If the frame's values
-    already fit, they are returned as they are. Errors as in `indices`.
+    already fit, they are returned as they are. Errors as in `column_indices`.
     """
-    places = indices(facts, frame)
+    places = column_indices(facts, frame)
     known = {name: tuple(texts) for name, texts in facts["categories"].items()}
     same = all(frame.categories[name] == known[name] for name in facts["columns"] if name in known)
     if places == [*range(len(frame.columns))] and same:
@@ -101,19 +101,19 @@ def values(facts: Facts, frame: Frame) -> Values:
     read = np.asfortranarray(chosen)
     for i, name in enumerate(facts["columns"]):
         if name in facts["categories"]:
-            read[:, i] = listed(read[:, i], frame.categories[name], known[name])
+            read[:, i] = recode_categories(read[:, i], frame.categories[name], known[name])
     return read
 
 
-def of_seat(context: StageContext[Settings]) -> Values:
+def values_of_seat(context: StageContext[Settings]) -> FrameValues:
     """Return the values of a party that predicts; a DataError names a wrong column."""
     try:
-        return values(context.artefacts[MODEL].facts, context.data)
+        return model_values(context.artefacts[MODEL].facts, context.data)
     except DataError as error:
         raise error.at(party=context.party) from None
 
 
-def known_codes(facts: Facts, frame: Frame) -> dict[int, Codes]:
+def known_codes(facts: Facts, frame: Frame) -> dict[int, BinCodes]:
     """Return the code of each category that the model lists, by the table's categorical column.
 
     Categories that the table lacks get codes after the table's, which no row has.
@@ -144,7 +144,7 @@ def categories(frame: Frame, cuts: Binning, earlier: Facts | None = None) -> dic
     return lists
 
 
-def beside(parts: Sequence[Values]) -> Values:
+def join_columns(parts: Sequence[FrameValues]) -> FrameValues:
     """Return columns of several parties (at least one) as one table; sparse if one of them is."""
     from scipy.sparse import csc_array, hstack
 

@@ -11,13 +11,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedboost.core.binning import Binning
-from fedboost.core.categories import NO_THRESHOLD, SET_BYTES, members
+from fedboost.core.categories import NO_THRESHOLD, SET_BYTES, set_members
 from fedboost.core.tree import LEAF, Tree
-from fedboost.model.export import short
+from fedboost.model.export import shortest_float
 
 # A bit for each category that a split can send left, and a last one for all others.
-OTHERS = 1 << (8 * SET_BYTES)
-CATEGORIES = OTHERS * 2 - 1
+OTHER_CATEGORIES = 1 << (8 * SET_BYTES)
+CATEGORIES = OTHER_CATEGORIES * 2 - 1
 
 
 @dataclass(frozen=True)
@@ -51,11 +51,11 @@ class Condition:
             left = replace(self, high=most)
             right = replace(self, low=max(self.low, question.threshold))
         return (
-            replace(left, missing=self.missing and question.missing_left)._possible(),
-            replace(right, missing=self.missing and not question.missing_left)._possible(),
+            replace(left, missing=self.missing and question.missing_left)._normal_form(),
+            replace(right, missing=self.missing and not question.missing_left)._normal_form(),
         )
 
-    def _possible(self) -> Condition | None:
+    def _normal_form(self) -> Condition | None:
         """Return the condition; NOTHING_PRESENT if it accepts only missing values, None if none."""
         if self.categories and (self.high is None or self.low < self.high):
             return self
@@ -65,10 +65,12 @@ class Condition:
 ANYTHING = Condition()
 NOTHING_PRESENT = Condition(high=-math.inf, categories=0)
 
-Known = Mapping[int, Condition]  # by column; a column that is absent may be ANYTHING
+KnownConditions = Mapping[int, Condition]  # by column; a column that is absent may be ANYTHING
 
 
-def ways(known: Known, column: int, question: Question) -> tuple[Known | None, Known | None]:
+def narrowed_sides(
+    known: KnownConditions, column: int, question: Question
+) -> tuple[KnownConditions | None, KnownConditions | None]:
     """Return the conditions left and right of a split, given those above it; None: no row goes
     there.
 
@@ -93,7 +95,7 @@ def questions(arrays: Mapping[str, NDArray[np.generic]]) -> list[Question]:
     return rules
 
 
-def in_words(column: str, condition: Condition, categories: Sequence[str] = ()) -> str:
+def condition_text(column: str, condition: Condition, categories: Sequence[str] = ()) -> str:
     """Return ``age < 41.5 (or missing)``; `categories` are a column's texts by index."""
     text = _present(column, condition, categories)
     if text is None:
@@ -108,19 +110,19 @@ def _present(column: str, condition: Condition, categories: Sequence[str]) -> st
         return _of_categories(column, condition.categories, categories)
     if low == math.inf or (high is not None and low >= high):
         return None
-    upper = None if high is None or math.isinf(high) else short(np.float32(high))
+    upper = None if high is None or math.isinf(high) else shortest_float(np.float32(high))
     if math.isinf(low):
         return f"{column} is present" if upper is None else f"{column} < {upper}"
-    lower = short(np.float32(low))
+    lower = shortest_float(np.float32(low))
     return f"{column} >= {lower}" if upper is None else f"{lower} <= {column} < {upper}"
 
 
 def _of_categories(column: str, bits: int, known: Sequence[str]) -> str | None:
     if not bits:
         return None
-    inside = not bits & OTHERS
+    inside = not bits & OTHER_CATEGORIES
     listed = bits if inside else CATEGORIES & ~bits
-    indices = members(listed.to_bytes(SET_BYTES + 1, "little"))
+    indices = set_members(listed.to_bytes(SET_BYTES + 1, "little"))
     texts = ", ".join(repr(known[k]) if k < len(known) else f"number {k}" for k in indices)
     return f"{column} {'in' if inside else 'not in'} {{{texts}}}"
 
@@ -135,7 +137,7 @@ class RuleMatch:
     rule: Rule
     trees: tuple[int, ...]
 
-    def asks(self, columns: Container[int]) -> bool:
+    def has_condition_on(self, columns: Container[int]) -> bool:
         """Return whether it has a condition on one of the columns, for example a host's."""
         return any(column in columns for column, _ in self.rule)
 
@@ -146,12 +148,14 @@ def node_rules(tree: Tree, cuts: Binning | None = None) -> dict[int, Rule]:
     Nodes that no row can reach are left out; the root's rule is empty. With `cuts`, thresholds
     between the same two cut points of their column are one.
     """
-    asks, left, feature = asked_by(tree, cuts), tree.left.tolist(), tree.feature.tolist()
-    reached: dict[int, Known] = {0: {}}
+    asks, left, feature = questions_of_tree(tree, cuts), tree.left.tolist(), tree.feature.tolist()
+    reached: dict[int, KnownConditions] = {0: {}}
     for node, below in enumerate(left):  # children come after their parents
         if below == LEAF or node not in reached:
             continue
-        for child, more in enumerate(ways(reached[node], feature[node], asks[node]), start=below):
+        for child, more in enumerate(
+            narrowed_sides(reached[node], feature[node], asks[node]), start=below
+        ):
             if more is not None:
                 reached[child] = more
     return {
@@ -159,7 +163,7 @@ def node_rules(tree: Tree, cuts: Binning | None = None) -> dict[int, Rule]:
     }
 
 
-def found(
+def find_rules(
     trees: Sequence[Tree], cuts: Binning | None = None, inner: bool = False
 ) -> list[RuleMatch]:
     """Return all rules of the trees, in falling order of trees, then rising order of conditions.
@@ -178,7 +182,7 @@ def found(
     return sorted(listed, key=lambda match: (-len(match.trees), len(match.rule)))
 
 
-def asked_by(tree: Tree, cuts: Binning | None) -> list[Question]:
+def questions_of_tree(tree: Tree, cuts: Binning | None) -> list[Question]:
     """Return the nodes' questions; with `cuts` each threshold is its column's next cut."""
     arrays = tree.to_arrays()
     if cuts is not None:

@@ -13,16 +13,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedboost.data.frame import Frame, Values
+from fedboost.data.frame import Frame, FrameValues
 from fedboost.ground.errors import DataError
 from fedboost.model import columns, whole
 from fedboost.model.vertical import Whole
-from fedboost.model.xgboost_json import feature_names, library, xgboost_json
+from fedboost.model.xgboost_json import feature_names, import_xgboost, xgboost_json
 
 Contributions = NDArray[np.float32]
 
 
-def contributions(model: Whole, values: Values) -> Contributions:
+def contributions(model: Whole, values: FrameValues) -> Contributions:
     """Return each column's contribution to the margins, float32 (n, outputs, columns + 1).
 
     The last one is the bias, the same for all rows. values float32 (n, columns), as the model reads
@@ -30,7 +30,7 @@ def contributions(model: Whole, values: Values) -> Contributions:
     rows weigh nothing, as contributions are then not defined.
     """
     outputs = len(model.facts["base_margin"])
-    shap = by_xgboost(model, values, pred_contribs=True)
+    shap = predict_with_xgboost(model, values, pred_contribs=True)
     shap = shap.reshape(values.shape[0], outputs, len(model.columns) + 1)
     if not np.isfinite(shap).all():
         raise DataError(
@@ -43,15 +43,15 @@ def contributions(model: Whole, values: Values) -> Contributions:
 
 def booster(model: Whole) -> Any:
     """Return the model as an `xgboost.Booster`; a ConfigError if xgboost is not installed."""
-    return library("explain").Booster(model_file=bytearray(xgboost_json(model).encode()))
+    return import_xgboost("explain").Booster(model_file=bytearray(xgboost_json(model).encode()))
 
 
-def by_xgboost(model: Whole, values: Values, **options: Any) -> NDArray[np.float32]:
+def predict_with_xgboost(model: Whole, values: FrameValues, **options: Any) -> NDArray[np.float32]:
     """Return the result of `Booster.predict` with these `options`, float32 (n, …).
 
     values float32 (n, columns), as the model reads them.
     """
-    xgboost, trees = library("explain"), booster(model)
+    xgboost, trees = import_xgboost("explain"), booster(model)
     types = ["c" if count else "float" for count in model.categories]
     effects = []
     for _, cells in whole.batches(values):
@@ -68,7 +68,7 @@ def parties(model: Whole) -> list[str]:
     return list(dict.fromkeys([*guest, *(party for party, _ in model.columns if party)]))
 
 
-def known(model: Whole, party: str) -> dict[str, Any]:
+def party_facts(model: Whole, party: str) -> dict[str, Any]:
     """Return the `columns`, `categories` and `id` of one party's part, for `model.columns`.
 
     For a model that all parties hold whole they are the same for every party.
@@ -85,7 +85,9 @@ def known(model: Whole, party: str) -> dict[str, Any]:
     }
 
 
-def joined(model: Whole, frames: Mapping[str, Frame]) -> tuple[NDArray[np.int64], Values]:
+def rows_in_common(
+    model: Whole, frames: Mapping[str, Frame]
+) -> tuple[NDArray[np.int64], FrameValues]:
     """Return the rows in every party's table: their row numbers in the first one's, and their
     values.
 
@@ -102,13 +104,15 @@ def joined(model: Whole, frames: Mapping[str, Frame]) -> tuple[NDArray[np.int64]
     return rows, side_by_side(model, dict(zip(frames, taken, strict=True)))
 
 
-def side_by_side(model: Whole, frames: Mapping[str, Frame]) -> Values:
-    """Return the values of tables with the same rows in one order, as `joined`."""
-    return columns.beside([_read(model, party, frame) for party, frame in frames.items()])
+def side_by_side(model: Whole, frames: Mapping[str, Frame]) -> FrameValues:
+    """Return the values of tables with the same rows in one order, as `rows_in_common`."""
+    return columns.join_columns(
+        [_read_values(model, party, frame) for party, frame in frames.items()]
+    )
 
 
-def _read(model: Whole, party: str, frame: Frame) -> Values:
+def _read_values(model: Whole, party: str, frame: Frame) -> FrameValues:
     try:
-        return columns.values(known(model, party), frame)
+        return columns.model_values(party_facts(model, party), frame)
     except DataError as error:
         raise error.at(party=party) from None

@@ -54,8 +54,8 @@ from fedboost.model.unknown_categories import RARE
 from fedboost.model.vertical import LEAF, OwnSplit
 
 KIND, VERSION = "fedboost-shard", 1
-FILE_BYTES_MAX = 1 << 28  # ten thousand full trees of depth 6 take a third of it
-COLUMNS_MAX = 1 << 20
+SHARD_BYTES_MAX = 1 << 28  # ten thousand full trees of depth 6 take a third of it
+SHARD_COLUMNS_MAX = 1 << 20
 TREES_MAX = ROUNDS_MAX * NUM_CLASS_MAX
 
 
@@ -86,7 +86,7 @@ class HostShard(Settings):
     ids: dict[str, list[str]] = Field(default_factory=dict)
     created: str = ""
     trees: int = Field(ge=0)
-    columns: list[str] = Field(max_length=COLUMNS_MAX)
+    columns: list[str] = Field(max_length=SHARD_COLUMNS_MAX)
     categories: dict[str, list[str]] = Field(default_factory=dict)
     splits: list[HostSplit]
 
@@ -96,10 +96,12 @@ def facts_of(shard: Artefact) -> dict[str, Any]:
     return {name: value for name, value in shard.facts.items() if name not in ("format", RARE)}
 
 
-def text_of(facts: Mapping[str, Any], entries: Mapping[str, Sequence[Mapping[str, Any]]]) -> str:
+def json_text(facts: Mapping[str, Any], entries: Mapping[str, Sequence[Mapping[str, Any]]]) -> str:
     """Return the JSON text of facts and lists, a line for each entry; see the module."""
     head = {"format": KIND, "version": VERSION, **facts}
-    lines = [f" {json.dumps(name)}: {json.dumps(_plain(value))}" for name, value in head.items()]
+    lines = [
+        f" {json.dumps(name)}: {json.dumps(_json_value(value))}" for name, value in head.items()
+    ]
     for name, rows in entries.items():
         listed = ",\n".join("  " + json.dumps(row, allow_nan=False) for row in rows)
         lines.append(f' "{name}": [\n{listed}\n ]')
@@ -136,7 +138,7 @@ def host_shard(read: HostShard, **where: str) -> Artefact:
     return Artefact(facts, vertical.splits_to_arrays(splits))
 
 
-def needed_alone(shard: HostShard) -> HostShard:
+def without_unused_columns(shard: HostShard) -> HostShard:
     """Return the splits, without unused columns and their categories."""
     used = {split.column for split in shard.splits}
     columns = [name for name in shard.columns if name in used]
@@ -144,7 +146,7 @@ def needed_alone(shard: HostShard) -> HostShard:
     return shard.model_copy(update={"columns": columns, "categories": known})
 
 
-def short(value: np.float32) -> float:
+def shortest_float(value: np.float32) -> float:
     """Return the number with the shortest text that reads back as this 32-bit float."""
     brief = float(str(value))
     return brief if np.float32(brief) == value else float(value)
@@ -180,13 +182,13 @@ def _threshold(split: HostSplit) -> np.float32:
     return np.float32(np.inf if split.threshold is None else split.threshold)
 
 
-def splits(shard: Artefact) -> list[dict[str, Any]]:
+def split_entries(shard: Artefact) -> list[dict[str, Any]]:
     """Return a host's own splits."""
     splits = vertical.arrays_to_splits(shard.arrays)
-    return [{"tree": s.tree, "node": s.node, **_rule(s, shard)} for s in splits]
+    return [{"tree": s.tree, "node": s.node, **_split_fields(s, shard)} for s in splits]
 
 
-def nodes(shard: Artefact, *, owners: bool = True) -> list[dict[str, Any]]:
+def node_entries(shard: Artefact, *, owners: bool = True) -> list[dict[str, Any]]:
     """Return every node that a guest knows, with its owner if `owners`."""
     rows = []
     for node in vertical.arrays_to_nodes(shard.arrays):
@@ -197,7 +199,7 @@ def nodes(shard: Artefact, *, owners: bool = True) -> list[dict[str, Any]]:
         if owners:
             row["owner"] = owner_name(shard, node.owner)
         if node.split is not None:
-            row |= _rule(node.split, shard)
+            row |= _split_fields(node.split, shard)
         rows.append({**row, "gain": node.gain, "cover": node.cover})
     return rows
 
@@ -213,26 +215,26 @@ def left_categories(split: OwnSplit, shard: Artefact) -> list[str]:
     if not split.left_bins:
         return []
     known = shard.facts["categories"][shard.facts["columns"][split.feature]]
-    return [known[place] for place in categories.members(split.left_bins)]
+    return [known[place] for place in categories.set_members(split.left_bins)]
 
 
-def _rule(split: OwnSplit, shard: Artefact) -> dict[str, Any]:
+def _split_fields(split: OwnSplit, shard: Artefact) -> dict[str, Any]:
     missing = "left" if split.missing_left else "right"
     column = shard.facts["columns"][split.feature]
     if split.left_bins:
         held = left_categories(split, shard)
         return {"column": column, "categories": held, "missing": missing}
     finite = bool(np.isfinite(split.threshold))
-    threshold = short(split.threshold) if finite else None
+    threshold = shortest_float(split.threshold) if finite else None
     return {"column": column, "threshold": threshold, "missing": missing}
 
 
-def _plain(value: Any) -> Any:
+def _json_value(value: Any) -> Any:
     """Return a value with null for numbers that JSON lacks, as of unmeasured metrics."""
     if isinstance(value, float) and not math.isfinite(value):
         return None
     if isinstance(value, dict):
-        return {name: _plain(member) for name, member in value.items()}
+        return {name: _json_value(member) for name, member in value.items()}
     if isinstance(value, list):
-        return [_plain(member) for member in value]
+        return [_json_value(member) for member in value]
     return value

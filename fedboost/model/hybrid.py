@@ -15,17 +15,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedboost.core.partition import left_child, right_child
-from fedboost.data.frame import Values, values_at
+from fedboost.data.frame import FrameValues, values_at
 from fedboost.flow import Artefact
 from fedboost.ground.arrays import Bits, Floats, Indices, Rows
 from fedboost.ground.state import Arrays
 from fedboost.model import vertical
 from fedboost.model.vertical import GuestNode
 
-KIND = "hybrid"  # of a shard's facts: trees of this module
-NO_NODE = -1
+HYBRID_KIND = "hybrid"  # of a shard's facts: trees of this module
+NO_BOTTOM = -1
 # In a shard with unscored splits: a guest's secret key, a host's public one.
-KEY = "key"
+SHARD_KEY = "key"
 _BELOW = ("tree", "node", "owner", "value", "gain", "cover")  # of a node below, in a shard
 
 
@@ -34,7 +34,7 @@ def first_number(guest_depth: int) -> int:
     return (1 << guest_depth) - 1
 
 
-def bottoms(at: Rows, guest_depth: int) -> Rows:
+def bottoms_above(at: Rows, guest_depth: int) -> Rows:
     """Return the bottom nodes at or above nodes of a tree, int32; nodes above bottom nodes stay."""
     last = 2 * first_number(guest_depth)
     found = at.copy()
@@ -49,7 +49,7 @@ class Below:
 
     host: int  # k, the k-th host's
     node: GuestNode  # by that host's numbers; owner k for a split of the host, LEAF for a leaf
-    under: int = NO_NODE  # of a bottom node: its heap id in the guest's part
+    under: int = NO_BOTTOM  # of a bottom node: its heap id in the guest's part
 
 
 def to_arrays(tops: Sequence[GuestNode], below: Sequence[Below], n_outputs: int) -> Arrays:
@@ -73,7 +73,7 @@ def from_arrays(arrays: Mapping[str, NDArray[np.generic]]) -> tuple[list[GuestNo
     return vertical.arrays_to_nodes(arrays), below
 
 
-def seen_below(shard: Artefact) -> list[GuestNode]:
+def known_nodes_below(shard: Artefact) -> list[GuestNode]:
     """Return the hosts' nodes in a guest's shard: none if splits were unscored."""
     if shard.facts["split"] == "unscored":
         return []
@@ -94,7 +94,7 @@ class Tops:
         guests = {n: a for n, a in shard.arrays.items() if not n.startswith("below_")}
         return cls(guests, vertical.TreeShape.of(guests))
 
-    def bottom(self, values: Values, rows: slice) -> Indices:
+    def bottom(self, values: FrameValues, rows: slice) -> Indices:
         """Return the bottom nodes that rows of a table reach, int64 (rows, trees): indices in the
         arrays.
 
@@ -110,9 +110,11 @@ class Tops:
         NO_NODE for other nodes, and for bottom nodes where that host had no training row, or with
         `divided` no split.
         """
-        numbers = np.full((len(shard.facts["hosts"]), len(self.arrays["node"])), NO_NODE, np.int64)
+        numbers = np.full(
+            (len(shard.facts["hosts"]), len(self.arrays["node"])), NO_BOTTOM, np.int64
+        )
         place = vertical.positions(self.arrays)
-        known = shard.arrays["below_under"] != NO_NODE
+        known = shard.arrays["below_under"] != NO_BOTTOM
         if divided:
             known &= shard.arrays["below_owner"] != vertical.LEAF
         for i in np.flatnonzero(known).tolist():
@@ -141,7 +143,7 @@ def leaf_values(shard: Artefact, host: int) -> dict[int, tuple[Indices, Floats]]
 def descend(
     arrays: Mapping[str, NDArray[np.generic]],
     tree: int,
-    values: Values,
+    values: FrameValues,
     rows: slice,
     at: Indices,
     note: Callable[[int, Indices, Bits], None] | None = None,

@@ -8,7 +8,7 @@ from fedboost.data.frame import Frame
 from fedboost.ground.errors import ConfigError, DataError
 
 
-def check(params: BoostingParams, frame: Frame, held_out: bool) -> None:
+def check_table(params: BoostingParams, frame: Frame, held_out: bool) -> None:
     """Refuse a guest's table that the job cannot learn from; `held_out`: whether rows are."""
     check_held_out(params, held_out)
     if frame.label is None:
@@ -18,7 +18,7 @@ def check(params: BoostingParams, frame: Frame, held_out: bool) -> None:
 
 def check_encrypted(params: BoostingParams, frame: Frame, held_out: bool) -> None:
     """Refuse the same, and weights that would mark rows in sums of encrypted gradients."""
-    check(params, frame, held_out)
+    check_table(params, frame, held_out)
     if frame.weight is not None:
         weight_checks.check_weight_ratio(frame.weight)
 

@@ -30,12 +30,12 @@ from fedboost.ground.errors import DataError
 from fedboost.model import columns
 
 NETWORKS = "networks"  # the `kind` that this module makes and reads
-SCALE = ("column_mean", "column_deviation")  # arrays of a model of standardised rows
+SCALE_ARRAYS = ("column_mean", "column_deviation")  # arrays of a model of standardised rows
 CUTS = ("cuts", "cut_counts", "lacks")  # arrays of a model of cut columns
 FEATURE = re.compile(r"f(0|[1-9][0-9]{0,8})")  # names of sparse columns: their numbers
 
 
-def shard(trained: TrainedNetworks, names: Sequence[str], *, is_sparse: bool) -> Artefact:
+def make_shard(trained: TrainedNetworks, names: Sequence[str], *, is_sparse: bool) -> Artefact:
     """Return a job's shard for every party: the rounds up to the best one, and their history.
 
     `names` are the columns in the networks' order; none of hashed rows.
@@ -78,12 +78,12 @@ def shard(trained: TrainedNetworks, names: Sequence[str], *, is_sparse: bool) ->
     return Artefact(facts, arrays)
 
 
-def rounds(model: Artefact) -> tuple[Round, ...]:
+def load_rounds(model: Artefact) -> tuple[Round, ...]:
     """Return the rounds of a shard, in the order of training; a DataError if it is damaged."""
     facts, arrays = model.facts, model.arrays
     if facts.get("kind") != NETWORKS:
         raise DataError(f"the model is made of {facts.get('kind')}, expected {NETWORKS}")
-    _check(facts, arrays)
+    _check_shapes(facts, arrays)
     return tuple(
         Round(Network(number, facts["seed"], facts["outputs"]), Normal(mean, deviation), weights)
         for number, mean, deviation, weights in zip(
@@ -101,11 +101,13 @@ def margins(model: Artefact, frame: Frame) -> Floats:
     A table may be sparse if the model's rows were dense, and the other way round. A DataError if
     the model is damaged, or names a column that the table lacks.
     """
-    kept = rounds(model)
+    kept = load_rounds(model)
     facts, reading = model.facts, _reading(model)
     is_hashed = facts["sparse"] and reading.form != "bins"
     ids = feature_ids(facts["columns"] or frame.columns) if is_hashed else None
-    values = frame.values if not facts["columns"] and is_hashed else columns.values(facts, frame)
+    values = (
+        frame.values if not facts["columns"] and is_hashed else columns.model_values(facts, frame)
+    )
     if facts["sparse"] and isinstance(values, np.ndarray):
         from scipy.sparse import csc_array
 
@@ -123,8 +125,8 @@ def _reading(model: Artefact) -> ColumnReading:
     """Return the model's reading of columns."""
     facts, arrays = model.facts, model.arrays
     scale = cuts = None
-    if SCALE[0] in arrays:
-        scale = Scale(*(arrays[name].astype(np.float64) for name in SCALE))
+    if SCALE_ARRAYS[0] in arrays:
+        scale = Scale(*(arrays[name].astype(np.float64) for name in SCALE_ARRAYS))
     if CUTS[0] in arrays:
         ends = np.cumsum(arrays["cut_counts"].astype(np.int64))
         column_cuts = np.split(arrays["cuts"].astype(np.float32), ends[:-1])
@@ -149,7 +151,7 @@ def feature_ids(names: Sequence[str]) -> NDArray[np.uint32]:
     return np.array([int(match[1]) for match in matches if match], np.uint32)
 
 
-def _check(facts: Mapping[str, Any], arrays: Mapping[str, NDArray[np.generic]]) -> None:
+def _check_shapes(facts: Mapping[str, Any], arrays: Mapping[str, NDArray[np.generic]]) -> None:
     """Check that all facts are present, and that lengths fit one another."""
     needed = ("sparse", "outputs", "rounds", "seed", "reading", "max_bin", "weights_per_output")
     lacking = [name for name in needed if name not in facts]
@@ -168,7 +170,7 @@ def _check(facts: Mapping[str, Any], arrays: Mapping[str, NDArray[np.generic]]) 
         total = int(np.sum(arrays.get("cut_counts", 0)))
         shapes |= {"cut_counts": width, "cuts": (total,), "lacks": width}
     if needs_scale(facts["reading"]) and not facts["sparse"]:
-        shapes |= dict.fromkeys(SCALE, width)
+        shapes |= dict.fromkeys(SCALE_ARRAYS, width)
     for name, shape in shapes.items():
         if name not in arrays or arrays[name].shape != shape:
             raise DataError(f"the model's array {name} is not there, or not of its shape {shape}")

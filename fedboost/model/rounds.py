@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 ALL = -1  # of a tree with leaf values for every margin
 
 
-def ends(facts: Mapping[str, Any]) -> NDArray[np.int64]:
+def trees_after_rounds(facts: Mapping[str, Any]) -> NDArray[np.int64]:
     """Return the number of trees after each round of the model, int64 (rounds,).
 
     `forest` lists the trees of each round for each of `trees_per_round` classes.

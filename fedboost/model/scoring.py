@@ -10,17 +10,17 @@ from typing import Any
 import pyarrow as pa
 
 from fedboost.data.predictions import as_numbers, unknown_note, with_predictions
-from fedboost.data.reading import placed
+from fedboost.data.reading import locate_errors
 from fedboost.data.row_batches import RowBatches
 from fedboost.data.selection import Selection
 from fedboost.data.sources import SourceSpec
 from fedboost.data.table_files import check_ending, write_tables
 from fedboost.flow import Artefact
-from fedboost.ground.settings import parse
+from fedboost.ground.settings import parse_settings
 from fedboost.model import kinds
 from fedboost.model.unknown_categories import UNKNOWN_MAX, UnknownCategories
 
-Progress = Callable[[int, int], None]  # rows done, and all rows
+ReportProgress = Callable[[int, int], None]  # rows done, and all rows
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ def score_table(
     out: Path,
     *,
     unknown_max: float = UNKNOWN_MAX,
-    tell: Progress | None = None,
+    tell: ReportProgress | None = None,
     party: str = "",
 ) -> ScoredTable:
     """Write ids and predictions of all rows, in their order; return what was written.
@@ -49,8 +49,8 @@ def score_table(
     `write_tables` says.
     """
     check_ending(out)
-    kind, unknown = kinds.of(shard.facts), UnknownCategories(shard.facts)
-    with placed(party=party, file=source.name):
+    kind, unknown = kinds.kind_of(shard.facts), UnknownCategories(shard.facts)
+    with locate_errors(party=party, file=source.name):
         table = RowBatches.of(source, selection_of(shard.facts))
 
         def scored() -> Iterator[pa.Table]:
@@ -74,4 +74,4 @@ def selection_of(facts: dict[str, Any]) -> Selection:
     """Return the selection of the model's columns and the ids of its training."""
     categorical = [name for name in facts["columns"] if name in facts["categories"]]
     wanted = {"id": facts["id"], "columns": facts["columns"], "categorical": categorical}
-    return parse(Selection, wanted)
+    return parse_settings(Selection, wanted)

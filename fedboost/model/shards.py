@@ -17,14 +17,14 @@ from fedboost.ground.disk import FOLDER_MODE, on_disk, sync_folder
 from fedboost.ground.errors import ConfigError, DataError
 from fedboost.model import arrays
 
-FORMAT = 4  # since 4 hosts of federboost-vertical keep the facts of their noisy buckets
+SHARD_FORMAT = 4  # since 4 hosts of federboost-vertical keep the facts of their noisy buckets
 FACTS, ARRAYS = "model.json", "arrays.npz"
 MODEL_ID = re.compile(r"[a-z0-9][a-z0-9-]{0,79}")  # a job's id; safe as the name of a folder
 
 
 LATEST = "latest"  # stands for the newest model
 LISTED = 10  # most models that an error lists
-Known = Mapping[str, tuple[str, str]]  # by a model's id: its job's name, and its time
+KnownModels = Mapping[str, tuple[str, str]]  # by a model's id: its job's name, and its time
 
 
 def folder_of(models: Path, model: str) -> Path:
@@ -42,20 +42,20 @@ class Packed:
     arrays: bytes = field(repr=False)  # npz
 
 
-def save(folder: Path, shard: Artefact) -> None:
+def save_shard(folder: Path, shard: Artefact) -> None:
     """Write the shard into `folder`, which appears whole or not at all; replaces an older one.
 
     A StoreError if the disk refuses.
     """
-    packed = arrays.packed(shard.arrays)
+    packed = arrays.pack_arrays(shard.arrays)
     packed_sha256 = hashlib.sha256(packed).hexdigest()
-    facts = {**shard.facts, "format": FORMAT, "arrays_sha256": packed_sha256}
+    facts = {**shard.facts, "format": SHARD_FORMAT, "arrays_sha256": packed_sha256}
     text = json.dumps({**facts, "sha256": digest(facts)}, indent=1).encode()
-    write(folder, Packed(text, packed))
+    write_files(folder, Packed(text, packed))
 
 
-def write(folder: Path, packed: Packed) -> None:
-    """Write a shard's two files as `save` does; the caller has checked them."""
+def write_files(folder: Path, packed: Packed) -> None:
+    """Write a shard's two files as `save_shard` does; the caller has checked them."""
     fresh, old = (folder.with_name(f".{folder.name}.{word}") for word in ("new", "old"))
     for left_over in (fresh, old):
         shutil.rmtree(left_over, ignore_errors=True)
@@ -77,12 +77,12 @@ def write(folder: Path, packed: Packed) -> None:
     shutil.rmtree(old, ignore_errors=True)
 
 
-def load(folder: Path) -> Artefact:
+def load_shard(folder: Path) -> Artefact:
     """Return the shard in `folder`; a ConfigError if absent, a DataError if it was changed."""
-    return unpacked(read(folder), folder.name)
+    return unpack_shard(read_files(folder), folder.name)
 
 
-def read(folder: Path) -> Packed:
+def read_files(folder: Path) -> Packed:
     """Return a shard's two files unchecked; a ConfigError if there are none."""
     facts = _facts_file(folder)
     try:
@@ -95,57 +95,57 @@ def read(folder: Path) -> Packed:
         ) from None
 
 
-def unpacked(packed: Packed, name: str) -> Artefact:
+def unpack_shard(packed: Packed, name: str) -> Artefact:
     """Return the shard in two files of the model `name`; a DataError if they were changed."""
-    facts = _facts(packed.facts, name)
+    facts = _parse_facts(packed.facts, name)
     if hashlib.sha256(packed.arrays).hexdigest() != facts.get("arrays_sha256"):
-        raise _damaged("the model's arrays were changed", f"{name}/{ARRAYS}")
+        raise _damaged_error("the model's arrays were changed", f"{name}/{ARRAYS}")
     try:
-        unpacked_arrays = arrays.read(packed.arrays)
+        unpacked_arrays = arrays.read_arrays(packed.arrays)
     except ValueError:
-        raise _damaged("the model's arrays are damaged", f"{name}/{ARRAYS}") from None
+        raise _damaged_error("the model's arrays are damaged", f"{name}/{ARRAYS}") from None
     return Artefact({k: v for k, v in facts.items() if k != "arrays_sha256"}, unpacked_arrays)
 
 
 def load_facts(folder: Path) -> dict[str, Any]:
-    """Return the facts of a shard's JSON file, without its arrays; errors as in `load`."""
-    return _facts(_facts_file(folder), folder.name)
+    """Return the facts of a shard's JSON file, without its arrays; errors as in `load_shard`."""
+    return _parse_facts(_facts_file(folder), folder.name)
 
 
 def _facts_file(folder: Path) -> bytes:
     try:
         return (folder / FACTS).read_bytes()
     except OSError:
-        raise _absent(folder) from None
+        raise _absent_error(folder) from None
 
 
-def _facts(text: bytes, name: str) -> dict[str, Any]:
+def _parse_facts(text: bytes, name: str) -> dict[str, Any]:
     file = f"{name}/{FACTS}"
     try:
         facts = json.loads(text)
     except (ValueError, RecursionError):
-        raise _damaged("the model's file is damaged", file) from None
-    if not isinstance(facts, dict) or facts.get("format") != FORMAT:
+        raise _damaged_error("the model's file is damaged", file) from None
+    if not isinstance(facts, dict) or facts.get("format") != SHARD_FORMAT:
         written = facts.get("format") if isinstance(facts, dict) else "none"
         raise DataError(
-            f"the model has format {written}, this version reads {FORMAT}",
+            f"the model has format {written}, this version reads {SHARD_FORMAT}",
             file=file,
             todo="use the version of fedboost that wrote it",
         )
     if facts.pop("sha256", None) != digest(facts):
-        raise _damaged("the model's file was changed", file)
+        raise _damaged_error("the model's file was changed", file)
     return facts
 
 
-def _absent(folder: Path) -> ConfigError:
+def _absent_error(folder: Path) -> ConfigError:
     return ConfigError(f"there is no model {folder.name} here", todo="fedboost model list")
 
 
-def _damaged(what: str, file: str) -> DataError:
+def _damaged_error(what: str, file: str) -> DataError:
     return DataError(what, file=file, todo="take the model's folder from a backup, or train again")
 
 
-def names(models: Path) -> list[str]:
+def model_ids(models: Path) -> list[str]:
     """Return the ids of the models below `models`, sorted."""
     if not models.is_dir():
         return []
@@ -153,10 +153,10 @@ def names(models: Path) -> list[str]:
     return sorted(path.name for path in folders if (path / FACTS).is_file())
 
 
-def delete(folder: Path) -> None:
+def delete_model(folder: Path) -> None:
     """Remove a model; a ConfigError if there is none."""
     if not (folder / FACTS).is_file():
-        raise _absent(folder)
+        raise _absent_error(folder)
     gone = folder.with_name(f".{folder.name}.old")
     shutil.rmtree(gone, ignore_errors=True)
     with on_disk(folder):
@@ -170,13 +170,13 @@ def digest(facts: dict[str, Any]) -> str:
     return hashlib.sha256(json.dumps(facts).encode()).hexdigest()
 
 
-def meant(text: str, known: Known) -> str:
+def resolve_model(text: str, known: KnownModels) -> str:
     """Return the id of the model that a text names: an id, `latest`, or a job's name for its newest
     model.
 
     A ConfigError lists the `known` models if `text` names none of them, or several.
     """
-    models = matching(text, known)
+    models = matching_models(text, known)
     if len(models) == 1:
         return models[0]
     if models:
@@ -192,7 +192,7 @@ def meant(text: str, known: Known) -> str:
     )
 
 
-def matching(text: str, known: Known) -> list[str]:
+def matching_models(text: str, known: KnownModels) -> list[str]:
     """Return the newest models with that id or job's name; several if they are of one second."""
     if text in known:
         return [text]

@@ -17,11 +17,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedboost.core.binning import Binning, Codes
+from fedboost.core.binning import BinCodes, Binning
 from fedboost.core.bins import SparseBins
 from fedboost.crypto.noise import ValueNoise
 from fedboost.crypto.secrets import Secrets
-from fedboost.data.frame import Values
+from fedboost.data.frame import FrameValues
 from fedboost.flow import NoisyValues, StageContext
 from fedboost.ground.errors import ConfigError
 from fedboost.ground.ids import EncodedIds
@@ -58,7 +58,9 @@ class Telling:
         """Number of buckets of each column, with that of missing values, int32 (columns,)."""
         return self.binning.n_bins + np.array(self.missing, np.int32)
 
-    def tell(self, values: Values, ids: EncodedIds, context: StageContext[Settings]) -> ToldBuckets:
+    def tell_values(
+        self, values: FrameValues, ids: EncodedIds, context: StageContext[Settings]
+    ) -> ToldBuckets:
         """Return the told buckets of values float32 (n, columns) of these ids of the party's table.
 
         A missing value in a column that had none counts as the last bucket.
@@ -73,7 +75,7 @@ class Telling:
         noise = ValueNoise(secret, ids)
         for c, count in enumerate(self.count.tolist()):
             # Under other cut points an id would have another bucket: its noise must differ, too.
-            settled = (self.columns[c], repr(self.epsilon), count, self._settled(c))
+            settled = (self.columns[c], repr(self.epsilon), count, self._bucket_meaning(c))
             purpose = (context.dataset, *settled)
             codes[:, c] = noise.codes(told[:, c], *purpose)
             told[:, c] = noise.randomised(told[:, c], count, self.epsilon, *purpose)
@@ -81,14 +83,18 @@ class Telling:
         noisy = NoisyValues(name, self.epsilon, self.columns, noise.ids, codes)
         return ToldBuckets(told, noisy)
 
-    def by_place(self) -> Telling:
+    def for_model_values(self) -> Telling:
         """Return the same for values with the model's category indices, not a table's codes."""
-        indices = {c: np.arange(len(codes), dtype=np.int32) for c, codes in self._codes.items()}
+        indices = {
+            c: np.arange(len(codes), dtype=np.int32) for c, codes in self._category_codes.items()
+        }
         return replace(self, binning=replace(self.binning, categories=indices))
 
-    def only(self, chosen: Sequence[int]) -> Telling:
+    def select_columns(self, chosen: Sequence[int]) -> Telling:
         """Return the settings of these columns."""
-        codes = {i: self._codes[c] for i, c in enumerate(chosen) if c in self._codes}
+        codes = {
+            i: self._category_codes[c] for i, c in enumerate(chosen) if c in self._category_codes
+        }
         cuts = tuple(self.binning.cuts[c] for c in chosen)
         return replace(
             self,
@@ -111,7 +117,7 @@ class Telling:
         return values
 
     def facts(self) -> dict[str, Any]:
-        """Return the settings as JSON for `read`."""
+        """Return the settings as JSON for `read_telling`."""
         cuts = self.binning
         return {
             "job": self.job,
@@ -127,7 +133,7 @@ class Telling:
         }
 
     @property
-    def _codes(self) -> Mapping[int, Codes]:
+    def _category_codes(self) -> Mapping[int, BinCodes]:
         return self.binning.categories
 
     def _secret(self, lasting: Lasting) -> Secrets:
@@ -140,13 +146,13 @@ class Telling:
             )
         return secret
 
-    def _settled(self, column: int) -> bytes:
+    def _bucket_meaning(self, column: int) -> bytes:
         """Return the cut points and categories of a column's buckets."""
         texts = json.dumps(self.categories.get(self.columns[column], [])).encode()
         return self.binning.cuts[column].tobytes() + texts
 
 
-def read(facts: Mapping[str, Any]) -> Telling:
+def read_telling(facts: Mapping[str, Any]) -> Telling:
     """Return the settings that `Telling.facts` wrote."""
     cuts = tuple(np.array(column_cuts, np.float32) for column_cuts in facts["cuts"])
     codes = {int(c): np.array(codes, np.int32) for c, codes in facts["codes"].items()}

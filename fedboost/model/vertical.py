@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from fedboost.core.categories import NO_THRESHOLD, as_sets
 from fedboost.core.partition import ROOT, left_child, right_child
 from fedboost.core.tree import Tree
-from fedboost.data.frame import Values, values_at
+from fedboost.data.frame import FrameValues, values_at
 from fedboost.flow import Artefact
 from fedboost.ground.arrays import Indices
 from fedboost.ground.errors import ConfigError, DataError
@@ -214,7 +214,7 @@ class Whole:
         return [len(texts) for texts in self.texts]
 
 
-def join(guest: Artefact, hosts: Mapping[str, Artefact]) -> Whole:
+def join_shards(guest: Artefact, hosts: Mapping[str, Artefact]) -> Whole:
     """Return the model of the guest's shard and its `hosts`' shards, by name.
 
     A ConfigError if an owner's shard is missing or belongs to another model; a DataError if a shard
@@ -224,7 +224,7 @@ def join(guest: Artefact, hosts: Mapping[str, Artefact]) -> Whole:
     _check_shards(guest, hosts)
     names: list[str] = guest.facts["hosts"]
     columns = [(guest.facts["party"], name) for name in guest.facts["columns"]]
-    known = _known(guest)
+    known = _known_texts(guest)
     arrays = {name: array.copy() for name, array in guest.arrays.items()}
     for number, host in enumerate(names, start=1):
         indices = np.flatnonzero(arrays["owner"] == number)
@@ -244,11 +244,11 @@ def join(guest: Artefact, hosts: Mapping[str, Artefact]) -> Whole:
         for name in ("threshold", "missing_left", "left_bins"):
             arrays[name][indices] = shard[name][rows]
         columns += [(host, name) for name in hosts[host].facts["columns"]]
-        known += _known(hosts[host])
+        known += _known_texts(hosts[host])
     return Whole(guest.facts, columns, known, arrays, TreeShape.of(arrays))
 
 
-def _known(shard: Artefact) -> list[list[str]]:
+def _known_texts(shard: Artefact) -> list[list[str]]:
     return [list(shard.facts["categories"].get(name, ())) for name in shard.facts["columns"]]
 
 
@@ -300,7 +300,7 @@ def goes_right(
 def descend_own(
     arrays: Mapping[str, NDArray[np.generic]],
     shape: TreeShape,
-    values: Values,
+    values: FrameValues,
     at: Indices,
     first: int,
 ) -> None:

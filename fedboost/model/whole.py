@@ -20,19 +20,19 @@ from numpy.typing import NDArray
 from fedboost.core.categories import BY_CATEGORY, NO_THRESHOLD
 from fedboost.core.local import Trained, add_to_margin
 from fedboost.core.tree import DTYPES, LEAF, Tree
-from fedboost.data.frame import Frame, Values
+from fedboost.data.frame import Frame, FrameValues
 from fedboost.flow import GUEST, Artefact
 from fedboost.ground.arrays import Floats
 from fedboost.ground.errors import DataError
 from fedboost.model import columns, rounds, vertical
 from fedboost.model.batches import row_batches
 
-TREES = "trees"  # the `kind` that this module makes and reads
+TREES_KIND = "trees"  # the `kind` that this module makes and reads
 
-Arrays = Mapping[str, NDArray[np.generic]]
+ArraysByName = Mapping[str, NDArray[np.generic]]
 
 
-def shard(
+def make_shard(
     trained: Trained, names: Sequence[str], categories: Mapping[str, Sequence[str]]
 ) -> Artefact:
     """Return a job's shard for every party: the trees up to the best round, and their history.
@@ -46,7 +46,7 @@ def shard(
     grown = [tree for trees in kept for tree in trees]
     facts = {
         "whole": True,
-        "kind": TREES,
+        "kind": TREES_KIND,
         "objective": params.objective,
         "params": params.model_dump(mode="json"),
         "base_margin": trained.base_margin.tolist(),
@@ -62,11 +62,11 @@ def shard(
     return Artefact(facts, arrays)
 
 
-def trees(model: Artefact) -> tuple[Tree, ...]:
+def load_trees(model: Artefact) -> tuple[Tree, ...]:
     """Return the trees of a shard, in the order of training; a DataError if it is damaged."""
     facts, arrays = model.facts, model.arrays
-    if facts.get("kind") != TREES:
-        raise DataError(f"the model is made of {facts.get('kind')}, expected {TREES}")
+    if facts.get("kind") != TREES_KIND:
+        raise DataError(f"the model is made of {facts.get('kind')}, expected {TREES_KIND}")
     _check_lengths(arrays)
     _check_counts(facts, arrays)
     _check_content(facts, arrays)
@@ -84,9 +84,9 @@ def margins(model: Artefact, frame: Frame) -> Floats:
     count as missing. A DataError if the model is damaged, or names a column that the table lacks,
     or that has categories in one of them and numbers in the other.
     """
-    forest = trees(model)
-    values, forest = _used(columns.values(model.facts, frame), forest)
-    ends = rounds.ends(model.facts).tolist()
+    forest = load_trees(model)
+    values, forest = _used_columns(columns.model_values(model.facts, frame), forest)
+    ends = rounds.trees_after_rounds(model.facts).tolist()
     margin = np.tile(np.array(model.facts["base_margin"], np.float64), (frame.n_rows, 1))
     for rows, cells in batches(values):
         for start, end in zip([0, *ends[:-1]], ends, strict=True):
@@ -94,13 +94,13 @@ def margins(model: Artefact, frame: Frame) -> Floats:
     return margin
 
 
-def as_guests(model: Artefact) -> Artefact:
+def as_guest_shard(model: Artefact) -> Artefact:
     """Return the same trees as the shard of a guest that owns every split, for functions of
     `vertical`.
 
-    Errors as in `trees`.
+    Errors as in `load_trees`.
     """
-    trees(model)
+    load_trees(model)
     arrays = dict(model.arrays)
     sizes = arrays.pop("sizes").astype(np.int64)
     owner = np.where(arrays.pop("left") == LEAF, vertical.LEAF, vertical.GUEST)
@@ -111,23 +111,25 @@ def as_guests(model: Artefact) -> Artefact:
     return Artefact({**model.facts, **role}, arrays)
 
 
-def joined(model: Artefact) -> vertical.Whole:
-    """Return the same as `vertical.join` of all shards; one shard is enough.
+def as_joined(model: Artefact) -> vertical.Whole:
+    """Return the same as `vertical.join_shards` of all shards; one shard is enough.
 
-    Its columns belong to no party. Errors as in `trees`.
+    Its columns belong to no party. Errors as in `load_trees`.
     """
-    joined = vertical.join(as_guests(model), {})
+    joined = vertical.join_shards(as_guest_shard(model), {})
     return replace(joined, columns=[("", name) for name in model.facts["columns"]])
 
 
-def batches(values: Values) -> Iterator[tuple[slice, NDArray[np.float32]]]:
+def batches(values: FrameValues) -> Iterator[tuple[slice, NDArray[np.float32]]]:
     """Yield rows in batches: their slice, and their cells one row after the other, dense."""
     by_row = values.tocsr() if not isinstance(values, np.ndarray) else None
     for rows in row_batches(*values.shape):
         yield rows, np.ascontiguousarray(values[rows]) if by_row is None else by_row[rows].toarray()
 
 
-def _used(values: Values, trees: Sequence[Tree]) -> tuple[Values, tuple[Tree, ...]]:
+def _used_columns(
+    values: FrameValues, trees: Sequence[Tree]
+) -> tuple[FrameValues, tuple[Tree, ...]]:
     """Return the columns that trees split on, and the trees with those columns' numbers."""
     split_on = np.concatenate([tree.feature[~tree.is_leaf] for tree in trees])
     chosen = np.unique(split_on).astype(np.int64)
@@ -136,7 +138,7 @@ def _used(values: Values, trees: Sequence[Tree]) -> tuple[Values, tuple[Tree, ..
     return values[:, chosen], tuple(replace(tree, feature=place[tree.feature]) for tree in trees)
 
 
-def _check_lengths(arrays: Arrays) -> None:
+def _check_lengths(arrays: ArraysByName) -> None:
     if set(arrays) != {*DTYPES, "sizes"}:
         raise DataError(f"a model of trees has {len(DTYPES) + 1} known arrays, got others")
     for name, kind in (*DTYPES.items(), ("sizes", np.int32)):
@@ -150,7 +152,7 @@ def _check_lengths(arrays: Arrays) -> None:
         raise DataError("the model's arrays do not have an entry for each node of its trees")
 
 
-def _check_counts(facts: Mapping[str, Any], arrays: Arrays) -> None:
+def _check_counts(facts: Mapping[str, Any], arrays: ArraysByName) -> None:
     """Check that trees, outputs and columns are as many as in the facts."""
     per_round = facts["trees_per_round"]
     if not len(arrays["sizes"]) == facts["trees"] == sum(facts["forest"]) * per_round:
@@ -166,7 +168,7 @@ def _check_counts(facts: Mapping[str, Any], arrays: Arrays) -> None:
         raise DataError(f"a tree splits on none of the model's {len(facts['columns'])} columns")
 
 
-def _check_content(facts: Mapping[str, Any], arrays: Arrays) -> None:
+def _check_content(facts: Mapping[str, Any], arrays: ArraysByName) -> None:
     """Check that numbers are finite, and that only categorical columns have sets of categories."""
     numbers = [arrays[name].astype(np.float64) for name in ("value", "gain", "cover")]
     threshold = arrays["threshold"].astype(np.float32)

@@ -19,7 +19,7 @@ from fedboost.messages.job_pb2 import Curve, Importance, Metric, Warned
 from fedboost.model import vertical
 from fedboost.model.vertical import GuestNode
 
-Parts = Mapping[str, NDArray[np.int32]]  # rows by their use: train, validation
+RowParts = Mapping[str, NDArray[np.int32]]  # rows by their use: train, validation
 
 
 def as_metrics(measured: Mapping[str, Mapping[str, float]]) -> list[Metric]:
@@ -31,8 +31,8 @@ def as_metrics(measured: Mapping[str, Mapping[str, float]]) -> list[Metric]:
     ]
 
 
-def measured(
-    params: TreeParams, margin: Floats, y: Floats, weight: Floats, parts: Parts
+def measure_parts(
+    params: TreeParams, margin: Floats, y: Floats, weight: Floats, parts: RowParts
 ) -> dict[str, dict[str, float]]:
     """Return the job's metrics by part and name; margin float64 (n, outputs), y and weight (n,)."""
     prediction, values = objectives.transform(params.objective, margin), {}
@@ -43,7 +43,7 @@ def measured(
     return values
 
 
-def gives_away(host: str) -> Warned:
+def label_warning(host: str) -> Warned:
     """Return the guest's warning that a host's column may hold the label."""
     text = (
         f"{host}: one split of its column alone ranks the labels almost perfectly (AUC beyond "
@@ -83,7 +83,7 @@ def importance_of(
     ]
 
 
-def curves(y: Floats, prediction: Floats, parts: Parts) -> list[Curve]:
+def curve_messages(y: Floats, prediction: Floats, parts: RowParts) -> list[Curve]:
     """Return ROC, precision-recall and KS curves of a binary prediction float64 (n,)."""
     drawn = []
     for part, rows in parts.items():

@@ -21,7 +21,7 @@ from fedboost.core import categories, objectives
 from fedboost.ground.arrays import Floats
 from fedboost.ground.errors import ConfigError
 from fedboost.model import rounds
-from fedboost.model.export import short
+from fedboost.model.export import shortest_float
 from fedboost.model.vertical import LEAF, Whole
 
 VERSION = [2, 1, 0]
@@ -29,10 +29,10 @@ NO_PARENT = 2**31 - 1
 THRESHOLD_MAX = np.finfo(np.float32).max
 BASE_GAP_MAX = 1e-6  # between our base margin and that of XGBoost's base_score
 # Signs that XGBoost refuses in names of columns, or does not read back.
-REFUSED = re.compile(r"[\[\]<\x00-\x08\x0b\x0c\x0e-\x1f]")
+REFUSED_SIGNS = re.compile(r"[\[\]<\x00-\x08\x0b\x0c\x0e-\x1f]")
 
 
-def library(extra: str) -> Any:
+def import_xgboost(extra: str) -> Any:
     """Return XGBoost itself; a ConfigError names the `extra` to install if it is missing."""
     try:
         import xgboost
@@ -46,9 +46,9 @@ def library(extra: str) -> Any:
 def xgboost_json(model: Whole) -> str:
     """Return the text of the model file; a tree with k outputs becomes k trees."""
     names = feature_names(model)
-    base_score, rest = _base(model)
-    trees, classes = _trees(model, rest, len(names))
-    ends = rounds.ends(model.facts) * model.arrays["value"].shape[1]
+    base_score, rest = _base_score(model)
+    trees, classes = _tree_entries(model, rest, len(names))
+    ends = rounds.trees_after_rounds(model.facts) * model.arrays["value"].shape[1]
     learner = {
         "attributes": {},
         "feature_names": names,
@@ -84,7 +84,7 @@ def feature_names(model: Whole) -> list[str]:
     """
     names: dict[str, None] = {}  # in order
     for party, column in model.columns:
-        name = plain = REFUSED.sub("_", f"{party}.{column}" if party else column)
+        name = plain = REFUSED_SIGNS.sub("_", f"{party}.{column}" if party else column)
         number = 2
         while name in names:
             name, number = f"{plain}_{number}", number + 1
@@ -93,7 +93,7 @@ def feature_names(model: Whole) -> list[str]:
 
 
 def _objective(model: Whole) -> dict[str, Any]:
-    record = objectives.named(model.facts["objective"])
+    record = objectives.objective_record(model.facts["objective"])
     said: dict[str, Any] = {"name": record.name}
     if form := record.xgboost.section:
         outputs = len(model.facts["base_margin"])
@@ -101,7 +101,7 @@ def _objective(model: Whole) -> dict[str, Any]:
     return said
 
 
-def _base(model: Whole) -> tuple[float, Floats]:
+def _base_score(model: Whole) -> tuple[float, Floats]:
     """Return XGBoost's base_score, a prediction, and the rest of the base margin for the leaves.
 
     XGBoost before 3.1 has one score for all classes, and turns a probability near 1 into a margin
@@ -114,14 +114,16 @@ def _base(model: Whole) -> tuple[float, Floats]:
         return 0.0, margin
     with np.errstate(over="ignore", divide="ignore"):
         score = np.float32(objectives.transform(name, margin[None, :])[0, 0])
-        back = objectives.named(name).link.margin_of_score(score)
+        back = objectives.objective_record(name).link.margin_of_score(score)
     if np.isclose(back, margin[0], rtol=BASE_GAP_MAX, atol=BASE_GAP_MAX):
-        return short(score), np.zeros(1)
+        return shortest_float(score), np.zeros(1)
     neutral = objectives.transform(name, np.zeros((1, 1)))[0, 0]
     return float(neutral), margin
 
 
-def _trees(model: Whole, rest: Floats, n_features: int) -> tuple[list[dict[str, Any]], list[int]]:
+def _tree_entries(
+    model: Whole, rest: Floats, n_features: int
+) -> tuple[list[dict[str, Any]], list[int]]:
     """Return the trees in XGBoost's order, and the class of each."""
     ends = np.append(model.shape.roots[1:], len(model.arrays["tree"]))
     width = model.arrays["value"].shape[1]  # 1 if every class has separate trees
@@ -132,14 +134,14 @@ def _trees(model: Whole, rest: Floats, n_features: int) -> tuple[list[dict[str, 
         for column in range(width):
             output = column if margin == rounds.ALL else margin
             added = 0.0 if output in classes else float(rest[output])
-            trees.append(_tree(model, slice(int(start), int(stop)), column, added))
+            trees.append(_tree_entry(model, slice(int(start), int(stop)), column, added))
             trees[-1]["id"] = len(trees) - 1
             trees[-1]["tree_param"]["num_feature"] = str(n_features)
             classes.append(output)
     return trees, classes
 
 
-def _tree(model: Whole, nodes: slice, column: int, added: float) -> dict[str, Any]:
+def _tree_entry(model: Whole, nodes: slice, column: int, added: float) -> dict[str, Any]:
     arrays, shape, first = model.arrays, model.shape, nodes.start
     is_leaf = arrays["owner"][nodes] == LEAF
     left = np.where(is_leaf, -1, shape.left[nodes] - first)
@@ -177,7 +179,7 @@ def _categories(model: Whole, nodes: slice, indices: NDArray[np.int64]) -> dict[
     """
     right: list[list[int]] = []
     for place in indices:
-        held = set(categories.members(model.arrays["left_bins"][nodes][place].tobytes()))
+        held = set(categories.set_members(model.arrays["left_bins"][nodes][place].tobytes()))
         known = model.categories[int(model.arrays["feature"][nodes][place])]
         right.append([bin_ for bin_ in range(known) if bin_ not in held] or [known])
     sizes = [len(held) for held in right]
@@ -191,4 +193,4 @@ def _categories(model: Whole, nodes: slice, indices: NDArray[np.int64]) -> dict[
 
 def _numbers(values: NDArray[np.float32]) -> list[float]:
     assert all(math.isfinite(value) for value in values.tolist())
-    return [short(value) for value in values]
+    return [shortest_float(value) for value in values]

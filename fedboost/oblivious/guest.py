@@ -8,7 +8,7 @@ from typing import Protocol
 
 from fedboost.crypto.oprf.guest import OprfGuest
 from fedboost.crypto.oprf.hints import HintGuest
-from fedboost.crypto.oprf.sizes import OprfSizes, check_part_size, told_size
+from fedboost.crypto.oprf.sizes import OprfSizes, announced_size, check_part_size
 from fedboost.crypto.oprf.tags import TagGuest
 from fedboost.crypto.set_sizes import check_common, padded_size
 from fedboost.flow import Artefact, Out, StageContext
@@ -28,7 +28,14 @@ from fedboost.messages.protocol.oblivious_pb2 import (
     Tags,
 )
 from fedboost.oblivious.method import ECDH, OPRF, PART, SAMPLE, method_for
-from fedboost.oblivious.side import Aligning, Side, check_part, in_turn, numbered, side_of
+from fedboost.oblivious.side import (
+    Aligning,
+    Side,
+    check_part,
+    numbered_parts,
+    results_in_order,
+    side_of,
+)
 
 
 class Finder(Protocol):
@@ -98,15 +105,15 @@ class GuestSide(Side):
         for host in hosts:
             self.admit(host, got[host].ids)
         most_ids = max(self.sizes[host] for host in hosts)
-        self.largest = told_size(self.size, most_ids)
+        self.largest = announced_size(self.size, most_ids)
         check_part_size(OprfSizes(self.size, most_ids, self.largest))
         for host in hosts:
             least = most if joint else got[host].least
             self.least[host] = max(least, self.context.limits.intersection_min)
-        self.agree((self.nonce, *(got[host].nonce for host in hosts)))
+        self.draw_key((self.nonce, *(got[host].nonce for host in hosts)))
         starts, about = {}, {}
         for host in hosts:
-            guest.take_in(host, self.session(host).sizes.host_room)
+            guest.count_brought(host, self.session(host).sizes.host_room)
             about[host] = guest.charged()
             secrets = self.context.secrets.attempt.child("oprf", host)
             self.oprfs[host] = OprfGuest(self.session(host), self.digests, secrets)
@@ -124,7 +131,7 @@ class GuestSide(Side):
         allowed.
         """
         for host, count in counts.items():
-            if self.is_last and (count or self.share < 1.0 or not may_be_none):
+            if self.is_last and (count or self.sample_share < 1.0 or not may_be_none):
                 check_common(count, self.least[host])
             if self.is_last or count >= self.least[host]:
                 self.settled.add(host)
@@ -147,10 +154,10 @@ class GuestSide(Side):
     def _open(self, host: str, points: bytes) -> None:
         self.oprfs[host].open(points)
 
-    def ask(self) -> Iterator[Out]:
+    def part_messages(self) -> Iterator[Out]:
         """Yield the round's parts of our set, encoded for each host under its own keys."""
         tasks = (partial(self._part, b) for b in self.parts)
-        for parts in in_turn(self.context.services.workers, tasks):
+        for parts in results_in_order(self.context.services.workers, tasks):
             yield Out(send=parts)
 
     def _part(self, b: int) -> dict[str, Part]:
@@ -162,7 +169,7 @@ class GuestSide(Side):
     def find(self, got: Iterable[Mapping[str, Tags | Hint]]) -> Iterator[Out]:
         """Find the ids in common in the hosts' answers, and name them to the hosts."""
         last = self.parts[-1]
-        for b, answers in numbered(self.parts, got, "a host"):
+        for b, answers in numbered_parts(self.parts, got, "a host"):
             for host, oprf in self.oprfs.items():
                 sizes = oprf.session.sizes
                 check_part(host, answers[host], b, sizes.host_cap)
@@ -199,4 +206,4 @@ def choose_method(guest: Aligning) -> Out:
 
 def ask_parts(guest: Aligning) -> Iterator[Out]:
     """Yield the next parts of our set, encoded for each host."""
-    yield from guest_side(guest).ask()
+    yield from guest_side(guest).part_messages()

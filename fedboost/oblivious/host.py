@@ -8,7 +8,7 @@ from functools import partial
 from fedboost.crypto.oprf.base_transfers import check_point
 from fedboost.crypto.oprf.hints import HintHost
 from fedboost.crypto.oprf.host import OprfHost
-from fedboost.crypto.oprf.sizes import OprfSizes, sample_cap, told_size
+from fedboost.crypto.oprf.sizes import OprfSizes, announced_size, sample_cap
 from fedboost.crypto.oprf.tags import TagHost
 from fedboost.crypto.set_sizes import SET_IDS_MAX, check_common
 from fedboost.flow import Artefact, Charge, DisclosureInfo, Out, Spent, StageContext
@@ -27,7 +27,14 @@ from fedboost.messages.protocol.oblivious_pb2 import (
     Tags,
 )
 from fedboost.oblivious.method import OPRF, check_method
-from fedboost.oblivious.side import Aligning, Side, check_part, in_turn, numbered, side_of
+from fedboost.oblivious.side import (
+    Aligning,
+    Side,
+    check_part,
+    numbered_parts,
+    results_in_order,
+    side_of,
+)
 
 
 class HostSide(Side):
@@ -44,7 +51,7 @@ class HostSide(Side):
         self.passed |= self.least <= 1
         self.settled = False  # no larger sample is counted
 
-    def greet(self) -> Out:
+    def send_greeting(self) -> Out:
         """Send the size of the own set, a nonce and the least number of ids that we open."""
         return Out(send=Greeting(ids=self.size, nonce=self.nonce, least=self.least))
 
@@ -57,37 +64,37 @@ class HostSide(Side):
         guest, hosts = self.context.table.guest, self.context.table.hosts
         self.admit(guest, start.ids)
         self.largest = start.largest
-        told = told_size(start.ids, max(start.largest, self.size))
-        is_ours = len(hosts) > 1 or start.largest == told_size(start.ids, self.size)
+        told = announced_size(start.ids, max(start.largest, self.size))
+        is_ours = len(hosts) > 1 or start.largest == announced_size(start.ids, self.size)
         if not (is_ours and start.largest == told <= SET_IDS_MAX):
             raise PeerError(f"{guest} cuts its parts by a wrong size", party=guest)
         sizes = OprfSizes(start.ids, self.size, start.largest)
-        host.take_in(guest, sizes.guest_room)
+        host.count_brought(guest, sizes.guest_room)
         check_method(self.context.params, start.ids, OPRF, guest)
         index = 1 + hosts.index(self.context.party)
         if len(start.nonces) != 1 + len(hosts) or start.nonces[index] != self.nonce:
             raise PeerError(f"{guest} did not pass on the nonces of all hosts", party=guest)
-        self.agree(start.nonces)
+        self.draw_key(start.nonces)
         check_point(start.point)
         self._point = start.point
         return Out()
 
-    def hear_count(self, got: SampleCount, *, may_be_none: bool) -> Out:
+    def take_count(self, got: SampleCount, *, may_be_none: bool) -> Out:
         """Raise PolicyError if too few ids are in common to open them; with `may_be_none`, zero is
         allowed.
         """
         guest = self.context.table.guest
-        most = min(sample_cap(size, self.share) for size in (self.size, self.sizes[guest]))
+        most = min(sample_cap(size, self.sample_share) for size in (self.size, self.sizes[guest]))
         if got.ids > most:
             raise PeerError(f"{guest} counts {got.ids} ids in common in a sample of {most}")
         self.number += not got.is_last
         if got.is_last:
-            if got.ids or self.share < 1.0 or not may_be_none:
+            if got.ids or self.sample_share < 1.0 or not may_be_none:
                 check_common(got.ids, self.least)
             self.passed = self.settled = True
         return Out()
 
-    def choose(self, host: Aligning, keys: Sequence[bytes] = ()) -> Out:
+    def send_transfers(self, host: Aligning, keys: Sequence[bytes] = ()) -> Out:
         """Send our half of the transfers, under `keys` with the hosts that must have an id too."""
         secrets = self.context.secrets.attempt.child("oprf", self.context.table.guest)
         session = self.session(self.context.party)
@@ -102,12 +109,14 @@ class HostSide(Side):
         """
         if not self.passed:
             raise ProtocolError("a sample of the ids comes before the parts, and none was counted")
-        parts = numbered(self.parts, got, self.context.table.guest)
-        tasks = (partial(self._answer, b, part, kind) for b, part in parts)
-        for message, most in in_turn(self.context.services.workers, tasks):
+        parts = numbered_parts(self.parts, got, self.context.table.guest)
+        tasks = (partial(self._answer_part, b, part, kind) for b, part in parts)
+        for message, most in results_in_order(self.context.services.workers, tasks):
             yield Out(send=message, about=DisclosureInfo(charges=(Charge(Spent.IDS, most),)))
 
-    def _answer(self, b: int, part: Part, kind: type[Tags] | type[Hint]) -> tuple[Tags | Hint, int]:
+    def _answer_part(
+        self, b: int, part: Part, kind: type[Tags] | type[Hint]
+    ) -> tuple[Tags | Hint, int]:
         """Return the answer to a part, and the largest number of ids that the guest can find."""
         sizes = self.oprf.session.sizes
         check_part(self.context.table.guest, part, b, sizes.guest_cap)
@@ -118,7 +127,7 @@ class HostSide(Side):
     def keep(self, got: Iterable[Named]) -> Out:
         """Note our rows that the guest names, part after part."""
         guest, last = self.context.table.guest, self.parts[-1]
-        for b, named in numbered(self.parts, got, guest):
+        for b, named in numbered_parts(self.parts, got, guest):
             if named.number != b:
                 raise PeerError(f"{guest} named ids of part {named.number}, expected part {b}")
             rows = self.answers.read_named(b, named.data)
@@ -142,7 +151,7 @@ def host_side(host: Aligning) -> HostSide:
 def greet(host: Aligning) -> Out:
     """Send the size of our set and a nonce."""
     host.side = side = HostSide(host.context, host.ids, host.earlier)
-    return side.greet()
+    return side.send_greeting()
 
 
 def hear_start(host: Aligning, got: Start) -> Out:

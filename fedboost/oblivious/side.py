@@ -65,9 +65,9 @@ class Side:
         self.found: dict[str, Bits] = {}  # our ids in common, by peer
         self._key_sha256 = ""  # of the attempt that we go on from
         if earlier is not None:
-            self._restore(earlier)
+            self._restore_parts(earlier)
 
-    def agree(self, nonces: Sequence[bytes]) -> None:
+    def draw_key(self, nonces: Sequence[bytes]) -> None:
         """Draw the key from the nonces of the guest and of the hosts, and digest the ids.
 
         A PeerError where a nonce is none, or it or the number of parts has changed in this job.
@@ -99,26 +99,26 @@ class Side:
     # The sample
 
     @property
-    def share(self) -> float:
+    def sample_share(self) -> float:
         """Return the share of the ids that the sample at hand has."""
         guests = self.sizes[self.context.table.guest]
-        return min(self._most, SAMPLE_IDS * SAMPLE_GROWTH**self.number / guests)
+        return min(self._largest_share, SAMPLE_IDS * SAMPLE_GROWTH**self.number / guests)
 
     @property
     def is_last(self) -> bool:
         """Return whether no sample is larger: it has all ids, or the most that fit the curve."""
-        return self.share == self._most
+        return self.sample_share == self._largest_share
 
     @property
-    def _most(self) -> float:
+    def _largest_share(self) -> float:
         """Return the largest share that fits the curve for every set, padding included."""
         most = max(self.sizes[self.context.table.guest], self.largest)
         return 1.0 if most <= CURVE_IDS_MAX else SAMPLED_IDS_MAX / most
 
-    def sampled(self, *, settled: bool = False) -> Sampled:
+    def sampled_ids(self, *, settled: bool = False) -> Sampled:
         """Return the own ids of the sample at hand; none for a pair that is `settled`."""
-        rows = np.empty(0, np.int64) if settled else self.digests.sample(self.share)
-        size = 0 if settled else sample_cap(self.size, self.share)
+        rows = np.empty(0, np.int64) if settled else self.digests.sample(self.sample_share)
+        size = 0 if settled else sample_cap(self.size, self.sample_share)
         return Sampled(rows, size, b"\0sample %d" % self.number)
 
     def check_sampled(self, party: str, points: int, *, settled: bool = False) -> None:
@@ -127,7 +127,7 @@ class Side:
         """
         if party not in self.sizes:
             return
-        size = 0 if settled else sample_cap(self.sizes[party], self.share)
+        size = 0 if settled else sample_cap(self.sizes[party], self.sample_share)
         if points != size:
             raise PeerError(f"{party} sent {points} ids of a sample of {size}", party=party)
 
@@ -175,7 +175,7 @@ class Side:
         facts = {"nonce": self.nonce.hex(), "key_sha256": self._key_sha256, "done": self.done}
         return Artefact(facts, {peer: np.packbits(bits) for peer, bits in self.found.items()})
 
-    def _restore(self, kept: Artefact) -> None:
+    def _restore_parts(self, kept: Artefact) -> None:
         self._key_sha256, self.done = kept.facts["key_sha256"], kept.facts["done"]
         self.nonce = bytes.fromhex(kept.facts["nonce"])
         self.passed = True  # or no part would be done
@@ -195,7 +195,7 @@ class Aligning:
     # Of sets that have arrived, which our next message is charged with.
     uncharged: list[Charge] = field(default_factory=list, kw_only=True)
 
-    def take_in(self, party: str, ids: int) -> None:
+    def count_brought(self, party: str, ids: int) -> None:
         """Note that a party has brought a set that asks about so many ids; a PolicyError for more
         than a peer may bring in a day.
         """
@@ -221,7 +221,7 @@ def restore(party: Aligning, kept: Artefact) -> StatusReport:
     return StatusReport()
 
 
-def in_turn(workers: Workers, tasks: Iterable[Callable[[], T]]) -> Iterator[T]:
+def results_in_order(workers: Workers, tasks: Iterable[Callable[[], T]]) -> Iterator[T]:
     """Yield the results of tasks in order; run one task per thread at a time."""
     threads = workers.threads
     waiting: deque[Pending[T]] = deque()
@@ -233,7 +233,7 @@ def in_turn(workers: Workers, tasks: Iterable[Callable[[], T]]) -> Iterator[T]:
         yield waiting.popleft().result()
 
 
-def numbered(parts: range, got: Iterable[T], sender: str) -> Iterator[tuple[int, T]]:
+def numbered_parts(parts: range, got: Iterable[T], sender: str) -> Iterator[tuple[int, T]]:
     """Yield each part's number and message; raise PeerError if a stream has more or fewer."""
     left = iter(parts)
     for message in got:

@@ -7,12 +7,20 @@ from dataclasses import dataclass
 
 from fedboost.messages.party_pb2 import OwnedJob
 from fedboost.pages import frame, parts
-from fedboost.pages.asking import Asking, Rule, in_words
+from fedboost.pages.asking import Asking, PolicyRule, settings_in_words
 from fedboost.pages.sessions import BrowserSession
 from fedboost.report import units
 from fedboost.report.disclosure import protection
 from fedboost.report.html import Html, join, tag
-from fedboost.report.tables import Band, Row, absent, details, names, section, table
+from fedboost.report.tables import (
+    Band,
+    TableRow,
+    absence_note,
+    details,
+    html_table,
+    listed_names,
+    section,
+)
 from fedboost.runtime.jobs.submitted import asks_at
 from fedboost.runtime.policy.approval import REASON_CHARS_MAX, Decision, Risk
 from fedboost.runtime.store.store import OVER, JobState, StoredJob
@@ -42,61 +50,61 @@ class OwnedJobView:
         return self.job.state is JobState.WAITING and self.decision is None
 
 
-def forecast(owned: OwnedJob, *, explains: bool = False) -> Html:
+def forecast_of_job(owned: OwnedJob, *, explains: bool = False) -> Html:
     """Show the verdict on a waiting job with its reasons; nothing for other jobs."""
     if not owned.risk:
         return join()
     tone = TONES[Risk(owned.risk)]
     mark = tag("span", f"{owned.risk} risk", class_=f"pill {tone}")
-    because = [tag("li", parts.sentence(reason)) for reason in owned.because]
+    because = [tag("li", parts.sentence_with_code(reason)) for reason in owned.because]
     return tag(
         "div",
-        tag("p", mark, " ", parts.sentence(owned.forecast), "."),
+        tag("p", mark, " ", parts.sentence_with_code(owned.forecast), "."),
         tag("ul", *because) if because else "",
         details("How this is computed", tag("p", RECKONED)) if explains else "",
         class_=f"forecast {tone}",
     )
 
 
-def wants(owned: OwnedJob) -> Html:
+def request_sentence(owned: OwnedJob) -> Html:
     """Describe in a sentence the user, the coordinator and the request."""
     verb = " wanted to run " if owned.state in OVER else " wants to run "
     who = asks_at(owned.submitter or "nobody", owned.coordinator or "nobody")
     asker, protocol, dataset = (tag("b", words) for words in (who, owned.protocol, owned.dataset))
     on = join(" on ", dataset) if owned.dataset else " without a data set of ours"
-    parties = names(list(owned.parties))
+    parties = listed_names(list(owned.parties))
     return join(asker, verb, protocol, on, f" among {parties}.")
 
 
-def uses(owned: OwnedJob) -> Html:
+def list_of_uses(owned: OwnedJob) -> Html:
     """List the job's uses of this party's data."""
-    return parts.facts([(use.about.capitalize(), use.says) for use in owned.uses])
+    return parts.fact_list([(use.about.capitalize(), use.says) for use in owned.uses])
 
 
-def technical(asking: Asking) -> list[object]:
+def technical_tables(asking: Asking) -> list[object]:
     """Show the policy's verdict, the outgoing messages and the settings, each table folded."""
-    return [_verdict(asking), _leaving(asking), _terms(asking)]
+    return [_verdict_table(asking), _message_table(asking), _manifest_table(asking)]
 
 
-def _verdict(asking: Asking) -> Html:
+def _verdict_table(asking: Asking) -> Html:
     """Show the policy's verdict, key by key."""
     refused = "" if asking.refusal is None else asking.refusal.where.get("key", "")
     heads = ["about", "the job asks", "your policy", "verdict"]
-    rows: list[Row] = [
+    rows: list[TableRow] = [
         [
             join(rule.about, tag("code", rule.key, class_="key")),
             rule.asked,
             rule.allowed,
-            _mark(rule, asking.refusal is not None, rule.key == refused),
+            _verdict_mark(rule, asking.refusal is not None, rule.key == refused),
         ]
         for rule in asking.rules
     ]
-    drawn = table("Your policy and this job", heads, rows, folds=True) if rows else ""
+    drawn = html_table("Your policy and this job", heads, rows, folds=True) if rows else ""
     verdict = tag("p", tag("b", "Your policy allows this job."), " Some limits are checked later.")
     if asking.excess:
         verdict = _excess(asking)
     if asking.refusal is not None:
-        verdict = frame.refusal(asking.refusal, "Your policy refuses this job")
+        verdict = frame.error_box(asking.refusal, "Your policy refuses this job")
     folded = details(f"{units.plural(len(rows), 'key')} of your policy, one by one", drawn)
     return section("verdict", "What your policy says", verdict, folded if rows else "")
 
@@ -108,7 +116,7 @@ def _excess(asking: Asking) -> Html:
     return tag("p", tag("b", refuses), words, role="alert")
 
 
-def _mark(rule: Rule, is_refused: bool, is_reason: bool) -> Html:
+def _verdict_mark(rule: PolicyRule, is_refused: bool, is_reason: bool) -> Html:
     if is_reason:
         return tag("span", "✗ refused", class_="pill bad")
     if rule.is_later:
@@ -116,22 +124,25 @@ def _mark(rule: Rule, is_refused: bool, is_reason: bool) -> Html:
     return join() if is_refused else tag("span", "✓ allowed", class_="pill good")
 
 
-def _leaving(asking: Asking) -> Html:
+def _message_table(asking: Asking) -> Html:
     """List every kind of outgoing message with its receivers, content and protection."""
-    rows: list[Row] = []
+    rows: list[TableRow] = []
     stage = ""
     for message in asking.leaving:
         if message.stage != stage:
             stage = message.stage
             rows.append(Band(stage))
-        name, reveals = tag("span", message.name, class_="kind"), parts.sentence(message.reveals)
-        rows.append([name, names(message.to), reveals, protection(message.protected)])
+        name, reveals = (
+            tag("span", message.name, class_="kind"),
+            parts.sentence_with_code(message.reveals),
+        )
+        rows.append([name, listed_names(message.to), reveals, protection(message.protected)])
     heads = ["message", "to", "reveals", "protected"]
-    drawn = absent("Nothing.")
+    drawn = absence_note("Nothing.")
     if rows:
-        to = names(sorted({peer for message in asking.leaving for peer in message.to}))
+        to = listed_names(sorted({peer for message in asking.leaving for peer in message.to}))
         kinds = units.plural(len(asking.leaving), "kind of message", "kinds of messages")
-        listed = table("What leaves this party", heads, rows, folds=True)
+        listed = html_table("What leaves this party", heads, rows, folds=True)
         drawn = details(f"{kinds} to {to}: what each reveals, and what protects it", listed)
     tells = tag("p", tag("b", "In numbers: "), f"the job {asking.tells}.") if asking.tells else ""
     intro = (
@@ -142,40 +153,40 @@ def _leaving(asking: Asking) -> Html:
     return section("leaving", "What leaves", drawn, tells, status, intro=intro)
 
 
-def _terms(asking: Asking) -> Html:
+def _manifest_table(asking: Asking) -> Html:
     """Describe the manifest: parties, uses of our table, settings."""
     spec = asking.terms.spec
     table_of = spec.parties.table()
-    who: list[Row] = []
+    who: list[TableRow] = []
     for party in spec.parties.everybody:
         roles, uses = " and ".join(table_of.roles_of(party)), spec.data.get(party)
         dataset = "" if uses is None else uses.dataset or ""
-        columns = "" if uses is None else _columns(uses.columns, uses.ignore)
+        columns = "" if uses is None else _columns_in_words(uses.columns, uses.ignore)
         label = "" if uses is None else uses.label or ""
         who.append([party, roles, dataset, columns, label])
     heads = ["party", "role", "data set", "columns", "label"]
     shown = {"params", "validation", "replayable"}
     raw = spec.model_dump(mode="json", include=shown, exclude_none=True)
-    settings: list[Row] = [
-        [tag("code", key.removeprefix("params.")), words] for key, words in in_words(raw)
+    settings: list[TableRow] = [
+        [tag("code", key.removeprefix("params.")), words] for key, words in settings_in_words(raw)
     ]
-    chosen = table("Settings", ["setting", "value"], settings) if settings else ""
-    signed = parts.facts([("SHA-256 of the manifest", tag("code", asking.digest))])
-    pair = tag("div", table("Parties", heads, who, folds=True), chosen, class_="pair")
+    chosen = html_table("Settings", ["setting", "value"], settings) if settings else ""
+    signed = parts.fact_list([("SHA-256 of the manifest", tag("code", asking.digest))])
+    pair = tag("div", html_table("Parties", heads, who, folds=True), chosen, class_="pair")
     folded = details("Parties, settings, and the text that every party signs", pair, signed)
     return section("terms", "What the job says", folded)
 
 
-def _columns(named: Sequence[str] | None, ignored: Sequence[str]) -> str:
+def _columns_in_words(named: Sequence[str] | None, ignored: Sequence[str]) -> str:
     if named is not None:
-        return names(list(named))
-    return f"all but {names(list(ignored))}" if ignored else "all"
+        return listed_names(list(named))
+    return f"all but {listed_names(list(ignored))}" if ignored else "all"
 
 
 # Deciding
 
 
-def approve(view: OwnedJobView, asking: Asking, session: BrowserSession) -> list[object]:
+def approve_form(view: OwnedJobView, asking: Asking, session: BrowserSession) -> list[object]:
     """Show the outgoing messages once more, and ask for approval."""
     here = f"/jobs/{view.job.id}"
     read = tag(
@@ -185,22 +196,22 @@ def approve(view: OwnedJobView, asking: Asking, session: BrowserSession) -> list
         class_="check",
     )
     yes = tag("button", "Approve", type="submit", class_="strong-button")
-    sent = frame.hidden("digest", asking.digest)
-    buttons = parts.actions(yes, parts.link("Not now", here))
-    form = frame.form(f"{here}/approve", session.csrf, sent, read, buttons, class_="decide")
+    sent = frame.hidden_field("digest", asking.digest)
+    buttons = parts.button_row(yes, parts.button_link("Not now", here))
+    form = frame.post_form(f"{here}/approve", session.csrf, sent, read, buttons, class_="decide")
     return [
         tag("h1", f"Approve {view.owned.name}?"),
-        tag("p", wants(view.owned), class_="intro"),
-        forecast(view.owned, explains=True),
-        uses(view.owned),
-        "" if asking.refusal is None else frame.refusal(asking.refusal, "Your policy refuses it"),
+        tag("p", request_sentence(view.owned), class_="intro"),
+        forecast_of_job(view.owned, explains=True),
+        list_of_uses(view.owned),
+        "" if asking.refusal is None else frame.error_box(asking.refusal, "Your policy refuses it"),
         _excess(asking) if asking.excess else "",
-        _leaving(asking),
+        _message_table(asking),
         form,
     ]
 
 
-def deny(view: OwnedJobView, session: BrowserSession) -> list[object]:
+def deny_form(view: OwnedJobView, session: BrowserSession) -> list[object]:
     """Ask for confirmation before a job is refused."""
     here = f"/jobs/{view.job.id}"
     words = (
@@ -214,6 +225,6 @@ def deny(view: OwnedJobView, session: BrowserSession) -> list[object]:
         tag("input", type="text", name="reason", maxlength=limit, autocomplete="off"),
     )
     yes = tag("button", "Deny it", type="submit", class_="danger")
-    buttons = parts.actions(yes, parts.link("Not now", here))
-    form = frame.form(f"{here}/deny", session.csrf, reason, buttons, class_="decide")
+    buttons = parts.button_row(yes, parts.button_link("Not now", here))
+    form = frame.post_form(f"{here}/deny", session.csrf, reason, buttons, class_="decide")
     return [tag("h1", f"Deny {view.owned.name}?"), tag("p", words, class_="intro"), form]

@@ -13,8 +13,8 @@ from fedboost.flow import AGGREGATOR, GUEST, RowsUsed
 from fedboost.ground.errors import FedboostError
 from fedboost.messages.reveals import REVEALS
 from fedboost.report import units
-from fedboost.report.tables import names
-from fedboost.report.terms import flat
+from fedboost.report.tables import listed_names
+from fedboost.report.terms import flat_settings
 from fedboost.runtime.config.ask import Ask
 from fedboost.runtime.config.policy import Policy
 from fedboost.runtime.jobs import manifest
@@ -27,7 +27,7 @@ from fedboost.runtime.store.store import StoredJob
 
 
 @dataclass(frozen=True)
-class Rule:
+class PolicyRule:
     """A key of the policy, beside the job's request."""
 
     about: str
@@ -55,7 +55,7 @@ class Asking:
     terms: Manifest
     digest: str  # SHA-256 of the manifest, in hex: the approval refers to it
     role: str
-    rules: Sequence[Rule]
+    rules: Sequence[PolicyRule]
     refusal: FedboostError | None  # the policy's objection
     excess: str  # an expected refusal as the job runs; empty: none
     leaving: Sequence[Leaving]
@@ -63,14 +63,14 @@ class Asking:
     told: str  # messages from us to the coordinator
 
 
-def read(node: PartyNode, job: StoredJob) -> Asking:
+def read_request(node: PartyNode, job: StoredJob) -> Asking:
     """Return a job from the party's store; raise FedboostError if this version cannot read it."""
-    terms = manifest.decode(job.manifest)
+    terms = manifest.decode_manifest(job.manifest)
     digest = job.manifest_sha256
     signed = SignedJob(node.config.name, terms, digest)
     policy, ask, refusal = node.config.policy, None, None
     try:
-        ask = node.judge.ask(signed)
+        ask = node.judge.ask_of_job(signed)
         node.judge.job(signed)
     except FedboostError as error:
         refusal = error
@@ -78,86 +78,99 @@ def read(node: PartyNode, job: StoredJob) -> Asking:
         terms=terms,
         digest=digest.hex(),
         role=" and ".join(signed.table.roles_of(node.config.name)),
-        rules=() if ask is None else tuple(_rules(node, signed, ask, policy)),
+        rules=() if ask is None else tuple(_policy_rules(node, signed, ask, policy)),
         refusal=refusal,
         excess=expected_excess(node.spending, policy, job),
-        leaving=tuple(_leaving(signed)),
+        leaving=tuple(_outgoing_messages(signed)),
         tells=node.spending.said(job),
-        told=_told(signed, policy),
+        told=_reports_in_words(signed, policy),
     )
 
 
-def _declared(node: PartyNode, signed: SignedJob) -> Iterator[Rule]:
+def _dataset_rules(node: PartyNode, signed: SignedJob) -> Iterator[PolicyRule]:
     """Yield the job's uses of our data set, beside the declarations of its owner."""
-    use = node.judge.use(signed)
+    use = node.judge.use_of_table(signed)
     table = None if use is None else node.config.datasets.get(use.name)
     if use is None or table is None:
         return
-    for wish in declared.wishes(table, use):
+    for wish in declared.wishes_of_job(table, use):
         key = f"datasets.{use.name}.{wish.key}"
-        yield Rule(wish.about.capitalize(), wish.asked, wish.allowed, key)
+        yield PolicyRule(wish.about.capitalize(), wish.asked, wish.allowed, key)
 
 
-def _rules(node: PartyNode, signed: SignedJob, ask: Ask, policy: Policy) -> Iterator[Rule]:
-    yield Rule("Coordinator", ask.coordinator, _any(policy.coordinators), "policy.coordinators")
-    yield Rule("Other parties", names(ask.peers), _any(policy.peers), "policy.peers")
+def _policy_rules(
+    node: PartyNode, signed: SignedJob, ask: Ask, policy: Policy
+) -> Iterator[PolicyRule]:
+    yield PolicyRule(
+        "Coordinator", ask.coordinator, _names_or_none(policy.coordinators), "policy.coordinators"
+    )
+    yield PolicyRule(
+        "Other parties", listed_names(ask.peers), _names_or_none(policy.peers), "policy.peers"
+    )
     if ask.dataset is not None:
-        yield Rule("Data set", ask.dataset, _any(policy.datasets), "policy.datasets")
-    yield from _declared(node, signed)
-    yield Rule("Protocol", ask.protocol, _any(policy.protocols), "policy.protocols")
+        yield PolicyRule(
+            "Data set", ask.dataset, _names_or_none(policy.datasets), "policy.datasets"
+        )
+    yield from _dataset_rules(node, signed)
+    yield PolicyRule("Protocol", ask.protocol, _names_or_none(policy.protocols), "policy.protocols")
     if ask.scheme is not None:
         because = signed.manifest.encryption.get("because", "not chosen")  # of an older version
         wish = f"{ask.scheme}: {because}"
-        allowed = "any" if policy.schemes is None else _any(policy.schemes)
-        yield Rule("Encryption", wish, allowed, "policy.schemes")
+        allowed = "any" if policy.schemes is None else _names_or_none(policy.schemes)
+        yield PolicyRule("Encryption", wish, allowed, "policy.schemes")
     if ask.insecure:
         allowed = "also schemes that hide nothing" if policy.allow_insecure else "none of that kind"
         wish = f"{ask.scheme} hides nothing"
-        yield Rule("What encryption hides", wish, allowed, "policy.allow_insecure")
+        yield PolicyRule("What encryption hides", wish, allowed, "policy.allow_insecure")
     elif ask.key_bits is not None:
         least = f"{policy.key_bits_min} bits at least"
-        yield Rule("Key", f"{ask.key_bits} bits", least, "policy.key_bits_min")
+        yield PolicyRule("Key", f"{ask.key_bits} bits", least, "policy.key_bits_min")
     if ask.gradient_bits is not None:
         most = f"{policy.gradient_bits_max} bits at most"
-        yield Rule("Gradients", f"{ask.gradient_bits} bits each", most, "policy.gradient_bits_max")
+        yield PolicyRule(
+            "Gradients", f"{ask.gradient_bits} bits each", most, "policy.gradient_bits_max"
+        )
     if ask.contributors is not None:
         least = f"{policy.aggregation_parties_min} at least"
         wish = units.plural(ask.contributors, "party", "parties") + " in each sum"
-        yield Rule("Sums under masks", wish, least, "policy.aggregation_parties_min")
+        yield PolicyRule("Sums under masks", wish, least, "policy.aggregation_parties_min")
     if ask.contributors is not None and ask.dataset is not None:
         few = units.plural(policy.apart_min, "party", "parties")
         noise = f", our noise of {policy.aggregation_noise:g} rows" * (policy.aggregation_noise > 0)
         wish = f"also without one that is lost{noise}" if ask.goes_on else "over the same parties"
         allowed = f"with other jobs' sums tell of {few} together at least"
-        yield Rule("Sums over others", wish, allowed, "policy.aggregation_apart_min")
+        yield PolicyRule("Sums over others", wish, allowed, "policy.aggregation_apart_min")
         most = "any number" if policy.totals_max == inf else f"{policy.totals_max:g}"
-        yield Rule("Totals per row", "counted", most, "policy.totals_max", is_later=True)
-    yield from _of_sums(ask, policy)
+        yield PolicyRule("Totals per row", "counted", most, "policy.totals_max", is_later=True)
+    yield from _rules_for_sums(ask, policy)
     if signed.scored_share:
         wish = f"{signed.scored_share:.0%} of those in common, held out"
         allowed = f"{policy.holdout_max:.0%} at most; more for guests that may ask for predictions"
-        yield Rule("Rows scored", wish, allowed, "policy.holdout_max")
-    yield from _later(signed, policy)
+        yield PolicyRule("Rows scored", wish, allowed, "policy.holdout_max")
+    yield from _rules_judged_later(signed, policy)
 
 
-def _of_sums(ask: Ask, policy: Policy) -> Iterator[Rule]:
+def _rules_for_sums(ask: Ask, policy: Policy) -> Iterator[PolicyRule]:
     """Yield rules for sums of our columns."""
     if ask.host_noise is not None:
         least = f"{policy.host_noise_min:g} at least"
-        yield Rule("Noise on our sums", f"{ask.host_noise:g}", least, "policy.host_noise_min")
+        yield PolicyRule("Noise on our sums", f"{ask.host_noise:g}", least, "policy.host_noise_min")
     if ask.gradient_check is not None:
         wish = "checked by us" if ask.gradient_check else "not checked"
         allowed = "only if we check them" if policy.gradient_check else "checked or not"
-        yield Rule("The gradients' bits", wish, allowed, "policy.gradient_check")
+        yield PolicyRule("The gradients' bits", wish, allowed, "policy.gradient_check")
 
 
-def _later(signed: SignedJob, policy: Policy) -> Iterator[Rule]:
+def _rules_judged_later(signed: SignedJob, policy: Policy) -> Iterator[PolicyRule]:
     """Yield rules that are judged only once the table, or the rows in common, are known."""
-    rule = partial(Rule, is_later=True)
+    rule = partial(PolicyRule, is_later=True)
     asks = signed.protocol.policy.asks(signed.params)
     if asks.epsilon is not None and signed.role is not GUEST:
         wish = "without noise" if asks.epsilon == inf else f"ε {asks.epsilon:g}"
-        element, row = _most(policy.epsilon_element_max), _most(policy.epsilon_row_max)
+        element, row = (
+            _epsilon_limit(policy.epsilon_element_max),
+            _epsilon_limit(policy.epsilon_row_max),
+        )
         yield rule("Noise per value", wish, element, "policy.epsilon_element_max")
         yield rule("Noise per row", f"{wish} for each column", row, "policy.epsilon_row_max")
     if signed.protocol.policy.releases is not None and signed.role is not GUEST:
@@ -177,22 +190,22 @@ def _later(signed: SignedJob, policy: Policy) -> Iterator[Rule]:
         yield rule("Rows to score", "all in common", most, "policy.predict.rows_per_day")
 
 
-def _leaving(signed: SignedJob) -> Iterator[Leaving]:
+def _outgoing_messages(signed: SignedJob) -> Iterator[Leaving]:
     """Yield every kind of message that this party sends in the job's stages, once a stage."""
     roles = signed.table.roles_of(signed.party)
     for stage in signed.stages:
-        protocol = protocols.named(stage)
+        protocol = protocols.load_protocol(stage)
         given = [s for s in protocol.flow if s.gives is not None and set(s.roles) & set(roles)]
         for kind in dict.fromkeys(step.gives for step in given):
             assert kind is not None
             name = kind.DESCRIPTOR.full_name
-            takers = [role for step in protocol.taker(name) for role in step.roles]
+            takers = [role for step in protocol.steps_taking(name) for role in step.roles]
             to = tuple(p for p in signed.table.of(tuple(takers)) if p != signed.party)
             if to:
                 yield Leaving(stage, kind.DESCRIPTOR.name, to, *REVEALS[name])
 
 
-def _told(signed: SignedJob, policy: Policy) -> str:
+def _reports_in_words(signed: SignedJob, policy: Policy) -> str:
     """Describe in a sentence the reports from this party to the coordinator."""
     always = "that steps are done, how long they took, and how many bytes went to whom"
     if "figures" in policy.tells:
@@ -204,15 +217,15 @@ def _told(signed: SignedJob, policy: Policy) -> str:
     return f"The coordinator hears {', '.join(['row counts', *more, always])}."
 
 
-def in_words(settings: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+def settings_in_words(settings: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """Yield settings as texts, nested ones, three deep at most, under names with dots."""
-    for key, value in flat(settings, deepest=3):
+    for key, value in flat_settings(settings, deepest=3):
         yield key, ", ".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
-def _any(allowed: Sequence[str]) -> str:
+def _names_or_none(allowed: Sequence[str]) -> str:
     return ", ".join(allowed) or "none"
 
 
-def _most(limit: float | None) -> str:
+def _epsilon_limit(limit: float | None) -> str:
     return "none may leave" if limit is None else "any" if limit == inf else f"ε {limit:g} at most"

@@ -60,7 +60,7 @@ class Audits:
             )
         self._failed.pop(job, None)
         self.running = Running(job, time.time())
-        self._task = asyncio.create_task(self._run(job, self._file))
+        self._task = asyncio.create_task(self._run_command(job, self._file))
 
     async def close(self) -> None:
         """End the running audit."""
@@ -68,7 +68,7 @@ class Audits:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
 
-    async def _run(self, job: str, file: Path) -> None:
+    async def _run_command(self, job: str, file: Path) -> None:
         nice = shutil.which("nice")
         before = [nice, "-n", str(NICE)] if nice else []
         command = [sys.executable, "-m", "fedboost", "audit", "--json", "--config", str(file)]
@@ -85,7 +85,7 @@ class Audits:
             )
             try:
                 async with asyncio.timeout(AUDIT_S_MAX):
-                    output = await _last(process)
+                    output = await _end_of_output(process)
                     code = await process.wait()
             finally:
                 if process.returncode is None:
@@ -93,7 +93,7 @@ class Audits:
                         os.killpg(process.pid, signal.SIGKILL)
                     await process.wait()
             if code:
-                self._failed[job] = _told(output)
+                self._failed[job] = _error_in_output(output)
         except TimeoutError:
             self._failed[job] = JobError(
                 f"the audit took over {AUDIT_S_MAX:.0f} s and was ended",
@@ -108,7 +108,7 @@ class Audits:
             self.running = None
 
 
-async def _last(process: asyncio.subprocess.Process) -> str:
+async def _end_of_output(process: asyncio.subprocess.Process) -> str:
     """Return the end of a process's output."""
     assert process.stdout is not None
     kept = b""
@@ -117,7 +117,7 @@ async def _last(process: asyncio.subprocess.Process) -> str:
     return kept.decode("utf-8", "replace")
 
 
-def _told(output: str) -> FedboostError:
+def _error_in_output(output: str) -> FedboostError:
     """Return the error of a command from its last line of JSON."""
     try:
         error = json.loads(output.splitlines()[-1])["error"]

@@ -13,14 +13,21 @@ from fedboost.pages.sessions import BrowserSession
 from fedboost.report import costs, outcome, story, terms, training, units
 from fedboost.report.html import Html, join, tag
 from fedboost.report.story import Story
-from fedboost.report.tables import Row, absent, details, names, section, table
-from fedboost.runtime.jobs.manifest import outline
-from fedboost.runtime.jobs.submitted import KEY_BYTES
+from fedboost.report.tables import (
+    TableRow,
+    absence_note,
+    details,
+    html_table,
+    listed_names,
+    section,
+)
+from fedboost.runtime.jobs.manifest import read_outline
+from fedboost.runtime.jobs.submitted import SUBMISSION_KEY_BYTES
 from fedboost.runtime.store.store import FINAL, JobState, StoredJob
 
 ENDED_SHOWN = 10
 MENDED = ("unreachable", "store", "policy", "internal")  # errors whose cause may be gone later
-METRICS_SHOWN = 2
+ENDED_METRICS_SHOWN = 2
 
 
 @dataclass(frozen=True)
@@ -43,107 +50,120 @@ class May:
     cancel: bool
 
 
-def board(
+def jobs_page(
     active: Sequence[JobStatus], ended: Sequence[StoredJob], may: May, news: str = ""
 ) -> list[object]:
     """Show the active jobs as cards, and the latest ended jobs."""
     head = tag("h1", "Jobs")
     submit = (
-        parts.actions(parts.link("Submit a job", "/submit", "strong-button")) if may.submit else ""
+        parts.button_row(parts.button_link("Submit a job", "/submit", "strong-button"))
+        if may.submit
+        else ""
     )
-    cards = [_card(status) for status in active]
-    now = tag("div", *cards, class_="cards") if cards else absent("No job is running now.")
-    rows: list[Row] = [_ended_row(job) for job in ended]
+    cards = [_job_card(status) for status in active]
+    now = tag("div", *cards, class_="cards") if cards else absence_note("No job is running now.")
+    rows: list[TableRow] = [_ended_row(job) for job in ended]
     heads, numbers = ["job", "protocol", "parties", "result"], ["took", "ended"]
-    past = table("Jobs that have ended", heads, rows, numbers=numbers, folds=True)
+    past = html_table("Jobs that have ended", heads, rows, numbers=numbers, folds=True)
     return [
         tag("div", head, submit, class_="head"),
-        parts.note(news),
-        parts.live("active", parts.announced(_said_of(active)), now),
+        parts.success_note(news),
+        parts.live_part("active", parts.announcement(_active_in_words(active)), now),
         section(
             "ended",
             "Ended",
-            parts.live("ended", past if rows else absent("No job has ended yet.")),
+            parts.live_part("ended", past if rows else absence_note("No job has ended yet.")),
             tag("p", tag("a", "All runs: filter, tag, compare", href="/runs")),
         ),
     ]
 
 
-def _said_of(active: Sequence[JobStatus]) -> str:
+def _active_in_words(active: Sequence[JobStatus]) -> str:
     states = [f"{status.name} is {status.state}" for status in active]
     return f"{units.plural(len(active), 'job goes', 'jobs go')} on. {'; '.join(states)}"
 
 
-def _card(status: JobStatus) -> Html:
+def _job_card(status: JobStatus) -> Html:
     name = tag(
-        "h2", tag("a", status.name, href=f"/jobs/{status.id}"), " ", parts.badge(status.state)
+        "h2", tag("a", status.name, href=f"/jobs/{status.id}"), " ", parts.state_badge(status.state)
     )
-    by = join(status.protocol, " · by ", status.submitter, " · ", parts.moment(status.created))
+    by = join(
+        status.protocol, " · by ", status.submitter, " · ", parts.time_to_minute(status.created)
+    )
     reason = status.reason.what
     return tag(
         "article",
         name,
         tag("p", by, class_="facts"),
-        parts.progress(status),
+        parts.progress_of_job(status),
         tag("p", reason, class_="reason") if reason else "",
-        parts.waits(status),
+        parts.awaited_parties(status),
         class_="card edge-go" if status.state == JobState.RUNNING else "card edge-wait",
     )
 
 
-def _ended_row(job: StoredJob) -> Row:
-    terms = outline(job.outline)
+def _ended_row(job: StoredJob) -> TableRow:
+    terms = read_outline(job.outline)
     return [
-        join(tag("a", job.name, href=f"/jobs/{job.id}"), " ", parts.badge(job.state)),
+        join(tag("a", job.name, href=f"/jobs/{job.id}"), " ", parts.state_badge(job.state)),
         terms.protocol,
-        names(terms.parties),
-        _came_to(job),
+        listed_names(terms.parties),
+        _outcome_in_words(job),
         units.in_seconds(float(round(job.since - job.created))),
-        parts.moment(job.since),
+        parts.time_to_minute(job.since),
     ]
 
 
-def _came_to(job: StoredJob) -> str:
+def _outcome_in_words(job: StoredJob) -> str:
     """Return the main metrics, or the reason of their absence."""
     if job.result is None:
         return job.reason or units.NOTHING
     metrics = job.result.get("metrics") or {}
     split = "validation" if "validation" in metrics else next(iter(metrics), "")
-    shown = list(metrics.get(split, {}).items())[:METRICS_SHOWN]
-    return ", ".join(f"{split} {name} {units.measured(value)}" for name, value in shown) or "done"
+    shown = list(metrics.get(split, {}).items())[:ENDED_METRICS_SHOWN]
+    return (
+        ", ".join(f"{split} {name} {units.metric_text(value)}" for name, value in shown) or "done"
+    )
 
 
 # One job
 
 
-def job(journal: JobJournal, session: BrowserSession, may: May, news: str = "") -> list[object]:
+def job_page(
+    journal: JobJournal, session: BrowserSession, may: May, news: str = ""
+) -> list[object]:
     """Show everything about one job; an error where its journal cannot be read."""
     try:
-        facts = story.read(journal)
+        facts = story.read_story(journal)
     except FedboostError as error:
-        return [_head(journal.status, None), frame.refusal(error, "The journal cannot be read")]
+        return [
+            _job_head(journal.status, None),
+            frame.error_box(error, "The journal cannot be read"),
+        ]
     status = journal.status
     return [
-        _head(status, facts),
-        parts.note(news),
-        parts.live("actions", _actions(status, session, may)),
-        parts.live("state", _state(facts)),
-        parts.live("figures", outcome.figures(facts)),
-        parts.live("learning", training.learning(facts)),
-        parts.live("time", costs.times(facts)),
-        parts.live("bytes", costs.traffic(facts)),
-        parts.live("timeline", terms.timeline(facts)),
-        terms.terms(facts),
+        _job_head(status, facts),
+        parts.success_note(news),
+        parts.live_part("actions", _action_buttons(status, session, may)),
+        parts.live_part("state", _state_panel(facts)),
+        parts.live_part("figures", outcome.main_figures(facts)),
+        parts.live_part("learning", training.learning_section(facts)),
+        parts.live_part("time", costs.times_section(facts)),
+        parts.live_part("bytes", costs.traffic_section(facts)),
+        parts.live_part("timeline", terms.timeline_section(facts)),
+        terms.terms_section(facts),
     ]
 
 
-def _head(status: JobStatus, facts: Story | None) -> Html:
-    parties = "" if facts is None else names(list(facts.roles))
+def _job_head(status: JobStatus, facts: Story | None) -> Html:
+    parties = "" if facts is None else listed_names(list(facts.roles))
     by = f"by {status.submitter}" if status.submitter else ""
     known = [status.protocol, parties, by]
     words: list[object] = [f"{fact} · " for fact in known if fact]
     attempt = f" · attempt {status.attempt}" if status.attempt > 1 else ""
-    return parts.title(status.id, status.name, [*words, parts.moment(status.created), attempt])
+    return parts.job_title(
+        status.id, status.name, [*words, parts.time_to_minute(status.created), attempt]
+    )
 
 
 def may_help_to_resume(status: JobStatus) -> bool:
@@ -157,25 +177,25 @@ def may_help_to_resume(status: JobStatus) -> bool:
     return reason.code in MENDED and (reason.code != "policy" or by_limit)
 
 
-def _actions(status: JobStatus, session: BrowserSession, may: May) -> Html:
+def _action_buttons(status: JobStatus, session: BrowserSession, may: May) -> Html:
     here = f"/jobs/{status.id}"
     resume = may.submit and may_help_to_resume(status)
-    return parts.actions(
-        parts.button("Resume", f"{here}/resume", session.csrf, tone="strong-button")
+    return parts.button_row(
+        parts.button_form("Resume", f"{here}/resume", session.csrf, tone="strong-button")
         if resume
         else "",
-        parts.link("Full report", f"{here}/report"),
-        parts.link("Submit again…", f"/submit?from={status.id}") if may.submit else "",
-        parts.link("Cancel…", f"{here}/cancel", "danger")
+        parts.button_link("Full report", f"{here}/report"),
+        parts.button_link("Submit again…", f"/submit?from={status.id}") if may.submit else "",
+        parts.button_link("Cancel…", f"{here}/cancel", "danger")
         if may.cancel and status.state not in FINAL
         else "",
     )
 
 
-def _state(facts: Story) -> Html:
+def _state_panel(facts: Story) -> Html:
     """Show the job's state, the awaited parties and the warnings to owners."""
     status = facts.status
-    state = tag("p", parts.badge(facts.state), *_lasting(status), class_="state-line")
+    state = tag("p", parts.state_badge(facts.state), *_age_of_state(status), class_="state-line")
     warned = [tag("li", warning) for warning in status.warnings]
     warnings = (
         tag(
@@ -190,22 +210,24 @@ def _state(facts: Story) -> Html:
     )
     sentence = f"{status.name} is {facts.state}"
     if status.waiting:
-        sentence += ", waiting for " + names(list(dict.fromkeys(w.party for w in status.waiting)))
-    how_far, waits = parts.progress(status, facts.rounds), parts.waits(status)
+        sentence += ", waiting for " + listed_names(
+            list(dict.fromkeys(w.party for w in status.waiting))
+        )
+    how_far, waits = parts.progress_of_job(status, facts.rounds), parts.awaited_parties(status)
     now = tag("div", state, how_far, waits, class_=f"now {facts.state}")
     # A screen reader does not announce each step of a running job.
-    spoken = parts.announced(facts.state if facts.state == parts.RUNNING else sentence)
-    return join(spoken, now, outcome.trouble(facts), warnings)
+    spoken = parts.announcement(facts.state if facts.state == parts.RUNNING else sentence)
+    return join(spoken, now, outcome.trouble_banner(facts), warnings)
 
 
-def _lasting(status: JobStatus) -> tuple[object, ...]:
+def _age_of_state(status: JobStatus) -> tuple[object, ...]:
     """Show the time since the job was submitted or paused."""
     if status.state in (JobState.RUNNING, JobState.QUEUED, JobState.WAITING):
-        return (" submitted ", parts.since(status.created), " ago")
-    return (" for ", parts.since(status.updated)) if status.state == JobState.PAUSED else ()
+        return (" submitted ", parts.time_since(status.created), " ago")
+    return (" for ", parts.time_since(status.updated)) if status.state == JobState.PAUSED else ()
 
 
-def cancel(status: JobStatus, session: BrowserSession) -> list[object]:
+def cancel_form(status: JobStatus, session: BrowserSession) -> list[object]:
     """Ask for confirmation before a job is cancelled."""
     done = status.progress.done
     kept = (
@@ -213,8 +235,10 @@ def cancel(status: JobStatus, session: BrowserSession) -> list[object]:
         if done
         else ""
     )
-    yes = parts.button("Cancel the job", f"/jobs/{status.id}/cancel", session.csrf, tone="danger")
-    no = parts.link("Keep it", f"/jobs/{status.id}")
+    yes = parts.button_form(
+        "Cancel the job", f"/jobs/{status.id}/cancel", session.csrf, tone="danger"
+    )
+    no = parts.button_link("Keep it", f"/jobs/{status.id}")
     return [
         tag("h1", f"Cancel {status.name}?"),
         tag(
@@ -223,11 +247,11 @@ def cancel(status: JobStatus, session: BrowserSession) -> list[object]:
             "The ledgers keep what has left.",
             class_="intro",
         ),
-        parts.actions(yes, no),
+        parts.button_row(yes, no),
     ]
 
 
-def _area(text: str) -> Html:
+def _job_text_field(text: str) -> Html:
     """Show the field for a job's file."""
     return tag(
         "textarea",
@@ -243,7 +267,7 @@ def _area(text: str) -> Html:
     )
 
 
-def submit(
+def submit_form(
     text: str,
     session: BrowserSession,
     known: Mapping[str, str],
@@ -252,14 +276,14 @@ def submit(
 ) -> list[object]:
     """Return the form for a job's file; `known` is each protocol's sentence."""
     listed = [(tag("code", name), words) for name, words in known.items()]
-    sets = [(party, _named(datasets)) for party, datasets in earlier.datasets.items()]
+    sets = [(party, _datasets_in_words(datasets)) for party, datasets in earlier.datasets.items()]
     begin = [(tag("a", name, href=f"/submit?from={id_}"), id_) for id_, name in earlier.jobs]
     aside = tag(
         "aside",
         tag("h2", "Parties, and data sets of your earlier jobs"),
-        parts.facts(sets),
-        details("Begin with an earlier job", parts.facts(begin)) if begin else "",
-        details("Protocols", parts.facts(listed)),
+        parts.fact_list(sets),
+        details("Begin with an earlier job", parts.fact_list(begin)) if begin else "",
+        details("Protocols", parts.fact_list(listed)),
         class_="aside",
     )
     kicker = tag("p", tag("a", "Jobs", href="/"), class_="kicker")
@@ -267,7 +291,7 @@ def submit(
     return [kicker, tag("h1", "Submit a job"), news, body]
 
 
-def _named(datasets: Mapping[str, str]) -> Html:
+def _datasets_in_words(datasets: Mapping[str, str]) -> Html:
     """Return the data sets of a party, each with its label."""
     named = (
         tag("div", tag("code", name), f", label {label}" * bool(label))
@@ -277,10 +301,12 @@ def _named(datasets: Mapping[str, str]) -> Html:
 
 
 def _job_form(text: str, session: BrowserSession) -> Html:
-    return frame.form(
+    return frame.post_form(
         "/submit",
         session.csrf,
-        frame.hidden("key", secrets.token_hex(KEY_BYTES)),  # a form sent twice is one job
+        frame.hidden_field(
+            "key", secrets.token_hex(SUBMISSION_KEY_BYTES)
+        ),  # a form sent twice is one job
         tag("label", "A file", for_="file"),
         tag(
             "input",
@@ -291,7 +317,7 @@ def _job_form(text: str, session: BrowserSession) -> Html:
             data_into="text",
         ),
         tag("label", "or its text", for_="text"),
-        _area(text),
+        _job_text_field(text),
         tag(
             "p", "YAML, as for ", tag("code", "fedboost job submit"), id="text-note", class_="note"
         ),

@@ -44,20 +44,20 @@ class Choice:
         """Return the same rows sorted by another column, or by the same one in reverse."""
         return replace(self, sort=f"{FALLS}{key}" if self.sort == key else key)
 
-    def fits(self, *texts: str) -> bool:
+    def matches_words(self, *texts: str) -> bool:
         """Return whether the texts of a row contain all words."""
         text = " ".join(texts).casefold()
         return all(word in text for word in self.words.casefold().split())
 
 
-def read(path: str, query: Mapping[str, str], selects: Sequence[str], at: int = 1) -> Choice:
+def read_choice(path: str, query: Mapping[str, str], selects: Sequence[str], at: int = 1) -> Choice:
     """Read the choice in an address; `selects` are the names of the fields beside the words."""
     picked = {name: query.get(name, "")[:WORDS_CHARS_MAX] for name in selects}
     words, sort = (query.get(name, "")[:WORDS_CHARS_MAX] for name in ("q", "sort"))
     return Choice(path, words, picked, sort, at)
 
 
-def sorts(
+def sorted_rows(
     choice: Choice, rows: Sequence[Each], keys: Mapping[str, Callable[[Each], object]]
 ) -> list[Each]:
     """Return the rows in the chosen order; rows with the value None always come last."""
@@ -70,14 +70,14 @@ def sorts(
     return [*known, *(row for row in rows if key(row) is None)]
 
 
-def column(choice: Choice, key: str, head: str, kind: str = "text") -> Column:
+def sortable_column(choice: Choice, key: str, head: str, kind: str = "text") -> Column:
     """Return a column whose head sorts by it."""
     link = f"{choice.path}?{choice.sorted_by(key).query}"
     way = {key: "ascending", f"{FALLS}{key}": "descending"}.get(choice.sort, "")
     return Column(head, kind, link, way)  # type: ignore[arg-type]
 
 
-def form(
+def filter_form(
     choice: Choice, selects: Mapping[str, tuple[str, Sequence[str]]], keys: Mapping[str, str]
 ) -> Html:
     """Return the filter fields; `selects` has a label and the values of each, `keys` each order."""
@@ -90,7 +90,7 @@ def form(
         ),
     )  # fmt: skip
     fields = [
-        _select(label, name, [("", "any"), *((value, value) for value in values)], choice)
+        _select_field(label, name, [("", "any"), *((value, value) for value in values)], choice)
         for name, (label, values) in selects.items()
     ]
     if keys:  # on a phone a table has no heads to press
@@ -99,7 +99,7 @@ def form(
             for key, words in keys.items()
             for way in ("", FALLS)
         ]
-        fields.append(_select("Sort by", "sort", [("", "newest first"), *ways], choice))
+        fields.append(_select_field("Sort by", "sort", [("", "newest first"), *ways], choice))
     clear = "" if choice.is_all else tag("a", "Show all", href=choice.path)
     press = tag("button", "Show", type="submit")
     return tag(
@@ -108,14 +108,16 @@ def form(
     )  # fmt: skip
 
 
-def page_of(choice: Choice, rows: Sequence[Each], per_page: int) -> tuple[list[Each], Html]:
+def rows_of_page(choice: Choice, rows: Sequence[Each], per_page: int) -> tuple[list[Each], Html]:
     """Return the rows of the current page, and links to the others."""
     first = (choice.at - 1) * per_page
     path = f"{choice.path}?{choice.query}{'&' if choice.query else ''}"
-    return list(rows[first : first + per_page]), parts.pages(path, choice.at, len(rows), per_page)
+    return list(rows[first : first + per_page]), parts.page_links(
+        path, choice.at, len(rows), per_page
+    )
 
 
-def _select(label: str, name: str, values: Sequence[tuple[str, str]], choice: Choice) -> Html:
+def _select_field(label: str, name: str, values: Sequence[tuple[str, str]], choice: Choice) -> Html:
     now = choice.sort if name == "sort" else choice.picked.get(name, "")
     options = [
         tag("option", words, value=value, selected="" if value == now else None)

@@ -26,12 +26,12 @@ from fedboost.ground.errors import (
     StoreError,
     UnreachableError,
 )
-from fedboost.ground.settings import FILE_BYTES_MAX
+from fedboost.ground.settings import SETTINGS_BYTES_MAX
 from fedboost.pages import frame
 from fedboost.pages.frame import NavLink, PageContent, Site
 from fedboost.pages.oidc import FLOW_S, OidcProvider
-from fedboost.pages.sessions import BrowserSession, Sessions, SignInRefusedError, same
-from fedboost.pages.token import SIGN_IN, page_of, token
+from fedboost.pages.sessions import BrowserSession, Sessions, SignInRefusedError, is_same_secret
+from fedboost.pages.token import SIGN_IN, page_settings, read_token
 from fedboost.report import page as report
 from fedboost.report.html import join, tag
 from fedboost.runtime.config.daemons import DaemonConfig
@@ -43,15 +43,15 @@ log = logging.getLogger(__name__)
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 OIDC, OIDC_BACK = f"{SIGN_IN}/oidc", f"{SIGN_IN}/oidc/back"  # to the provider, and back from it
 _acting: ContextVar[str] = ContextVar("acting")  # user of the current request
-BODY_BYTES_MAX = FILE_BYTES_MAX + (64 << 10)  # a job file and the rest of its form
+BODY_BYTES_MAX = SETTINGS_BYTES_MAX + (64 << 10)  # a job file and the rest of its form
 SESSION = web.RequestKey("session", BrowserSession)  # the session of a request
 TICKING = re.compile(r'(<time class="(?:since|until)"[^>]*>)[^<]*')
-POLICY = (
+PAGES_POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
     "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 )
 HEADERS = {
-    "Content-Security-Policy": POLICY,
+    "Content-Security-Policy": PAGES_POLICY,
     "X-Frame-Options": "DENY",
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "same-origin",  # with none at all a form of ours would have no Origin
@@ -61,7 +61,7 @@ HEADERS = {
     "Cache-Control": "no-store",
     "Server": "fedboost",  # and not which versions of what
 }
-STATUS: tuple[tuple[type[FedboostError], int], ...] = (
+HTTP_STATUS: tuple[tuple[type[FedboostError], int], ...] = (
     (SignInRefusedError, 403),
     (StoreError, 500),
     (PolicyError, 403),
@@ -80,9 +80,9 @@ class PageGate:
         """Set up the checks; `links` are the bar's entries. Raise ConfigError if the settings have
         no page.
         """
-        page, lasts_s = page_of(config), 3600 * page_of(config).session_hours
+        page, lasts_s = page_settings(config), 3600 * page_settings(config).session_hours
         self.site = site = Site(role, config.name, page.user, links)
-        self.sessions = Sessions(lambda: token(config.store), page.user, lasts_s)
+        self.sessions = Sessions(lambda: read_token(config.store), page.user, lasts_s)
         self._is_tls = page.allow_remote
         self._hosts = OwnHosts(page.listen, page.names)
         # Cookies know no ports: several daemons on one machine need several names.
@@ -92,21 +92,21 @@ class PageGate:
         self._open = (SIGN_IN,) if self._oidc is None else (SIGN_IN, OIDC, OIDC_BACK)
         self._lasts_s = int(lasts_s)
 
-    def application(self) -> web.Application:
+    def guarded_application(self) -> web.Application:
         """Return an application with access control, sign-in and static files."""
         app = web.Application(
-            middlewares=[self._protected, self._admitted], client_max_size=BODY_BYTES_MAX
+            middlewares=[self._add_headers, self._admit_request], client_max_size=BODY_BYTES_MAX
         )
         app.add_routes(
             [
                 web.get(SIGN_IN, self._sign_in_form),
                 web.post(SIGN_IN, self._sign_in),
                 web.post("/sign-out", self._sign_out),
-                web.get(f"{frame.STATIC}/{{name}}", _static),
+                web.get(f"{frame.STATIC}/{{name}}", _static_response),
             ]
         )
         if self._oidc is not None:
-            ways = web.get(OIDC, self._ask_provider), web.get(OIDC_BACK, self._asked_provider)
+            ways = web.get(OIDC, self._ask_provider), web.get(OIDC_BACK, self._return_from_provider)
             app.add_routes(ways)
         return app
 
@@ -121,7 +121,7 @@ class PageGate:
 
     def answer(self, request: web.Request, shown: PageContent) -> web.Response:
         """Return a page, or only the status that it has not changed in the browser's copy."""
-        text = frame.whole(self.site, shown, request.get(SESSION))
+        text = frame.whole_page(self.site, shown, request.get(SESSION))
         still = TICKING.sub(r"\1", text.partition("<main")[2])  # the passing of time is no change
         mark = f'"{sha256(still.encode()).hexdigest()[:32]}"'
         if request.headers.get("If-None-Match") == mark and shown.status == 200:
@@ -144,26 +144,26 @@ class PageGate:
     # In front of every handler
 
     @web.middleware
-    async def _protected(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+    async def _add_headers(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         """Add headers to every answer, and turn every failure into a page."""
         try:
             response = await handler(request)
         except web.HTTPException as answer:
-            response = self._of_http(request, answer)
+            response = self._http_error_page(request, answer)
         except FedboostError as error:
-            response = self._refused(request, error)
+            response = self._refusal_page(request, error)
         except Exception:
             log.exception("the page %s failed unexpectedly", request.path)
             unknown = FedboostError("the page failed unexpectedly", todo="see the daemon's log")
-            response = self._refused(request, unknown)
+            response = self._refusal_page(request, unknown)
         for name, value in HEADERS.items():
             response.headers.setdefault(name, value)
         return response
 
     @web.middleware
-    async def _admitted(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+    async def _admit_request(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         """Refuse requests without a session, and forms that our own page has not sent."""
-        if not self._hosts.include(request.headers.get("Host", "")):
+        if not self._hosts.is_own_host(request.headers.get("Host", "")):
             raise PolicyError(
                 "this host name does not belong to the page",
                 todo="use the address that the page listens on, or add the host to page.names",
@@ -177,7 +177,7 @@ class PageGate:
             )
         if request.path in self._open or request.path.startswith(f"{frame.STATIC}/"):
             return await handler(request)
-        session = self._found(request)
+        session = self._find_session(request)
         if session is None:
             there = f"?next={quote(request.path_qs)}" if request.method == "GET" else ""
             raise web.HTTPSeeOther(f"{SIGN_IN}{there if request.path != '/' else ''}")
@@ -185,11 +185,11 @@ class PageGate:
         _acting.set(session.user)
         if request.method == "POST":
             form = await request.post()
-            if not same(str(form.get("csrf", "")), session.csrf):
+            if not is_same_secret(str(form.get("csrf", "")), session.csrf):
                 raise PolicyError("this form is out of date", todo="open the page again")
         return await handler(request)
 
-    def _found(self, request: web.Request) -> BrowserSession | None:
+    def _find_session(self, request: web.Request) -> BrowserSession | None:
         cookie = request.cookies.get(self._cookie, "")
         return self.sessions.find(cookie) if cookie else None
 
@@ -205,25 +205,25 @@ class PageGate:
     # Signing in and out
 
     async def _sign_in_form(self, request: web.Request) -> web.Response:
-        if self._found(request) is not None:
-            raise web.HTTPSeeOther(_next(request.query.get("next", "")))
-        return self.answer(request, self._form(_next(request.query.get("next", ""))))
+        if self._find_session(request) is not None:
+            raise web.HTTPSeeOther(_safe_target(request.query.get("next", "")))
+        return self.answer(request, self._token_form(_safe_target(request.query.get("next", ""))))
 
     async def _sign_in(self, request: web.Request) -> web.Response:
         form = await request.post()
-        there = _next(str(form.get("next", "")))
+        there = _safe_target(str(form.get("next", "")))
         try:
             given, source = str(form.get("token", "")).strip(), request.remote or ""
             cookie = self.sessions.sign_in(given, source)
         except SignInRefusedError as error:
             if not error.wait_s:  # guessing cannot fill our log
                 log.warning("a sign-in to the page was refused: %s", error.what)
-            return self.answer(request, self._form(there, error))
+            return self.answer(request, self._token_form(there, error))
         response = web.Response(status=303, headers={"Location": there})
-        self._keep(response, self._cookie, cookie)
+        self._set_cookie(response, self._cookie, cookie)
         return response
 
-    def _keep(self, response: web.Response, name: str, value: str) -> None:
+    def _set_cookie(self, response: web.Response, name: str, value: str) -> None:
         """Store a secret in a browser: the session, or the secret of a sign-in in progress."""
         is_session = name == self._cookie
         response.set_cookie(
@@ -238,15 +238,15 @@ class PageGate:
 
     async def _ask_provider(self, request: web.Request) -> web.Response:
         """Send the browser to the provider."""
-        there = _next(request.query.get("next", ""))
+        there = _safe_target(request.query.get("next", ""))
         back = f"{'https' if self._is_tls else 'http'}://{request.headers['Host']}{OIDC_BACK}"
         assert self._oidc is not None
         address, binding = await self._oidc.begin(back, there)
         response = web.Response(status=303, headers={"Location": address})
-        self._keep(response, f"{self._cookie}-oidc", binding)
+        self._set_cookie(response, f"{self._cookie}-oidc", binding)
         return response
 
-    async def _asked_provider(self, request: web.Request) -> web.Response:
+    async def _return_from_provider(self, request: web.Request) -> web.Response:
         """Sign in a user confirmed by the provider.
 
         The answer is a page of ours that continues: a request sent by another site carries no
@@ -258,11 +258,11 @@ class PageGate:
             user, there = await self._oidc.end(request.query, binding)
         except SignInRefusedError as error:
             log.warning("a sign-in by the provider was refused: %s (%s)", error, error.private)
-            return self.answer(request, self._form("/", error))
+            return self.answer(request, self._token_form("/", error))
         link = tag("p", tag("a", "Go on", href=there))
         headers = {"Refresh": f"0; url={there}"}
         response = self.answer(request, PageContent("Signed in", [link], headers=headers))
-        self._keep(response, self._cookie, self.sessions.open(user))
+        self._set_cookie(response, self._cookie, self.sessions.open(user))
         return response
 
     async def _sign_out(self, request: web.Request) -> web.Response:
@@ -271,7 +271,7 @@ class PageGate:
         response.del_cookie(self._cookie, path="/", secure=self._is_tls, httponly=True)
         return response
 
-    def _form(self, there: str, error: SignInRefusedError | None = None) -> PageContent:
+    def _token_form(self, there: str, error: SignInRefusedError | None = None) -> PageContent:
         """Show the form for the token; a script fills it from the fragment of the link."""
         command = f"fedboost {self.site.role} page --config FILE"
         form = tag(
@@ -287,7 +287,7 @@ class PageGate:
                 autofocus="",
                 spellcheck="false",
             ),
-            frame.hidden("next", there),
+            frame.hidden_field("next", there),
             tag("button", "Sign in", type="submit", class_="strong-button"),
             method="post",
             action=SIGN_IN,
@@ -298,7 +298,7 @@ class PageGate:
             address = f"{OIDC}?next={quote(there)}"
             by = tag("p", tag("a", "Sign in by your organisation", href=address))
             form = join((by, form))
-        refusal = "" if error is None else frame.refusal(error, "Not signed in")
+        refusal = "" if error is None else frame.error_box(error, "Not signed in")
         wait = {} if error is None or not error.wait_s else {"Retry-After": str(error.wait_s)}
         title = tag("h1", f"Sign in to {self.site.name}")
         status = 200 if error is None else 429 if error.wait_s else 403
@@ -307,33 +307,35 @@ class PageGate:
 
     # Failures
 
-    def _refused(self, request: web.Request, error: FedboostError) -> web.Response:
-        status = next((code for kind, code in STATUS if isinstance(error, kind)), 500)
-        main = [tag("h1", "Not possible"), frame.refusal(error), _back()]
+    def _refusal_page(self, request: web.Request, error: FedboostError) -> web.Response:
+        status = next((code for kind, code in HTTP_STATUS if isinstance(error, kind)), 500)
+        main = [tag("h1", "Not possible"), frame.error_box(error), _link_to_jobs()]
         return self.answer(request, PageContent("Not possible", main, status=status))
 
-    def _of_http(self, request: web.Request, answer: web.HTTPException) -> web.StreamResponse:
+    def _http_error_page(
+        self, request: web.Request, answer: web.HTTPException
+    ) -> web.StreamResponse:
         if answer.status < HTTPStatus.BAD_REQUEST:  # a way to somewhere else
             return web.Response(
                 status=answer.status, headers={"Location": answer.headers["Location"]}
             )
         words = HTTPStatus(answer.status).phrase
-        main = [tag("h1", words), tag("p", f"{request.path}: {words.lower()}."), _back()]
+        main = [tag("h1", words), tag("p", f"{request.path}: {words.lower()}."), _link_to_jobs()]
         return self.answer(request, PageContent(words, main, status=answer.status))
 
 
-def _back() -> object:
+def _link_to_jobs() -> object:
     return tag("p", tag("a", "To the jobs", href="/"))
 
 
-def _next(path: str) -> str:
+def _safe_target(path: str) -> str:
     """Return a path of this page to go to; its first page for any other address."""
     is_own = path.startswith("/") and not path.startswith(("//", "/\\")) and path.isprintable()
     return path if is_own and not path.startswith(SIGN_IN) else "/"
 
 
-async def _static(request: web.Request) -> web.Response:
-    file = frame.static(request.match_info["name"])
+async def _static_response(request: web.Request) -> web.Response:
+    file = frame.static_file(request.match_info["name"])
     if file is None:
         raise web.HTTPNotFound
     content, kind = file

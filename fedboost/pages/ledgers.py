@@ -10,17 +10,17 @@ from fedboost.pages.choosing import Choice
 from fedboost.pages.sessions import BrowserSession
 from fedboost.report import units
 from fedboost.report.html import Html, join, tag
-from fedboost.report.tables import Band, Column, Row, absent, details, table
+from fedboost.report.tables import Band, Column, TableRow, absence_note, details, html_table
 from fedboost.runtime.ledger.rows import Amount, Head
 from fedboost.runtime.ledger.rows import Row as LedgerRow
 
 PATH, ROWS_PATH = "/ledger", "/ledger/rows"
-SELECTS = ("way", "peer", "kind")
+LEDGER_SELECTS = ("way", "peer", "kind")
 WAYS = {"out": "left", "in": "came"}
 JOBS_PER_PAGE, ROWS_PER_PAGE = 20, 50
 
 
-def summed(
+def ledger_page(
     amounts: Sequence[Amount],
     choice: Choice,
     head: Head,
@@ -28,43 +28,43 @@ def summed(
     news: Html | str = "",
 ) -> list[object]:
     """Show every job, the newest first, and in each the kinds of messages that left and came."""
-    verify = parts.button("Verify the ledger", "/ledger/verify", session.csrf)
+    verify = parts.button_form("Verify the ledger", "/ledger/verify", session.csrf)
     intro = (
         "A row for each payload sent or received, chained by hashes, here added up by job and "
         "kind. It never holds the payload itself."
     )
-    kinds = sorted({_short(amount) for amount in amounts})
+    kinds = sorted({_short_kind(amount) for amount in amounts})
     peers = sorted({amount.peer for amount in amounts})
     selects = {"way": ("Way", [*WAYS.values()]), "peer": ("Peer", peers), "kind": ("Kind", kinds)}
     by_job: dict[str, list[Amount]] = {}
-    for amount in filter(lambda amount: _fits(amount, choice), amounts):
+    for amount in filter(lambda amount: _matches_choice(amount, choice), amounts):
         by_job.setdefault(amount.job, []).append(amount)
     newest = sorted(by_job, key=lambda job: max(a.last for a in by_job[job]), reverse=True)
-    shown, further = choosing.page_of(choice, newest, JOBS_PER_PAGE)
+    shown, further = choosing.rows_of_page(choice, newest, JOBS_PER_PAGE)
     is_open = len(newest) == 1 or not choice.is_all
-    cards = [_job(job, by_job[job], is_open=is_open) for job in shown]
+    cards = [_job_card(job, by_job[job], is_open=is_open) for job in shown]
     none = "Nothing was sent or received." if choice.is_all else "No row matches the filter."
     facts = (f"{units.plural(head.n, 'row')}, head ", tag("code", head.hash[:16], title=head.hash))
     return [
-        tag("div", tag("h1", "Ledger"), parts.actions(verify), class_="head"),
+        tag("div", tag("h1", "Ledger"), parts.button_row(verify), class_="head"),
         tag("p", intro, class_="intro"),
         news,
         tag("p", *facts, class_="facts"),
-        choosing.form(choice, selects, {}) if amounts else "",
-        tag("div", *cards, class_="groups") if cards else absent(none),
+        choosing.filter_form(choice, selects, {}) if amounts else "",
+        tag("div", *cards, class_="groups") if cards else absence_note(none),
         further,
         tag("p", tag("a", "The rows of all jobs", href=ROWS_PATH)) if amounts else "",
     ]
 
 
-def _fits(amount: Amount, choice: Choice) -> bool:
-    has = {"way": WAYS[amount.direction], "peer": amount.peer, "kind": _short(amount)}
-    picked = all(choice.picked.get(name, "") in ("", has[name]) for name in SELECTS)
-    return picked and choice.fits(amount.job, *has.values())
+def _matches_choice(amount: Amount, choice: Choice) -> bool:
+    has = {"way": WAYS[amount.direction], "peer": amount.peer, "kind": _short_kind(amount)}
+    picked = all(choice.picked.get(name, "") in ("", has[name]) for name in LEDGER_SELECTS)
+    return picked and choice.matches_words(amount.job, *has.values())
 
 
-def _job(job: str, amounts: Sequence[Amount], *, is_open: bool) -> Html:
-    totals, rows = [], list[Row]()
+def _job_card(job: str, amounts: Sequence[Amount], *, is_open: bool) -> Html:
+    totals, rows = [], list[TableRow]()
     for direction, word in WAYS.items():
         chosen = [amount for amount in amounts if amount.direction == direction]
         if not chosen:
@@ -72,7 +72,7 @@ def _job(job: str, amounts: Sequence[Amount], *, is_open: bool) -> Html:
         size = units.in_bytes(sum(amount.bytes for amount in chosen))
         messages = units.plural(sum(amount.messages for amount in chosen), "message")
         totals.append(f"{word}: {messages}, {size}")
-        rows += [Band(f"{word.capitalize()}: {size}"), *(_amount(amount) for amount in chosen)]
+        rows += [Band(f"{word.capitalize()}: {size}"), *(_amount_row(amount) for amount in chosen)]
     heads, numbers = ["message", "peer"], ["messages", "values", "bytes"]
     last = max(amount.last for amount in amounts)[:16].replace("T", " ")
     summary = join(
@@ -87,33 +87,36 @@ def _job(job: str, amounts: Sequence[Amount], *, is_open: bool) -> Html:
     return tag(
         "details",
         tag("summary", summary),
-        table(f"Sent and received in {job}", heads, rows, numbers=numbers, folds=True),
+        html_table(f"Sent and received in {job}", heads, rows, numbers=numbers, folds=True),
         links,
         class_="group",
         open="" if is_open else None,
     )
 
 
-def _amount(amount: Amount) -> Row:
+def _amount_row(amount: Amount) -> TableRow:
     link = f"{ROWS_PATH}?{urlencode({'job': amount.job, 'kind': amount.kind})}"
-    kind = tag("a", _short(amount), href=link, class_="kind", title=amount.kind)
+    kind = tag("a", _short_kind(amount), href=link, class_="kind", title=amount.kind)
     counts = (units.in_count(amount.messages), units.in_count(amount.values))
     return [kind, amount.peer, *counts, units.in_bytes(amount.bytes)]
 
 
-def _short(row: Amount | LedgerRow) -> str:
+def _short_kind(row: Amount | LedgerRow) -> str:
     return row.kind.rpartition(".")[2]
 
 
-def rows(entries: Sequence[LedgerRow], job: str, kind: str, head: Head) -> list[object]:
+def rows_page(entries: Sequence[LedgerRow], job: str, kind: str, head: Head) -> list[object]:
     """Show one page of the ledger's rows, the newest first."""
     about = [tag("code", word) for word in (job, kind.rpartition(".")[2]) if word]
     title = tag("h1", "Rows", *(part for word in about for part in (" of ", word)))
-    drawn: Html = absent("Nothing was sent or received.")
+    drawn: Html = absence_note("Nothing was sent or received.")
     if entries:
         heads = [Column("n", "number"), Column("at"), Column("way"), Column("message")]
-        numbers, listed = ["bytes", "values", "rows", "smallest group"], [*map(_row, entries)]
-        drawn = table("Rows, newest first", heads, listed, numbers=numbers, folds=True)
+        numbers, listed = (
+            ["bytes", "values", "rows", "smallest group"],
+            [*map(_ledger_row, entries)],
+        )
+        drawn = html_table("Rows, newest first", heads, listed, numbers=numbers, folds=True)
     filters = {key: value for key, value in (("job", job), ("kind", kind)) if value}
     links: list[object] = []
     if entries and entries[0].n < head.n:
@@ -127,10 +130,10 @@ def rows(entries: Sequence[LedgerRow], job: str, kind: str, head: Head) -> list[
     return [kicker, title, everything, drawn, further]
 
 
-def _row(row: LedgerRow) -> Row:
+def _ledger_row(row: LedgerRow) -> TableRow:
     way = f"to {row.peer}" if row.direction == "out" else f"from {row.peer}"
     name = tag("span", row.kind.rpartition(".")[2], class_="kind", title=row.kind)
-    message = details(name, tag("p", row.sentence), _place(row))
+    message = details(name, tag("p", row.sentence), _row_details(row))
     counts = (row.rows, row.smallest_group)
     known = ["" if count is None else units.in_count(count) for count in counts]
     at = row.at[:19].replace("T", " ")
@@ -145,7 +148,7 @@ def _row(row: LedgerRow) -> Row:
     ]
 
 
-def _place(row: LedgerRow) -> Html:
+def _row_details(row: LedgerRow) -> Html:
     job = tag("a", row.job, href=f"/jobs/{row.job}")
     place = f"{row.stage}, {row.step}, attempt {row.attempt}"
-    return parts.facts([("Job", job), ("Step", place), ("SHA-256", tag("code", row.sha256))])
+    return parts.fact_list([("Job", job), ("Step", place), ("SHA-256", tag("code", row.sha256))])

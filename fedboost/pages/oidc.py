@@ -21,7 +21,7 @@ from yarl import URL
 
 from fedboost.ground.errors import ConfigError, UnreachableError
 from fedboost.ground.settings import optional_library
-from fedboost.pages.sessions import SignInRefusedError, same
+from fedboost.pages.sessions import SignInRefusedError, is_same_secret
 from fedboost.runtime.config.daemons import Oidc, is_web_address
 
 FLOWS_MAX, FLOW_S = 256, 600.0  # sign-ins in progress, and the time limit of one
@@ -63,11 +63,13 @@ class OidcProvider:
         An UnreachableError or ConfigError where the provider does not say how.
         """
         known = await self._discover()
-        now, state = self._clock(), _drawn()
+        now, state = self._clock(), _random_secret()
         self._flows = {key: flow for key, flow in self._flows.items() if flow.ends > now}
         while len(self._flows) >= FLOWS_MAX:
             del self._flows[next(iter(self._flows))]
-        flow = OidcFlow(_drawn(), _drawn(), _drawn(), back, there, now + FLOW_S)
+        flow = OidcFlow(
+            _random_secret(), _random_secret(), _random_secret(), back, there, now + FLOW_S
+        )
         self._flows[state] = flow
         digest = hashlib.sha256(flow.verifier.encode()).digest()
         params = {
@@ -90,18 +92,18 @@ class OidcProvider:
         token, and for a user without a role here.
         """
         flow = self._flows.pop(query.get("state", ""), None)
-        if flow is None or flow.ends <= self._clock() or not same(flow.binding, binding):
-            raise _refused("this browser has not started this sign-in, or it has expired")
+        if flow is None or flow.ends <= self._clock() or not is_same_secret(flow.binding, binding):
+            raise _sign_in_error("this browser has not started this sign-in, or it has expired")
         if query.get("iss", self._settings.issuer) != self._settings.issuer:
-            raise _refused("another provider has answered")
+            raise _sign_in_error("another provider has answered")
         if "code" not in query:
-            raise _refused("the provider did not let you in")
-        claims = await self._claims(await self._token(flow, query["code"]))
-        if not same(str(claims.get("nonce", "")), flow.nonce):
-            raise _refused("the provider's token belongs to another sign-in")
-        return self._role(claims), flow.there
+            raise _sign_in_error("the provider did not let you in")
+        claims = await self._verified_claims(await self._request_token(flow, query["code"]))
+        if not is_same_secret(str(claims.get("nonce", "")), flow.nonce):
+            raise _sign_in_error("the provider's token belongs to another sign-in")
+        return self._role_in_claims(claims), flow.there
 
-    def _role(self, claims: Mapping[str, Any]) -> str:
+    def _role_in_claims(self, claims: Mapping[str, Any]) -> str:
         claimed = claims.get(self._settings.claim, ())
         values = {claimed} if isinstance(claimed, str) else set(map(str, claimed or ()))
         for name, admits in self._settings.roles.items():
@@ -112,7 +114,7 @@ class OidcProvider:
             todo="ask the daemon's owner to add one of your claims to page.oidc.roles",
         )
 
-    async def _token(self, flow: OidcFlow, code: str) -> str:
+    async def _request_token(self, flow: OidcFlow, code: str) -> str:
         client, secret = self._settings.client_id, self._settings.client_secret
         form = {
             "grant_type": "authorization_code",
@@ -125,10 +127,10 @@ class OidcProvider:
         address = (await self._discover())["token_endpoint"]
         status, answer = await self._asked("POST", address, data=form, auth=auth)
         if status != 200 or not isinstance(answer.get("id_token"), str):
-            raise _refused("the provider gave no token for its code")
+            raise _sign_in_error("the provider gave no token for its code")
         return str(answer["id_token"])
 
-    async def _claims(self, token: str) -> Mapping[str, Any]:
+    async def _verified_claims(self, token: str) -> Mapping[str, Any]:
         """Return a token's claims, after checking its signature, issuer, audience and dates."""
         jwt = self._jwt
         try:
@@ -144,11 +146,11 @@ class OidcProvider:
                 options={"require": ["exp", "iat", "iss", "aud", "sub"]},
             )
         except jwt.PyJWTError as error:
-            refused = _refused("the provider's token is not good")
+            refused = _sign_in_error("the provider's token is not good")
             refused.private = str(error)
             raise refused from None
         if claims.get("azp", self._settings.client_id) != self._settings.client_id:
-            raise _refused("the provider's token was given to another client")
+            raise _sign_in_error("the provider's token was given to another client")
         return claims
 
     async def _key(self, name: str | None) -> Any:
@@ -163,7 +165,7 @@ class OidcProvider:
             self._looked = self._clock()
             _, answer = await self._asked("GET", (await self._discover())["jwks_uri"])
             self._keys = self._jwt.PyJWKSet.from_dict(dict(answer))
-        raise _refused("the provider has no key of that name")
+        raise _sign_in_error("the provider has no key of that name")
 
     async def _discover(self) -> Mapping[str, Any]:
         if not self._known:
@@ -202,13 +204,13 @@ class OidcProvider:
                 private=f"{address}: {type(error).__name__}",
             ) from None
         if not isinstance(answer, dict):
-            raise _refused("the provider's answer is no object")
+            raise _sign_in_error("the provider's answer is no object")
         return reply.status, answer
 
 
-def _refused(what: str) -> SignInRefusedError:
+def _sign_in_error(what: str) -> SignInRefusedError:
     return SignInRefusedError(what, todo="sign in again")
 
 
-def _drawn() -> str:
+def _random_secret() -> str:
     return secrets.token_urlsafe(SECRET_BYTES)

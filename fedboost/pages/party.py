@@ -28,10 +28,10 @@ from fedboost.pages import (
 from fedboost.pages.approval import OwnedJobView
 from fedboost.pages.asking import Asking
 from fedboost.pages.audits import Audits
-from fedboost.pages.coordinator import FOLLOWS_S, number
+from fedboost.pages.coordinator import FOLLOWS_S, positive_number
 from fedboost.pages.frame import NavLink, PageContent
 from fedboost.pages.gate import PageGate
-from fedboost.pages.owner import AuditView, Known
+from fedboost.pages.owner import AuditView, JobRecords
 from fedboost.pages.sessions import BrowserSession
 from fedboost.pages.shapes import Shapes
 from fedboost.pages.under_way import JobUnderWay
@@ -41,12 +41,12 @@ from fedboost.runtime.ledger.ledger import Ledger
 from fedboost.runtime.ledger.rows import Amount, Head
 from fedboost.runtime.ledger.rows import Row as LedgerRow
 from fedboost.runtime.party.node.node import PartyNode
-from fedboost.runtime.policy.judgement import checker
-from fedboost.runtime.policy.reading import in_outline
+from fedboost.runtime.policy.judgement import signature_checker
+from fedboost.runtime.policy.reading import outlined_job
 from fedboost.runtime.store.store import FINAL, JobState, StoredJob
 from fedboost.runtime.store.transcripts import Transcripts
 
-SAID = {  # messages about finished actions, by a word in the address
+PARTY_NEWS = {  # messages about finished actions, by a word in the address
     "approved": "You have approved the job.",
     "denied": "You have denied the job.",
     "audit": "The audit is at work; what it finds will stand below.",
@@ -54,7 +54,7 @@ SAID = {  # messages about finished actions, by a word in the address
 }
 
 
-UNDER_WAY = (JobState.AGREED, JobState.RUNNING, JobState.PAUSED)
+RUNNING_STATES = (JobState.AGREED, JobState.RUNNING, JobState.PAUSED)
 
 
 def party_site(node: PartyNode, file: Path | None) -> web.Application:
@@ -68,25 +68,25 @@ def party_site(node: PartyNode, file: Path | None) -> web.Application:
     )
     gate = PageGate(node.config, "party", links)
     handlers = _Pages(node, gate, Audits(file))
-    app = gate.application()
-    app.cleanup_ctx.append(handlers.background)
+    app = gate.guarded_application()
+    app.cleanup_ctx.append(handlers.run_in_background)
     app.add_routes(
         [
             web.get("/", handlers.jobs),
             web.get("/jobs/{job}", handlers.job),
             web.get("/jobs/{job}/report", handlers.report),
-            web.get("/jobs/{job}/approve", handlers.approve_form),
+            web.get("/jobs/{job}/approve", handlers.show_approve_form),
             web.post("/jobs/{job}/approve", handlers.approve),
-            web.get("/jobs/{job}/deny", handlers.deny_form),
+            web.get("/jobs/{job}/deny", handlers.show_deny_form),
             web.post("/jobs/{job}/deny", handlers.deny),
-            web.post("/jobs/{job}/audit", handlers.audit),
-            web.get("/running", handlers.running),
+            web.post("/jobs/{job}/audit", handlers.start_audit),
+            web.get("/running", handlers.show_running),
             web.get(ledgers.PATH, handlers.ledger),
-            web.get(ledgers.ROWS_PATH, handlers.ledger_rows),
+            web.get(ledgers.ROWS_PATH, handlers.show_ledger_rows),
             web.post("/ledger/verify", handlers.verify),
             web.get("/told", handlers.told),
             web.get("/data", handlers.data),
-            web.post("/data", handlers.read_again),
+            web.post("/data", handlers.forget_shapes),
         ]
     )
     return app
@@ -104,7 +104,7 @@ class _Pages:
         self._summing, self._summed_to = threading.Lock(), 0
         self._sums: dict[tuple[str, ...], Amount] = {}
 
-    async def background(self, _: web.Application) -> AsyncIterator[None]:
+    async def run_in_background(self, _: web.Application) -> AsyncIterator[None]:
         """Run the background work of the handlers, and end it with them."""
         yield
         await self._audits.close()
@@ -114,16 +114,19 @@ class _Pages:
 
     async def jobs(self, request: web.Request) -> web.Response:
         """Show every job that this party has seen."""
-        self._check()
+        self._check_user()
         seen = await asyncio.to_thread(self._every_job)
-        at, news = number(request.query.get("page", "1")), SAID.get(request.query.get("done", ""))
-        main = await asyncio.to_thread(owner.jobs, seen, at, news or "")
+        at, news = (
+            positive_number(request.query.get("page", "1")),
+            PARTY_NEWS.get(request.query.get("done", "")),
+        )
+        main = await asyncio.to_thread(owner.jobs_page, seen, at, news or "")
         return self._gate.answer(request, PageContent("Jobs", main, "/", follows_s=FOLLOWS_S))
 
     async def job(self, request: web.Request) -> web.Response:
         """Show one job: its request, the policy's verdict, the messages, an audit's findings."""
-        self._check()
-        session, news = self._gate.session(request), SAID.get(request.query.get("done", ""))
+        self._check_user()
+        session, news = self._gate.session(request), PARTY_NEWS.get(request.query.get("done", ""))
         view, main = await asyncio.to_thread(
             self._job, request.match_info["job"], session, news or ""
         )
@@ -133,18 +136,18 @@ class _Pages:
 
     async def report(self, request: web.Request) -> web.Response:
         """Return the report that a guest's daemon has written."""
-        self._check()
+        self._check_user()
         job = await asyncio.to_thread(self._node.store.job, request.match_info["job"])
-        path = self._report(job.id)
+        path = self._report_path(job.id)
         if not path.exists():
             raise web.HTTPNotFound
         return self._gate.report(await asyncio.to_thread(read_file, path))
 
-    async def approve_form(self, request: web.Request) -> web.Response:
+    async def show_approve_form(self, request: web.Request) -> web.Response:
         """Show the outgoing messages, and ask for approval."""
-        self._check()
+        self._check_user()
         view, wants = await asyncio.to_thread(self._asked, request.match_info["job"])
-        main = approval.approve(view, wants, self._gate.session(request))
+        main = approval.approve_form(view, wants, self._gate.session(request))
         return self._gate.answer(request, PageContent(f"Approve {view.owned.name}?", main, "/"))
 
     async def approve(self, request: web.Request) -> web.Response:
@@ -161,11 +164,11 @@ class _Pages:
         await self._node.approve(self._gate.user, job_pb2.JobId(id=id_))
         raise web.HTTPSeeOther(f"/jobs/{id_}?done=approved")
 
-    async def deny_form(self, request: web.Request) -> web.Response:
+    async def show_deny_form(self, request: web.Request) -> web.Response:
         """Ask before a job is denied."""
-        self._check()
-        view = await asyncio.to_thread(self._seen, request.match_info["job"])
-        main = approval.deny(view, self._gate.session(request))
+        self._check_user()
+        view = await asyncio.to_thread(self._view_of_job, request.match_info["job"])
+        main = approval.deny_form(view, self._gate.session(request))
         return self._gate.answer(request, PageContent(f"Deny {view.owned.name}?", main, "/"))
 
     async def deny(self, request: web.Request) -> web.Response:
@@ -175,20 +178,20 @@ class _Pages:
         await self._node.deny(self._gate.user, denial)
         raise web.HTTPSeeOther(f"/jobs/{id_}?done=denied")
 
-    async def audit(self, request: web.Request) -> web.Response:
+    async def start_audit(self, request: web.Request) -> web.Response:
         """Start an audit of the job's record, in its own process."""
-        self._check()
+        self._check_user()
         job = await asyncio.to_thread(self._node.store.job, request.match_info["job"])
         self._audits.start(job.id)
         raise web.HTTPSeeOther(f"/jobs/{job.id}?done=audit#audit")
 
-    async def running(self, request: web.Request) -> web.Response:
+    async def show_running(self, request: web.Request) -> web.Response:
         """Show the running jobs: their steps, and their releases against the budget."""
-        self._check()
+        self._check_user()
         seen = await asyncio.to_thread(self._every_job)
-        going = [view for view in seen if view.job.state in UNDER_WAY]
+        going = [view for view in seen if view.job.state in RUNNING_STATES]
         shown = [await self._under_way(view) for view in going]
-        main = under_way.running(shown)
+        main = under_way.running_page(shown)
         content = PageContent("Running", main, "/running", follows_s=FOLLOWS_S)
         return self._gate.answer(request, content)
 
@@ -197,103 +200,105 @@ class _Pages:
         session = None if job is None else job.session
         stage = "" if session is None else session.protocol.name
         now = StepReply() if session is None else session.sign_of_life()
-        amounts = await asyncio.to_thread(self._amounts, view.job.id)
-        released = await asyncio.to_thread(self._node.spending.share, view.job.id)
+        amounts = await asyncio.to_thread(self._amounts_of_job, view.job.id)
+        released = await asyncio.to_thread(self._node.spending.released_sums, view.job.id)
         entries = await asyncio.to_thread(self._node.spending.account.entries)
-        noisy = records.noisy(entries, view.owned.dataset, self._node.config.policy)
+        noisy = records.noise_totals(entries, view.owned.dataset, self._node.config.policy)
         return JobUnderWay(view, stage, now, amounts, released, noisy)
 
     # Records
 
     async def ledger(self, request: web.Request, news: Html | str = "") -> web.Response:
         """Show the ledger, added up by job and kind."""
-        self._check()
-        at = number(request.query.get("page", "1"))
-        choice = choosing.read(ledgers.PATH, request.query, ledgers.SELECTS, at)
-        amounts, head = await asyncio.to_thread(self._summed)
+        self._check_user()
+        at = positive_number(request.query.get("page", "1"))
+        choice = choosing.read_choice(ledgers.PATH, request.query, ledgers.LEDGER_SELECTS, at)
+        amounts, head = await asyncio.to_thread(self._summed_ledger)
         session = self._gate.session(request)
-        main = await asyncio.to_thread(ledgers.summed, amounts, choice, head, session, news)
+        main = await asyncio.to_thread(ledgers.ledger_page, amounts, choice, head, session, news)
         return self._gate.answer(request, PageContent("Ledger", main, ledgers.PATH))
 
-    async def ledger_rows(self, request: web.Request) -> web.Response:
+    async def show_ledger_rows(self, request: web.Request) -> web.Response:
         """Show one page of the ledger's rows."""
-        self._check()
+        self._check_user()
         job, kind = (request.query.get(name, "")[:200] for name in ("job", "kind"))
-        before = number(request.query.get("before", "0"), otherwise=0)
+        before = positive_number(request.query.get("before", "0"), otherwise=0)
         rows, head = await asyncio.to_thread(self._ledger_page, job, kind, before)
-        main = ledgers.rows(rows, job, kind, head)
+        main = ledgers.rows_page(rows, job, kind, head)
         return self._gate.answer(request, PageContent("Ledger", main, ledgers.PATH))
 
     async def verify(self, request: web.Request) -> web.Response:
         """Check every row's hash, the chain and the signed heads."""
         try:
-            news = parts.note(await asyncio.to_thread(self._verified))
+            news = parts.success_note(await asyncio.to_thread(self._verification_result))
         except FedboostError as error:
-            news = frame.refusal(error, "The ledger is not whole")
+            news = frame.error_box(error, "The ledger is not whole")
         return await self.ledger(request, news)
 
     async def told(self, request: web.Request) -> web.Response:
         """Show the accounts of jobs' releases."""
-        self._check()
+        self._check_user()
         entries = await asyncio.to_thread(self._node.spending.account.entries)
-        main = records.disclosed(entries, self._node.config.policy)
+        main = records.accounts_page(entries, self._node.config.policy)
         return self._gate.answer(request, PageContent("Disclosures", main, "/told"))
 
     async def data(self, request: web.Request) -> web.Response:
         """Show the data sets' shapes."""
-        self._check()
+        self._check_user()
         declared = self._node.config.datasets
         shapes = {name: await self._shapes.of(name, source) for name, source in declared.items()}
-        main = records.data_sets(self._node.config, shapes, self._gate.session(request))
+        main = records.datasets_page(self._node.config, shapes, self._gate.session(request))
         follows = FOLLOWS_S if None in shapes.values() else 0.0
         content = PageContent("Data sets", main, "/data", follows_s=follows)
         return self._gate.answer(request, content)
 
-    async def read_again(self, _: web.Request) -> web.Response:
+    async def forget_shapes(self, _: web.Request) -> web.Response:
         """Read the data sets again."""
-        self._check()
+        self._check_user()
         self._shapes.forget()
         raise web.HTTPSeeOther("/data?done=again")
 
     # Helpers; threads read files
 
-    def _check(self) -> None:
+    def _check_user(self) -> None:
         self._node.judge.owner(self._gate.user)
 
     def _every_job(self) -> list[OwnedJobView]:
         """Return all jobs, the newest first."""
         jobs = reversed(self._node.store.jobs())
-        seen = [self._over.get(job.id) or self._read(job) for job in jobs]
+        seen = [self._over.get(job.id) or self._read_view(job) for job in jobs]
         self._over = {view.job.id: view for view in seen if view.job.state in FINAL}
         return seen
 
-    def _seen(self, id_: str) -> OwnedJobView:
-        return self._read(self._node.store.job(id_))
+    def _view_of_job(self, id_: str) -> OwnedJobView:
+        return self._read_view(self._node.store.job(id_))
 
-    def _read(self, job: StoredJob) -> OwnedJobView:
+    def _read_view(self, job: StoredJob) -> OwnedJobView:
         decision = self._node.states.decision(job)
         try:
             return OwnedJobView(job, self._node.owned(job), decision)
         except FedboostError:  # a job of another version, only partly readable
-            return OwnedJobView(job, in_outline(job), decision)
+            return OwnedJobView(job, outlined_job(job), decision)
 
     def _asked(self, id_: str) -> tuple[OwnedJobView, Asking]:
-        view = self._seen(id_)
-        return view, asking.read(self._node, view.job)
+        view = self._view_of_job(id_)
+        return view, asking.read_request(self._node, view.job)
 
     def _job(
         self, id_: str, session: BrowserSession, news: str
     ) -> tuple[OwnedJobView, list[object]]:
-        view = self._seen(id_)
+        view = self._view_of_job(id_)
         wants: Asking | FedboostError
         try:
-            wants = asking.read(self._node, view.job)
+            wants = asking.read_request(self._node, view.job)
         except FedboostError as error:
             wants = error
-        known = Known(wants, self._amounts(id_), self._audited(id_), self._report(id_).exists())
-        return view, owner.job(view, known, session, news)
+        known = JobRecords(
+            wants, self._amounts_of_job(id_), self._audit_view(id_), self._report_path(id_).exists()
+        )
+        return view, owner.job_page(view, known, session, news)
 
-    def _audited(self, id_: str) -> AuditView:
+    def _audit_view(self, id_: str) -> AuditView:
         failure = self._audits.failure(id_)
         try:
             findings = self._transcripts.findings(id_)
@@ -306,37 +311,37 @@ class _Pages:
         can_start = self._audits.can_start and has_record
         return AuditView(findings, failure, self._audits.running, can_start)
 
-    def _report(self, id_: str) -> Path:
+    def _report_path(self, id_: str) -> Path:
         return self._node.store.folder / "reports" / f"{id_}.html"
 
-    def _own_ledger(self) -> Ledger:
+    def _open_ledger(self) -> Ledger:
         """Return the ledger through a new connection: a long read must not hold up jobs."""
         return Ledger(self._node.store.database, read_only=True)
 
-    def _summed(self) -> tuple[list[Amount], Head]:
+    def _summed_ledger(self) -> tuple[list[Amount], Head]:
         """Return the whole ledger added up: its rows stay, so only new ones are read again."""
-        with self._summing, closing(self._own_ledger()) as ledger:
+        with self._summing, closing(self._open_ledger()) as ledger:
             head = ledger.head()
             for amount in ledger.amounts(after=self._summed_to, last=head.n):
                 known = self._sums.get(amount.of)
-                self._sums[amount.of] = amount if known is None else known.and_also(amount)
+                self._sums[amount.of] = amount if known is None else known.plus(amount)
             self._summed_to = head.n
             return list(self._sums.values()), head
 
-    def _amounts(self, job: str) -> list[Amount]:
-        with closing(self._own_ledger()) as ledger:
+    def _amounts_of_job(self, job: str) -> list[Amount]:
+        with closing(self._open_ledger()) as ledger:
             return ledger.amounts(job)
 
     def _ledger_page(self, job: str, kind: str, before: int) -> tuple[list[LedgerRow], Head]:
-        with closing(self._own_ledger()) as ledger:
+        with closing(self._open_ledger()) as ledger:
             head = ledger.head()
             last = before or head.n + 1
-            return ledger.latest(job, kind, last, ledgers.ROWS_PER_PAGE), head
+            return ledger.latest_rows(job, kind, last, ledgers.ROWS_PER_PAGE), head
 
-    def _verified(self) -> str:
+    def _verification_result(self) -> str:
         config = self._node.config
-        with closing(self._own_ledger()) as ledger:
-            head = signed_heads.verify(ledger, config.name, checker(config))
+        with closing(self._open_ledger()) as ledger:
+            head = signed_heads.verify_ledger(ledger, config.name, signature_checker(config))
             signed = ledger.kept()
         n_ours = sum(signature.party == config.name for signature in signed)
         return (

@@ -10,38 +10,42 @@ from fedboost.ground.errors import FedboostError
 from fedboost.pages import frame, parts
 from fedboost.pages.sessions import BrowserSession
 from fedboost.report import units
-from fedboost.report.charts import Bar, bars
+from fedboost.report.charts import Bar, bar_list
 from fedboost.report.html import Html, tag
 from fedboost.report.story import COLOURS
-from fedboost.report.tables import Column, Row, absent, details, table
+from fedboost.report.tables import Column, TableRow, absence_note, details, html_table
 from fedboost.runtime.config.daemons import PartyConfig
 from fedboost.runtime.config.policy import Policy
-from fedboost.runtime.policy.account import AccountEntry, totals
+from fedboost.runtime.policy.account import AccountEntry, totals_by_dataset
 
-COLUMNS_MAX = 300  # listed of a data set
+COLUMNS_LISTED_MAX = 300  # listed of a data set
 SPENT, LIMIT = 1, COLOURS  # colours, as in the style sheet
 
 
-def data_sets(
+def datasets_page(
     config: PartyConfig,
     shapes: Mapping[str, Outline | FedboostError | None],
     session: BrowserSession,
 ) -> list[object]:
     """Show each data set's name, kind, columns and rows; never a cell."""
-    cards = [_data_set(name, config, shapes[name]) for name in config.datasets]
-    again = parts.actions(parts.button("Read them again", "/data", session.csrf)) if cards else ""
+    cards = [_dataset_card(name, config, shapes[name]) for name in config.datasets]
+    again = (
+        parts.button_row(parts.button_form("Read them again", "/data", session.csrf))
+        if cards
+        else ""
+    )
     intro = "Names, types and counts. Values of cells are never shown."
-    shown = tag("div", *cards, class_="cards") if cards else absent(
+    shown = tag("div", *cards, class_="cards") if cards else absence_note(
         "The settings declare no data set: this party only adds up other parties' messages."
     )  # fmt: skip
     return [
         tag("div", tag("h1", "Data sets"), again, class_="head"),
         tag("p", intro, class_="intro"),
-        parts.live("sets", shown),
+        parts.live_part("sets", shown),
     ]
 
 
-def _data_set(name: str, config: PartyConfig, shape: Outline | FedboostError | None) -> Html:
+def _dataset_card(name: str, config: PartyConfig, shape: Outline | FedboostError | None) -> Html:
     source = config.datasets[name]
     allowed = name in config.policy.datasets
     mark = (
@@ -57,18 +61,22 @@ def _data_set(name: str, config: PartyConfig, shape: Outline | FedboostError | N
         ]
     body: object = tag("p", "being read …", role="status", class_="working")
     if isinstance(shape, FedboostError):
-        body = frame.refusal(shape, "It cannot be read")
+        body = frame.error_box(shape, "It cannot be read")
     elif isinstance(shape, Outline):
-        listed: list[Row] = [
-            [tag("code", column), words] for column, words in shape.columns[:COLUMNS_MAX]
+        listed: list[TableRow] = [
+            [tag("code", column), words] for column, words in shape.columns[:COLUMNS_LISTED_MAX]
         ]
-        if len(shape.columns) > COLUMNS_MAX:
-            listed.append([f"and {units.in_count(len(shape.columns) - COLUMNS_MAX)} more", ""])
-        body = details("Columns", table(f"Columns of {name}", ["column", "type"], listed))
-    return tag("article", tag("h2", name), tag("p", mark), parts.facts(rows), body, class_="card")
+        if len(shape.columns) > COLUMNS_LISTED_MAX:
+            listed.append(
+                [f"and {units.in_count(len(shape.columns) - COLUMNS_LISTED_MAX)} more", ""]
+            )
+        body = details("Columns", html_table(f"Columns of {name}", ["column", "type"], listed))
+    return tag(
+        "article", tag("h2", name), tag("p", mark), parts.fact_list(rows), body, class_="card"
+    )
 
 
-def disclosed(entries: Sequence[AccountEntry], policy: Policy) -> list[object]:
+def accounts_page(entries: Sequence[AccountEntry], policy: Policy) -> list[object]:
     """Show the releases of each data set, beside the limits of the policy."""
     intro = (
         "Each released sum is an equation about the rows of a bin. Sums count per row, for the "
@@ -78,36 +86,38 @@ def disclosed(entries: Sequence[AccountEntry], policy: Policy) -> list[object]:
     )
     head = [tag("h1", "Disclosures"), tag("p", intro, class_="intro")]
     if not entries:
-        return [*head, absent("No job has released anything of any data set.")]
-    rows: list[Row] = [
+        return [*head, absence_note("No job has released anything of any data set.")]
+    rows: list[TableRow] = [
         [
             total.dataset,
             total.guest or "anybody",
             f"{total.placed:.0%}" if total.guest else "",
-            spent(total.told, policy, sums=bool(total.guest)),
+            spent_beside_limits(total.told, policy, sums=bool(total.guest)),
         ]
-        for total in totals(entries, policy.disclosure_apart)
+        for total in totals_by_dataset(entries, policy.disclosure_apart)
     ]
     heads = [Column("data set"), Column("told to"), Column("placed", "number")]
     heads.append(Column("so far, and the limits", "wide"))
-    listed: list[Row] = [_entry(entry) for entry in reversed(entries)]
+    listed: list[TableRow] = [_entry_row(entry) for entry in reversed(entries)]
     columns = ["job", "data set", "guest", "at", "state"]
     numbers = ["sums", "expected", "placed", "ε per row"]
     return [
         *head,
-        table("In all", heads, rows, folds=True),
-        table("By job, newest first", columns, listed, numbers=numbers, folds=True),
+        html_table("In all", heads, rows, folds=True),
+        html_table("By job, newest first", columns, listed, numbers=numbers, folds=True),
     ]
 
 
-def noisy(entries: Sequence[AccountEntry], dataset: str, policy: Policy) -> list[Html]:
+def noise_totals(entries: Sequence[AccountEntry], dataset: str, policy: Policy) -> list[Html]:
     """Show the total of a data set's noisy values, if there are any."""
     used = [entry for entry in entries if entry.dataset == dataset]
-    sums = totals(used, policy.disclosure_apart)
-    return [spent(total.told, policy, sums=False) for total in sums if not total.guest]
+    sums = totals_by_dataset(used, policy.disclosure_apart)
+    return [
+        spent_beside_limits(total.told, policy, sums=False) for total in sums if not total.guest
+    ]
 
 
-def spent(amount: float, policy: Policy, *, sums: bool) -> Html:
+def spent_beside_limits(amount: float, policy: Policy, *, sums: bool) -> Html:
     """Show the amount released, in sums or in ε, beside the policy's limits."""
     if sums:
         words = f"{amount:.3g} sums per bin and row"
@@ -123,13 +133,13 @@ def spent(amount: float, policy: Policy, *, sums: bool) -> Html:
     most = max([amount if amount < inf else 1.0, *(limit for _, limit in shown)], default=1.0)
     group = [Bar(min(amount, most), SPENT, words)]
     group += [Bar(limit, LIMIT, f"{what} {limit:g}") for what, limit in shown]
-    return bars(group, most)
+    return bar_list(group, most)
 
 
-def _entry(entry: AccountEntry) -> Row:
+def _entry_row(entry: AccountEntry) -> TableRow:
     sums = (f"{entry.counted:.3g}", f"{entry.planned:.3g}") if entry.sums else ("", "")
     epsilon = "" if not entry.noise else "no noise" if entry.noise == inf else f"{entry.noise:g}"
     at, state = entry.at[:19].replace("T", " "), entry.state or "deleted"
     job = tag("a", entry.job, href=f"/jobs/{entry.job}") if entry.state else entry.job
     placed = f"{entry.placed:.0%}" if entry.placed else ""
-    return [job, entry.dataset, entry.guest, at, parts.badge(state), *sums, placed, epsilon]
+    return [job, entry.dataset, entry.guest, at, parts.state_badge(state), *sums, placed, epsilon]

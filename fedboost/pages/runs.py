@@ -11,19 +11,19 @@ from typing import Any
 
 from fedboost import protocols
 from fedboost.ground.errors import ConfigError
-from fedboost.ground.settings import parse
+from fedboost.ground.settings import parse_settings
 from fedboost.pages import choosing, frame, parts
-from fedboost.pages.asking import in_words
+from fedboost.pages.asking import settings_in_words
 from fedboost.pages.choosing import Choice
 from fedboost.pages.sessions import BrowserSession
 from fedboost.report import units
 from fedboost.report.charts import Axis, Line, LineChart, Point, line_chart
 from fedboost.report.html import Html, join, tag
-from fedboost.report.progress import alone
+from fedboost.report.progress import metric_alone
 from fedboost.report.story import COLOURS
-from fedboost.report.tables import Column, Row, absent, details, section, table
-from fedboost.report.training import better
-from fedboost.runtime.jobs.manifest import outline
+from fedboost.report.tables import Column, TableRow, absence_note, details, html_table, section
+from fedboost.report.training import better_direction
+from fedboost.runtime.jobs.manifest import read_outline
 from fedboost.runtime.store.store import FINAL, JobState, StoredJob
 
 PATH, COMPARED_PATH = "/runs", "/runs/compare"
@@ -34,7 +34,7 @@ COMPARED_PER_PAGE = 100  # more lines on a chart are indistinguishable
 SETTINGS = ("params", "validation", "data", "parties", "alignment")
 
 Datasets = Mapping[str, Mapping[str, str]]  # of each party by name, with its label
-Curves = Mapping[tuple[str, str], Sequence[Point]]  # by metric and split
+RoundCurves = Mapping[tuple[str, str], Sequence[Point]]  # by metric and split
 
 
 @dataclass(frozen=True)
@@ -70,35 +70,35 @@ class ListedRun:
         return self.job.since - self.job.created if self.job.state in FINAL else None
 
     @property
-    def says(self) -> tuple[str, ...]:
+    def searched_texts(self) -> tuple[str, ...]:
         """Return the texts that the filter searches."""
-        settings = [f"{key}={value}" for key, value in in_words(self._given)]
+        settings = [f"{key}={value}" for key, value in settings_in_words(self._spec_fields)]
         return (self.job.id, self.job.name, self.protocol, self.submitter, *self.tags, *settings)
 
     @property
-    def _given(self) -> dict[str, Any]:
+    def _spec_fields(self) -> dict[str, Any]:
         return {key: self.spec[key] for key in SETTINGS if self.spec.get(key)}
 
     @property
     def settings(self) -> dict[str, str]:
         """Return every setting by name, with defaults if this version knows the protocol."""
-        kept = self._given
+        kept = self._spec_fields
         try:
-            model = protocols.named(self.protocol).params
-            params = parse(model, kept.get("params", {}), section="params")
+            model = protocols.load_protocol(self.protocol).params
+            params = parse_settings(model, kept.get("params", {}), section="params")
             kept["params"] = params.model_dump(mode="json", exclude_none=True)
         except ConfigError:  # of another version
             pass
-        return {"protocol": self.protocol, **dict(in_words(kept))}
+        return {"protocol": self.protocol, **dict(settings_in_words(kept))}
 
 
 def run_of(job: StoredJob) -> ListedRun:
     """Return a job of the store for the list, without its tags."""
-    terms, spec = outline(job.outline), json.loads(job.manifest)["spec"]
+    terms, spec = read_outline(job.outline), json.loads(job.manifest)["spec"]
     return ListedRun(job, terms.protocol, terms.submitter, spec)
 
 
-def curves_of(run: ListedRun, rounds: Iterable[Mapping[str, Any]]) -> Curves:
+def curves_of(run: ListedRun, rounds: Iterable[Mapping[str, Any]]) -> RoundCurves:
     """Return a job's metrics by round, from its journal; a repeated round counts once."""
     by_metric: dict[tuple[str, str], dict[float, float]] = defaultdict(dict)
     for done in rounds:
@@ -112,7 +112,7 @@ def curves_of(run: ListedRun, rounds: Iterable[Mapping[str, Any]]) -> Curves:
     return {key: sorted(points.items()) for key, points in by_metric.items()}
 
 
-def chosen(runs: Sequence[ListedRun], choice: Choice) -> list[ListedRun]:
+def chosen_runs(runs: Sequence[ListedRun], choice: Choice) -> list[ListedRun]:
     """Return the runs selected by an address, in its order."""
     state, label, protocol = (choice.picked.get(name, "") for name in SELECTS)
     fitting = [
@@ -121,12 +121,12 @@ def chosen(runs: Sequence[ListedRun], choice: Choice) -> list[ListedRun]:
         if (not state or run.job.state == state)
         and (not label or label in run.tags)
         and (not protocol or run.protocol == protocol)
-        and (not choice.words or choice.fits(*run.says))
+        and (not choice.words or choice.matches_words(*run.searched_texts))
     ]
-    return choosing.sorts(choice, fitting, _keys(runs))
+    return choosing.sorted_rows(choice, fitting, _sort_keys(runs))
 
 
-def _keys(runs: Sequence[ListedRun]) -> dict[str, Any]:
+def _sort_keys(runs: Sequence[ListedRun]) -> dict[str, Any]:
     keys: dict[str, Any] = {
         "job": lambda run: run.job.name,
         "tags": lambda run: ", ".join(run.tags) or None,
@@ -145,22 +145,22 @@ def _metric_names(runs: Sequence[ListedRun]) -> list[str]:
     return sorted(names, key=lambda name: not name.startswith("validation "))
 
 
-def listed(
+def list_page(
     runs: Sequence[ListedRun], choice: Choice, session: BrowserSession, news: Html | str = ""
 ) -> list[object]:
     """Show the list, in a form that tags and compares."""
-    fitting = chosen(runs, choice)
-    shown, further = choosing.page_of(choice, fitting, RUNS_PER_PAGE)
+    fitting = chosen_runs(runs, choice)
+    shown, further = choosing.rows_of_page(choice, fitting, RUNS_PER_PAGE)
     states = {run.job.state for run in runs}
     selects: dict[str, tuple[str, Sequence[str]]] = {
         "state": ("State", [str(state) for state in JobState if state in states]),
         "tag": ("Tag", sorted({label for run in runs for label in run.tags})),
         "protocol": ("Protocol", sorted({run.protocol for run in runs})),
     }
-    filters = choosing.form(choice, selects, {key: key for key in _keys(runs)})
+    filters = choosing.filter_form(choice, selects, {key: key for key in _sort_keys(runs)})
     count = units.plural(len(fitting), "run")
     fact = count if choice.is_all else f"{count} of {len(runs)}"
-    compare = parts.link(
+    compare = parts.button_link(
         f"Compare all {units.in_count(len(fitting))}", f"{COMPARED_PATH}?{choice.query}"
     )
     return [
@@ -168,25 +168,25 @@ def listed(
         news,
         filters,
         tag("p", fact, class_="facts", role="status"),
-        _form(shown, choice, session) if shown else absent("No job is like that."),
+        _runs_form(shown, choice, session) if shown else absence_note("No job is like that."),
         further,
     ]
 
 
-def _form(shown: Sequence[ListedRun], choice: Choice, session: BrowserSession) -> Html:
+def _runs_form(shown: Sequence[ListedRun], choice: Choice, session: BrowserSession) -> Html:
     metrics = _metric_names(shown)[:METRICS_SHOWN]
     has_rehearsal = any(run.rehearsal for run in shown)
-    heads = [choosing.column(choice, key, key) for key in ("job", "tags", "protocol")]
-    heads += [choosing.column(choice, name, name, "number") for name in metrics]
+    heads = [choosing.sortable_column(choice, key, key) for key in ("job", "tags", "protocol")]
+    heads += [choosing.sortable_column(choice, name, name, "number") for name in metrics]
     heads += [Column("between organisations")] if has_rehearsal else []
-    heads += [choosing.column(choice, key, key, "number") for key in ("took", "changed")]
-    rows: list[Row] = []
+    heads += [choosing.sortable_column(choice, key, key, "number") for key in ("took", "changed")]
+    rows: list[TableRow] = []
     for run in shown:
-        row = [_name(run), _tags(run), run.protocol]
-        row += [units.measured(run.metrics.get(name)) for name in metrics]
-        row += [_accepted(run)] if has_rehearsal else []
+        row = [_run_name(run), _tag_links(run), run.protocol]
+        row += [units.metric_text(run.metrics.get(name)) for name in metrics]
+        row += [_accepted_in_words(run)] if has_rehearsal else []
         took = units.NOTHING if run.took is None else units.in_seconds(float(round(run.took)))
-        rows.append([*row, took, parts.moment(run.job.updated)])
+        rows.append([*row, took, parts.time_to_minute(run.job.updated)])
     field = tag(
         "input", type="text", name="tags", autocomplete="off", spellcheck="false",
         aria_label="Tags, with spaces between them", placeholder="tags",
@@ -195,31 +195,33 @@ def _form(shown: Sequence[ListedRun], choice: Choice, session: BrowserSession) -
     compare, *others = (
         tag("button", words, type="submit", name="act", value=act) for act, words in acts.items()
     )
-    return frame.form(
+    return frame.post_form(
         PATH,
         session.csrf,
-        frame.hidden("back", choice.query),
+        frame.hidden_field("back", choice.query),
         tag("div", compare, field, *others, class_="actions with-chosen"),
-        table("Runs", heads, rows, folds=True),
+        html_table("Runs", heads, rows, folds=True),
         class_="runs",
     )
 
 
-def _name(run: ListedRun) -> Html:
+def _run_name(run: ListedRun) -> Html:
     box = tag(
         "input", type="checkbox", name="job", value=run.job.id, aria_label=f"Choose {run.job.id}"
     )
     short = tag("span", run.job.id.rpartition("-")[2], class_="note")
     link = tag("a", run.job.name, href=f"/jobs/{run.job.id}")
-    return tag("span", box, link, " ", short, " ", parts.badge(run.job.state), class_="chosen")
+    return tag(
+        "span", box, link, " ", short, " ", parts.state_badge(run.job.state), class_="chosen"
+    )
 
 
-def _tags(run: ListedRun) -> Html:
+def _tag_links(run: ListedRun) -> Html:
     links = (tag("a", label, href=f"{PATH}?tag={label}", class_="pill tag") for label in run.tags)
     return join(*(join(link, " ") for link in links))
 
 
-def datasets(runs: Iterable[ListedRun]) -> dict[str, dict[str, str]]:
+def datasets_of_runs(runs: Iterable[ListedRun]) -> dict[str, dict[str, str]]:
     """Return the data sets that a user's own jobs have named, of each party by name with its
     label, the one used last first.
     """
@@ -234,9 +236,9 @@ def datasets(runs: Iterable[ListedRun]) -> dict[str, dict[str, str]]:
 # Compared
 
 
-def compared(
+def comparison_page(
     runs: Sequence[ListedRun],
-    curves: Mapping[str, Curves],
+    curves: Mapping[str, RoundCurves],
     count: int = 0,
     further: Html | str = "",
 ) -> list[object]:
@@ -247,20 +249,20 @@ def compared(
     kicker = tag("p", tag("a", "Runs", href=PATH), class_="kicker")
     head = tag("h1", f"{units.plural(max(count, len(runs)), 'run')} compared")
     if not runs:
-        return [kicker, head, absent("Choose runs in the list first.")]
+        return [kicker, head, absence_note("Choose runs in the list first.")]
     return [
         kicker,
         head,
         further,
-        _overlaid(runs, curves),
-        _results(runs),
-        _rehearsals(runs),
-        _differing(runs),
+        _overlaid_charts(runs, curves),
+        _results_table(runs),
+        _rehearsals_table(runs),
+        _differing_settings(runs),
         further,
     ]
 
 
-def _overlaid(runs: Sequence[ListedRun], curves: Mapping[str, Curves]) -> Html:
+def _overlaid_charts(runs: Sequence[ListedRun], curves: Mapping[str, RoundCurves]) -> Html:
     """Draw a chart for each metric; of a run its rows held out, or else those it learns from."""
     names = dict.fromkeys(name for run in runs for name, _ in curves[run.job.id])
     charts = []
@@ -271,57 +273,64 @@ def _overlaid(runs: Sequence[ListedRun], curves: Mapping[str, Curves]) -> Html:
             points = by_metric.get((name, "validation")) or by_metric.get((name, "train"))
             if points:
                 dashed = place // COLOURS % 2 == 1
-                lines.append(Line(_label(run), points, place % COLOURS + 1, dashed=dashed))
+                lines.append(Line(_run_label(run), points, place % COLOURS + 1, dashed=dashed))
         if lines:
-            note = better(name)
+            note = better_direction(name)
             chart = LineChart(name, lines, Axis("round", whole=True), Axis(name), note)
             charts.append(line_chart(chart))
     intro = "By round, on rows held out where a job has them. A point says its value."
-    drawn = tag("div", *charts, class_="charts two") if charts else absent("No curve was told.")
+    drawn = (
+        tag("div", *charts, class_="charts two") if charts else absence_note("No curve was told.")
+    )
     return section("curves", "Curves", drawn, intro=intro)
 
 
-def _label(run: ListedRun) -> str:
+def _run_label(run: ListedRun) -> str:
     return " ".join((run.job.id, *(f"#{label}" for label in run.tags)))
 
 
-def _results(runs: Sequence[ListedRun]) -> Html:
+def _results_table(runs: Sequence[ListedRun]) -> Html:
     names = _metric_names(runs)
     numbers = [*names, "trees", "worked", "bytes"]
-    rows: list[Row] = []
+    rows: list[TableRow] = []
     for run in runs:
-        values = [units.measured(run.metrics.get(name)) for name in names]
+        values = [units.metric_text(run.metrics.get(name)) for name in names]
         name = tag("a", run.job.id, href=f"/jobs/{run.job.id}")
         worked = (run.result.get("seconds") or {}).get("total")
         sent = sum((run.result.get("bytes") or {}).values())
         rows.append(
             [
-                join(name, " ", parts.badge(run.job.state), " ", _tags(run)),
+                join(name, " ", parts.state_badge(run.job.state), " ", _tag_links(run)),
                 *values,
                 str(run.result.get("trees") or units.NOTHING),
                 units.in_seconds(worked),
                 units.in_bytes(sent) if sent else units.NOTHING,
             ]
         )
-    drawn = table("What came of each run", ["job"], rows, numbers=numbers, folds=True)
+    drawn = html_table("What came of each run", ["job"], rows, numbers=numbers, folds=True)
     return section("results", "Results", drawn)
 
 
-def _rehearsals(runs: Sequence[ListedRun]) -> Html:
+def _rehearsals_table(runs: Sequence[ListedRun]) -> Html:
     """Show the four lines of each dress rehearsal beside each other."""
-    rows: list[Row] = []
+    rows: list[TableRow] = []
     for run in runs:
         rehearsal = run.rehearsal
         if rehearsal:
-            (_, single), joint = alone(rehearsal), _told(rehearsal.get("federated"))
-            change = "; ".join(_told(rehearsal[k]) for k in ("change", "cost") if rehearsal.get(k))
+            (_, single), joint = (
+                metric_alone(rehearsal),
+                _value_in_words(rehearsal.get("federated")),
+            )
+            change = "; ".join(
+                _value_in_words(rehearsal[k]) for k in ("change", "cost") if rehearsal.get(k)
+            )
             rows.append(
                 [
                     run.job.id,
-                    _told(rehearsal.get("metric")),
-                    _told(single),
+                    _value_in_words(rehearsal.get("metric")),
+                    _value_in_words(single),
                     joint,
-                    _accepted(run),
+                    _accepted_in_words(run),
                     change,
                 ]
             )
@@ -331,11 +340,11 @@ def _rehearsals(runs: Sequence[ListedRun]) -> Html:
     heads += [Column("together", "number"), Column("between organisations")]
     heads += [Column("the least change that would be accepted")]
     intro = "What the default policy of another organisation would say; no policy was asked."
-    drawn = table("Rehearsals", heads, rows, folds=True)
+    drawn = html_table("Rehearsals", heads, rows, folds=True)
     return section("rehearsal", "Between organisations", drawn, intro=intro)
 
 
-def _accepted(run: ListedRun) -> str:
+def _accepted_in_words(run: ListedRun) -> str:
     rehearsal = run.rehearsal
     if not rehearsal:
         return units.NOTHING
@@ -349,26 +358,26 @@ def _accepted(run: ListedRun) -> str:
     return f"refused by {rehearsal.get('refused_by') or 'the default policy'}"
 
 
-def _told(value: object) -> str:
+def _value_in_words(value: object) -> str:
     if isinstance(value, int | float) and not isinstance(value, bool):
-        return units.measured(value)
+        return units.metric_text(value)
     return units.NOTHING if value is None else str(value)
 
 
-def _differing(runs: Sequence[ListedRun]) -> Html:
+def _differing_settings(runs: Sequence[ListedRun]) -> Html:
     """Show the settings that are not the same in all runs."""
     every = [run.settings for run in runs]
     names = dict.fromkeys(name for settings in every for name in settings)
     differ = [name for name in names if len({settings.get(name) for settings in every}) > 1]
-    same: list[Row] = [[tag("code", n), every[0][n]] for n in names if n not in differ]
+    same: list[TableRow] = [[tag("code", n), every[0][n]] for n in names if n not in differ]
     heads = ["job", *(name.removeprefix("params.") for name in differ)]
-    rows: list[Row] = [
+    rows: list[TableRow] = [
         [run.job.id, *(settings.get(name, units.NOTHING) for name in differ)]
         for run, settings in zip(runs, every, strict=True)
     ]
-    drawn = table("Settings that differ", heads, rows, folds=True) if differ else absent(
+    drawn = html_table("Settings that differ", heads, rows, folds=True) if differ else absence_note(
         "Every setting is the same in all of them."
     )  # fmt: skip
-    listed = table("Settings that are the same", ["setting", "value"], same)
+    listed = html_table("Settings that are the same", ["setting", "value"], same)
     folded = details(f"{units.plural(len(same), 'setting')} the same in all", listed)
     return section("settings", "What differs", drawn, folded if same else "")

@@ -16,38 +16,38 @@ from fedboost.runtime.config.daemons import CoordinatorConfig, DaemonConfig, Par
 from fedboost.runtime.coordinator.node import CoordinatorNode
 from fedboost.runtime.party.node.node import PartyNode
 from fedboost.runtime.transport.addresses import split_address
-from fedboost.runtime.transport.identity import Role
+from fedboost.runtime.transport.identity import CertificateRole
 from fedboost.runtime.transport.tls import ServerCertificates, TlsFiles
 
 log = logging.getLogger(__name__)
 
-STOP_S = 1.0  # that open connections may take when the daemon ends
+SHUTDOWN_S = 1.0  # that open connections may take when the daemon ends
 IDLE_S = 30.0  # a connection that asks for nothing is closed
 
 
-def beside_coordinator(
+def coordinator_companion(
     config: CoordinatorConfig,
 ) -> Callable[[CoordinatorNode], AbstractAsyncContextManager[None]]:
     """Return what `daemon.serve_coordinator` runs beside its node: the page of the settings."""
     from fedboost.pages.coordinator import coordinator_site
 
-    return lambda node: _served(config, "coordinator", lambda: coordinator_site(node))
+    return lambda node: _serve_page(config, "coordinator", lambda: coordinator_site(node))
 
 
-def beside_party(
+def party_companion(
     config: PartyConfig, file: Path | None = None
 ) -> Callable[[PartyNode], AbstractAsyncContextManager[None]]:
     """Return the page to run beside a party's node; `file` holds its settings, for audits."""
     from fedboost.pages.party import party_site  # reads tables, which a coordinator cannot
 
-    return lambda node: _served(config, "party", lambda: party_site(node, file))
+    return lambda node: _serve_page(config, "party", lambda: party_site(node, file))
 
 
 @asynccontextmanager
-async def _served(
-    config: DaemonConfig, role: Role, application: Callable[[], web.Application]
+async def _serve_page(
+    config: DaemonConfig, role: CertificateRole, application: Callable[[], web.Application]
 ) -> AsyncIterator[None]:
-    runner = await _started(config, role, application)
+    runner = await _start_page(config, role, application)
     try:
         yield
     finally:
@@ -55,18 +55,18 @@ async def _served(
             await runner.cleanup()
 
 
-async def _started(
-    config: DaemonConfig, role: Role, application: Callable[[], web.Application]
+async def _start_page(
+    config: DaemonConfig, role: CertificateRole, application: Callable[[], web.Application]
 ) -> web.AppRunner | None:
     """Return the running page; None if it cannot start: the log names the error, the daemon serves
     on.
     """
-    page = token.page_of(config)
+    page = token.page_settings(config)
     runner: web.AppRunner | None = None
     try:
-        token.token(config.store)
+        token.read_token(config.store)
         runner = web.AppRunner(
-            application(), access_log=None, shutdown_timeout=STOP_S, keepalive_timeout=IDLE_S
+            application(), access_log=None, shutdown_timeout=SHUTDOWN_S, keepalive_timeout=IDLE_S
         )
         await runner.setup()
         host, port = split_address(page.listen)
@@ -78,7 +78,7 @@ async def _started(
         if runner is not None:
             await runner.cleanup()
         return None
-    who, at = f"{role} {config.name}", token.address(config)
+    who, at = f"{role} {config.name}", token.page_address(config)
     log.info("the page of %s is at %s; sign in by: fedboost %s page --config FILE", who, at, role)
     return runner
 
@@ -86,12 +86,12 @@ async def _started(
 class _Secured:
     """TLS by the daemon's own certificate, read again when it is another one."""
 
-    def __init__(self, tls: TlsFiles | None, role: Role, name: str) -> None:
+    def __init__(self, tls: TlsFiles | None, role: CertificateRole, name: str) -> None:
         assert tls is not None
         self._tls = tls
         self._certificates = ServerCertificates(tls, role=role, name=name)
         self.context = self._fresh()
-        self.context.sni_callback = self._connecting
+        self.context.sni_callback = self._refresh_context
 
     def _fresh(self) -> ssl.SSLContext:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -99,8 +99,8 @@ class _Secured:
         context.load_cert_chain(self._tls.cert, self._tls.key)
         return context
 
-    def _connecting(self, socket: ssl.SSLObject, _: str | None, __: ssl.SSLContext) -> None:
+    def _refresh_context(self, socket: ssl.SSLObject, _: str | None, __: ssl.SSLContext) -> None:
         if self._certificates.reload():
             self.context = self._fresh()
-            self.context.sni_callback = self._connecting
+            self.context.sni_callback = self._refresh_context
         socket.context = self.context

@@ -58,24 +58,24 @@ class Sessions:
         processes cannot be told apart, and 256 bits cannot be guessed.
         """
         now = self._clock()
-        good = _digest(self._token())
-        if not hmac.compare_digest(good, _digest(given)):
-            raise self._refused(source, now)
+        good = _sha256(self._token())
+        if not hmac.compare_digest(good, _sha256(given)):
+            raise self._refusal_of(source, now)
         return self.open(self._user)
 
     def open(self, user: str) -> str:
         """Return a new session's cookie for a verified `user`; a new token ends it."""
-        now, good = self._clock(), _digest(self._token())
+        now, good = self._clock(), _sha256(self._token())
         cookie = secrets.token_urlsafe(SECRET_BYTES)
         csrf = secrets.token_urlsafe(SECRET_BYTES)
         session = BrowserSession(csrf, user, good, now + self._lasts_s)
         self._open = {key: other for key, other in self._open.items() if other.ends > now}
         while len(self._open) >= SESSIONS_MAX:
             del self._open[next(iter(self._open))]
-        self._open[_digest(cookie)] = session
+        self._open[_sha256(cookie)] = session
         return cookie
 
-    def _refused(self, source: str, now: float) -> SignInRefusedError:
+    def _refusal_of(self, source: str, now: float) -> SignInRefusedError:
         wrong = self._wrong.pop(source, deque(maxlen=WRONG_MAX))
         while len(self._wrong) >= SOURCES_MAX:
             del self._wrong[next(iter(self._wrong))]
@@ -94,20 +94,20 @@ class Sessions:
 
     def find(self, cookie: str) -> BrowserSession | None:
         """Return the session of a cookie, unless it has expired or the page's token has changed."""
-        session = self._open.get(_digest(cookie))
+        session = self._open.get(_sha256(cookie))
         if session is None or session.ends <= self._clock():
             return None
-        return session if hmac.compare_digest(session.token, _digest(self._token())) else None
+        return session if hmac.compare_digest(session.token, _sha256(self._token())) else None
 
     def sign_out(self, cookie: str) -> None:
         """End a session."""
-        self._open.pop(_digest(cookie), None)
+        self._open.pop(_sha256(cookie), None)
 
 
-def same(first: str, second: str) -> bool:
+def is_same_secret(first: str, second: str) -> bool:
     """Compare two secrets in constant time."""
-    return hmac.compare_digest(_digest(first), _digest(second))
+    return hmac.compare_digest(_sha256(first), _sha256(second))
 
 
-def _digest(text: str) -> bytes:
+def _sha256(text: str) -> bytes:
     return hashlib.sha256(text.encode("utf-8", "replace")).digest()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass
 
-from fedboost.data.outline import Outline, outline, stamp
+from fedboost.data.outline import Outline, file_stamp, read_outline
 from fedboost.data.sources import SourceSpec
 from fedboost.ground.errors import FedboostError
 
@@ -26,12 +26,12 @@ class Shapes:
 
     async def of(self, name: str, source: SourceSpec) -> Outline | FedboostError | None:
         """Return the data set's shape, or the error of reading it; None while it is being read."""
-        now = await asyncio.to_thread(stamp, source)
+        now = await asyncio.to_thread(file_stamp, source)
         known = self._known.get(name)
         if known is not None and known.stamp == now:
             return known.shape
         if name not in self._reading:
-            self._reading[name] = asyncio.create_task(self._read(name, source, now))
+            self._reading[name] = asyncio.create_task(self._read_shape(name, source, now))
         return None
 
     def forget(self) -> None:
@@ -44,10 +44,10 @@ class Shapes:
             task.cancel()
         await asyncio.gather(*self._reading.values(), return_exceptions=True)
 
-    async def _read(self, name: str, source: SourceSpec, now: tuple[int, int] | None) -> None:
+    async def _read_shape(self, name: str, source: SourceSpec, now: tuple[int, int] | None) -> None:
         try:
             async with self._one:
-                shape: Outline | FedboostError = await asyncio.to_thread(outline, source)
+                shape: Outline | FedboostError = await asyncio.to_thread(read_outline, source)
         except FedboostError as error:
             shape = error
         finally:

@@ -12,19 +12,19 @@ from fedboost.runtime.config.daemons import DaemonConfig, Page
 from fedboost.runtime.transport.addresses import split_address
 from fedboost.runtime.transport.hosts import ANYWHERE
 
-FILE = "page-token"  # in the store
+SIGN_IN_FILE = "page-token"  # in the store
 TOKEN_BYTES = 32  # from the operating system
 SIGN_IN = "/sign-in"
 
 
-def token(store: Path) -> str:
+def read_token(store: Path) -> str:
     """Return the token in a store's folder; draw it if there is none yet.
 
     Raise StoreError if other users could read it, or if the disk refuses.
     """
-    path = store / FILE
+    path = store / SIGN_IN_FILE
     if not path.exists():
-        _draw(path, anew=False)
+        _draw_token(path, anew=False)
     with on_disk(path):
         if path.stat().st_mode & 0o077:
             raise StoreError(
@@ -36,15 +36,15 @@ def token(store: Path) -> str:
     return read_file(path).decode("ascii", "replace").strip()
 
 
-def renew(store: Path) -> str:
+def renew_token(store: Path) -> str:
     """Replace the token; all signed-in users must sign in again."""
-    _draw(store / FILE, anew=True)
-    return token(store)
+    _draw_token(store / SIGN_IN_FILE, anew=True)
+    return read_token(store)
 
 
-def address(config: DaemonConfig) -> str:
+def page_address(config: DaemonConfig) -> str:
     """Return the page's address for a browser on this machine: ``http://127.0.0.1:7180``."""
-    page = page_of(config)
+    page = page_settings(config)
     host, port = split_address(page.listen)
     host = next(iter(page.names), "localhost") if host in ANYWHERE else host
     written = f"[{host}]" if ":" in host else host
@@ -55,10 +55,10 @@ def sign_in_url(config: DaemonConfig, secret: str) -> str:
     """Return a link that signs its owner in; the token is in the fragment, which browsers never
     send.
     """
-    return f"{address(config)}{SIGN_IN}#token={secret}"
+    return f"{page_address(config)}{SIGN_IN}#token={secret}"
 
 
-def page_of(config: DaemonConfig) -> Page:
+def page_settings(config: DaemonConfig) -> Page:
     """Return the settings of a daemon's page; raise ConfigError if it has none."""
     if config.page is None:
         raise ConfigError(
@@ -69,7 +69,7 @@ def page_of(config: DaemonConfig) -> Page:
     return config.page
 
 
-def _draw(path: Path, *, anew: bool) -> None:
+def _draw_token(path: Path, *, anew: bool) -> None:
     """Write a new token; unless `anew`, a token drawn by another process in the meantime stays."""
     make_folder(path.parent)
     drawn = path.with_name(f"{path.name}.{os.getpid()}")

@@ -11,12 +11,12 @@ from fedboost.pages import parts
 from fedboost.pages.approval import OwnedJobView
 from fedboost.pages.records import LIMIT, SPENT
 from fedboost.report import units
-from fedboost.report.charts import Bar, bars
+from fedboost.report.charts import Bar, bar_list
 from fedboost.report.html import Html, join, tag
-from fedboost.report.tables import absent, names
+from fedboost.report.tables import absence_note, listed_names
 from fedboost.runtime.ledger.rows import Amount
 
-BEFORE = 2  # colour, as in the style sheet
+EARLIER_COLOUR = 2  # colour, as in the style sheet
 
 
 @dataclass(frozen=True)
@@ -31,9 +31,9 @@ class JobUnderWay:
     noisy: Sequence[Html]  # the ε of its data set against the limit, drawn; none without noise
 
 
-def running(under_way: Sequence[JobUnderWay]) -> list[object]:
+def running_page(under_way: Sequence[JobUnderWay]) -> list[object]:
     """Show a card for each job that goes on."""
-    cards = tag("div", *map(_card, under_way), class_="cards one")
+    cards = tag("div", *map(_job_card, under_way), class_="cards one")
     states = ", ".join(f"{job.view.owned.name} is {job.view.job.state.shown}" for job in under_way)
     intro = (
         "What this daemon knows by itself: its step, whom it waits for, what has left so far. How "
@@ -42,64 +42,64 @@ def running(under_way: Sequence[JobUnderWay]) -> list[object]:
     return [
         tag("h1", "Running"),
         tag("p", intro, class_="intro"),
-        parts.live(
+        parts.live_part(
             "running",
-            parts.announced(states or "No job runs here"),
-            cards if under_way else absent("No job runs here."),
+            parts.announcement(states or "No job runs here"),
+            cards if under_way else absence_note("No job runs here."),
         ),
     ]
 
 
-def _card(job: JobUnderWay) -> Html:
+def _job_card(job: JobUnderWay) -> Html:
     view, owned = job.view, job.view.owned
     link = tag("a", owned.name or owned.id, href=f"/jobs/{owned.id}")
     terms = f"{owned.protocol} on {owned.dataset or 'no data set'} for {owned.submitter}, among "
     left, came = ([a for a in job.amounts if a.direction == way] for way in ("out", "in"))
-    facts: list[tuple[object, object]] = [("Step", _step(job))]
-    facts += [("Left so far", _amount(left)), ("Came so far", _amount(came))]
-    facts += [("Budget", drawn) for drawn in (*map(_budget, job.released), *job.noisy)]
+    facts: list[tuple[object, object]] = [("Step", _current_step(job))]
+    facts += [("Left so far", _amounts_in_words(left)), ("Came so far", _amounts_in_words(came))]
+    facts += [("Budget", drawn) for drawn in (*map(_budget_bar, job.released), *job.noisy)]
     return tag(
         "article",
-        tag("h2", link, " ", parts.badge(view.job.state.shown)),
-        tag("p", terms, names(list(owned.parties)), class_="facts"),
+        tag("h2", link, " ", parts.state_badge(view.job.state.shown)),
+        tag("p", terms, listed_names(list(owned.parties)), class_="facts"),
         tag("p", view.job.reason, class_="reason") if view.job.reason else "",
-        tag("p", f"{view.job.state.shown} for ", parts.since(view.job.since), class_="facts"),
-        parts.facts(facts),
+        tag("p", f"{view.job.state.shown} for ", parts.time_since(view.job.since), class_="facts"),
+        parts.fact_list(facts),
         class_=f"card {'edge-go' if job.stage else 'edge-wait'}",
     )
 
 
-def _step(job: JobUnderWay) -> Html:
+def _current_step(job: JobUnderWay) -> Html:
     if not job.stage:
         return join("none: the job waits, or a stage begins")
-    waits = f", waits for {names(list(job.now.waits_for))}" if job.now.waits_for else ""
+    waits = f", waits for {listed_names(list(job.now.waits_for))}" if job.now.waits_for else ""
     step = tag("code", job.now.step) if job.now.step else "between two steps"
     return join(step, f" of {job.stage}{waits}")
 
 
-def _amount(amounts: Sequence[Amount]) -> str:
+def _amounts_in_words(amounts: Sequence[Amount]) -> str:
     """Describe the amount of all kinds and peers."""
     if not amounts:
         return "nothing"
     messages = units.plural(sum(amount.messages for amount in amounts), "message")
     values = units.in_count(sum(amount.values for amount in amounts))
     size = units.in_bytes(sum(amount.bytes for amount in amounts))
-    peers = names(sorted({amount.peer for amount in amounts}))
+    peers = listed_names(sorted({amount.peer for amount in amounts}))
     way = "to" if amounts[0].direction == "out" else "from"
     return f"{messages} with {values} values, {size}, {way} {peers}"
 
 
-def _budget(released: Released) -> Html:
+def _budget_bar(released: Released) -> Html:
     """Draw the sums per bin and row so far, the most that is expected, and the limit."""
     before, most = released.before, released.max
     steps = [
-        (before, BEFORE, f"{before:.2g} by earlier jobs"),
+        (before, EARLIER_COLOUR, f"{before:.2g} by earlier jobs"),
         (before + released.counted, SPENT, f"{before + released.counted:.2g} with this one so far"),
         (before + released.planned, SPENT, f"{before + released.planned:.2g} expected at its end"),
         (most, LIMIT, f"refused above {most:g}"),
     ]
     shown = [Bar(value, colour, words) for value, colour, words in steps if value < float("inf")]
-    drawn = bars(shown, max(bar.value for bar in shown))
+    drawn = bar_list(shown, max(bar.value for bar in shown))
     attack = f"an attack could place {released.placed.counted:.0%} of the rows so far"
     about = f"sums per bin and row; {attack}"
     return join(tag("span", about, class_="note"), drawn)

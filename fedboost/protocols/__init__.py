@@ -40,45 +40,45 @@ def _folders() -> tuple[str, ...]:
     return tuple(module.name.replace("_", "-") for module in pkgutil.iter_modules(__path__))
 
 
-def names() -> tuple[str, ...]:
+def all_names() -> tuple[str, ...]:
     """Return the names of the protocols in jobs, without loading any."""
     return tuple(dict.fromkeys((*_folders(), *_loaded)))
 
 
-def known() -> dict[str, Protocol[Settings]]:
+def load_all() -> dict[str, Protocol[Settings]]:
     """Return every protocol by its name in jobs."""
-    for name in names():
-        named(name)
+    for name in all_names():
+        load_protocol(name)
     return _loaded
 
 
-def known_step(stage: str, step: str = "") -> tuple[str, str]:
+def shown_step(stage: str, step: str = "") -> tuple[str, str]:
     """Return the names of a stage and a step as daemons show them; unknown ones are OTHER."""
-    if stage not in names():
+    if stage not in all_names():
         return OTHER, OTHER
-    return stage, OTHER if step and named(stage).step(step) is None else step
+    return stage, OTHER if step and load_protocol(stage).step(step) is None else step
 
 
-def stages(spec: JobSpec, params: Any) -> tuple[str, ...]:
+def stages_of_job(spec: JobSpec, params: Any) -> tuple[str, ...]:
     """Return the stages of a job, in order; no alignment if it uses an earlier job's rows."""
-    names = named(spec.protocol).stages(params)
-    if spec.aligned_by is None:
+    names = load_protocol(spec.protocol).stages(params)
+    if spec.alignment_job is None:
         return names
-    return tuple(name for name in names if named(name).leaves != "rows")
+    return tuple(name for name in names if load_protocol(name).leaves != "rows")
 
 
-def aligns(spec: JobSpec, params: Any) -> str | None:
+def aligning_stage(spec: JobSpec, params: Any) -> str | None:
     """Return the stage of a job that finds the common rows, or would but for `alignment`."""
-    names = named(spec.protocol).stages(params)
-    return next((name for name in names if named(name).leaves == "rows"), None)
+    names = load_protocol(spec.protocol).stages(params)
+    return next((name for name in names if load_protocol(name).leaves == "rows"), None)
 
 
-def named(name: str) -> Protocol[Settings]:
+def load_protocol(name: str) -> Protocol[Settings]:
     """Return the protocol of that name; a ConfigError names the nearest one."""
     if name in _loaded:
         return _loaded[name]
-    if name not in names():
-        nearest = difflib.get_close_matches(name, names(), n=1, cutoff=0.0)[0]
+    if name not in all_names():
+        nearest = difflib.get_close_matches(name, all_names(), n=1, cutoff=0.0)[0]
         raise ConfigError(f"there is no protocol {name[:64]!r}", todo=f"did you mean {nearest!r}?")
     module = importlib.import_module(f"{__name__}.{name.replace('-', '_')}")
     protocol: Protocol[Settings] = module.PROTOCOL

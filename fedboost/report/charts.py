@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from fedboost.report.html import Html, join, tag
-from fedboost.report.ticks import labels, ticks, widened
+from fedboost.report.ticks import tick_labels, tick_values, widened_range
 
 WIDE, SQUARE = (420.0, 262.0), (330.0, 292.0)  # user units; about one pixel each on screen
 TOP, TOP_WITH_WORDS, BOTTOM = 10.0, 22.0, 40.0
-CHAR = 6.6  # user units that a character of a label takes at most
+LABEL_CHAR = 6.6  # user units that a character of a label takes at most
 LABEL_GAP = 15.0  # between two labels at the ends of lines
 HITS_MAX = 60  # points of a line that say their value when hovered over
 POINTS_MAX = 600  # of a line; more cannot be seen
@@ -96,24 +96,24 @@ def line_chart(chart: LineChart) -> Html:
     if len(named) > LEGEND_MAX:  # a point says the name of its line, too
         legend = tag("details", tag("summary", f"{len(named)} lines"), legend)
     note = tag("span", chart.note, class_="note") if chart.note else ""
-    return tag("figure", tag("figcaption", tag("b", chart.title), note), legend, plot(chart))
+    return tag("figure", tag("figcaption", tag("b", chart.title), note), legend, chart_svg(chart))
 
 
-def plot(chart: LineChart) -> Html:
+def chart_svg(chart: LineChart) -> Html:
     """Return the SVG alone, without caption and legend."""
-    lines = [replace(line, points=_some(line.points, POINTS_MAX)) for line in chart.lines]
+    lines = [replace(line, points=_thinned_points(line.points, POINTS_MAX)) for line in chart.lines]
     assert all(line.points for line in lines)
-    frame, marks = _framed(chart, lines)
+    frame, marks = _frame_and_ticks(chart, lines)
     return tag(
         "svg",
-        _grid(chart, frame, marks),
-        *(_line(line, frame) for line in lines),
-        _rule(chart, frame),
-        _mark(chart, frame),
-        _ends(lines, frame) if chart.end_labels else "",
+        _draw_grid(chart, frame, marks),
+        *(_draw_line(line, frame) for line in lines),
+        _draw_rule(chart, frame),
+        _draw_mark(chart, frame),
+        _draw_end_labels(lines, frame) if chart.end_labels else "",
         viewBox=f"0 0 {chart.size[0]:g} {chart.size[1]:g}",
         role="img",
-        aria_label=_in_words(chart),
+        aria_label=_chart_in_words(chart),
     )
 
 
@@ -132,7 +132,7 @@ def legend_of(lines: Sequence[Line]) -> Html:
     return tag("ul", *items, class_="legend")
 
 
-def bars(group: Sequence[Bar], most: float) -> Html:
+def bar_list(group: Sequence[Bar], most: float) -> Html:
     """Return horizontal bars one below the other, with their words behind them.
 
     `most` is the value of the longest bar of all groups. Bars without words are only decoration:
@@ -164,7 +164,7 @@ def bars(group: Sequence[Bar], most: float) -> Html:
     )
 
 
-def _some(points: Sequence[Point], most: int) -> Sequence[Point]:
+def _thinned_points(points: Sequence[Point], most: int) -> Sequence[Point]:
     """Return at most so many of the points, evenly spaced, the last one kept."""
     if len(points) <= most:
         return points
@@ -172,76 +172,78 @@ def _some(points: Sequence[Point], most: int) -> Sequence[Point]:
     return [points[round(place * last / (most - 1))] for place in range(most)]
 
 
-def _framed(chart: LineChart, lines: Sequence[Line]) -> tuple[_Frame, _Ticks]:
+def _frame_and_ticks(chart: LineChart, lines: Sequence[Line]) -> tuple[_Frame, _Ticks]:
     xs = [x for line in lines for x, _ in line.points]
     ys = [y for line in lines for _, y in line.points]
-    x_range = chart.x.range or ((min(xs), max(xs)) if max(xs) > min(xs) else widened(xs[0], xs[0]))
-    y_range = chart.y.range or widened(min(ys), max(ys))
-    x_ticks = ticks(*x_range, 7, whole=chart.x.whole)
-    y_ticks = ticks(*y_range, 6, whole=chart.y.whole)
-    left = 12 + CHAR * max((len(label) for label in labels(y_ticks)), default=1)
+    x_range = chart.x.range or (
+        (min(xs), max(xs)) if max(xs) > min(xs) else widened_range(xs[0], xs[0])
+    )
+    y_range = chart.y.range or widened_range(min(ys), max(ys))
+    x_ticks = tick_values(*x_range, 7, whole=chart.x.whole)
+    y_ticks = tick_values(*y_range, 6, whole=chart.y.whole)
+    left = 12 + LABEL_CHAR * max((len(label) for label in tick_labels(y_ticks)), default=1)
     longest = max((len(line.label) for line in lines), default=0) if chart.end_labels else 0
-    right = chart.size[0] - max(14.0, 12 + CHAR * longest if longest else 0.0)
+    right = chart.size[0] - max(14.0, 12 + LABEL_CHAR * longest if longest else 0.0)
     top = TOP if chart.rule is None else TOP_WITH_WORDS
     floor = chart.size[1] - BOTTOM
     return _Frame(left, right, top, floor, x_range, y_range), (x_ticks, y_ticks)
 
 
-def _grid(chart: LineChart, frame: _Frame, marks: _Ticks) -> Html:
+def _draw_grid(chart: LineChart, frame: _Frame, marks: _Ticks) -> Html:
     x_ticks, y_ticks = marks
     floor = frame.floor
     drawn = []
-    for value, label in zip(y_ticks, labels(y_ticks), strict=True):
+    for value, label in zip(y_ticks, tick_labels(y_ticks), strict=True):
         y = frame.at((frame.x[0], value))[1]
-        drawn.append(_stroke("grid", (frame.left, y), (frame.right, y)))
-        drawn.append(_words(label, (frame.left - 8, y + 4), "end"))
-    for value, label in zip(x_ticks, labels(x_ticks), strict=True):
+        drawn.append(_svg_line("grid", (frame.left, y), (frame.right, y)))
+        drawn.append(_svg_text(label, (frame.left - 8, y + 4), "end"))
+    for value, label in zip(x_ticks, tick_labels(x_ticks), strict=True):
         x = frame.at((value, frame.y[0]))[0]
-        drawn.append(_stroke("tick", (x, floor), (x, floor + 4)))
-        drawn.append(_words(label, (x, floor + 17), "middle"))
-    drawn.append(_stroke("axis", (frame.left, floor), (frame.right, floor)))
+        drawn.append(_svg_line("tick", (x, floor), (x, floor + 4)))
+        drawn.append(_svg_text(label, (x, floor + 17), "middle"))
+    drawn.append(_svg_line("axis", (frame.left, floor), (frame.right, floor)))
     middle = (frame.left + frame.right) / 2
-    drawn.append(_words(chart.x.name, (middle, floor + BOTTOM - 5), "middle"))
+    drawn.append(_svg_text(chart.x.name, (middle, floor + BOTTOM - 5), "middle"))
     return join(*drawn)
 
 
-def _line(line: Line, frame: _Frame) -> Html:
+def _draw_line(line: Line, frame: _Frame) -> Html:
     points = [frame.at(point) for point in line.points]
     way = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
     drawn = [tag("polyline", points=way, class_=_line_class(line))]
     if line.faint:
         return drawn[0]
     if len(points) <= MARKED_MAX:
-        drawn += [_dot(place, f"dot f{line.colour}", 3) for place in points]
-    for point in _some(line.points, HITS_MAX):
-        words = f"{line.label}: {_short(point[1])} at {_short(point[0])}"
-        drawn.append(_dot(frame.at(point), f"hit f{line.colour}", 6, words))
+        drawn += [_svg_circle(place, f"dot f{line.colour}", 3) for place in points]
+    for point in _thinned_points(line.points, HITS_MAX):
+        words = f"{line.label}: {_short_number(point[1])} at {_short_number(point[0])}"
+        drawn.append(_svg_circle(frame.at(point), f"hit f{line.colour}", 6, words))
     return join(*drawn)
 
 
-def _rule(chart: LineChart, frame: _Frame) -> Html:
+def _draw_rule(chart: LineChart, frame: _Frame) -> Html:
     if chart.rule is None:
         return join()
     at, words = chart.rule
     x = frame.at((at, frame.y[0]))[0]
     return join(
-        _stroke("rule", (x, frame.top), (x, frame.floor)),
-        _words(words, (x, frame.top - 7), "middle", "halo"),
+        _svg_line("rule", (x, frame.top), (x, frame.floor)),
+        _svg_text(words, (x, frame.top - 7), "middle", "halo"),
     )
 
 
-def _mark(chart: LineChart, frame: _Frame) -> Html:
+def _draw_mark(chart: LineChart, frame: _Frame) -> Html:
     if chart.mark is None:
         return join()
     point, words = chart.mark
     x, y = frame.at(point)
     return join(
-        _dot((x, y), "mark", 4.5),
-        _words(words, (x, min(y + 22, frame.floor - 8)), "middle", "halo strong"),
+        _svg_circle((x, y), "mark", 4.5),
+        _svg_text(words, (x, min(y + 22, frame.floor - 8)), "middle", "halo strong"),
     )
 
 
-def _ends(lines: Sequence[Line], frame: _Frame) -> Html:
+def _draw_end_labels(lines: Sequence[Line], frame: _Frame) -> Html:
     """Return each line's name at its end, moved apart if two would touch."""
     ends = sorted(((frame.at(line.points[-1])[1], line) for line in lines), key=lambda end: end[0])
     heights: list[float] = []
@@ -252,7 +254,7 @@ def _ends(lines: Sequence[Line], frame: _Frame) -> Html:
     over = max(0.0, heights[-1] - (frame.floor - 4)) if heights else 0.0
     return join(
         *(
-            _words(
+            _svg_text(
                 line.label, (frame.right + 7, height - over + 4), "start", f"strong t{line.colour}"
             )
             for height, (_, line) in zip(heights, ends, strict=True)
@@ -266,10 +268,11 @@ def _line_class(line: Line) -> str:
     return f"line s{line.colour}" + (" dashed" if line.dashed else "")
 
 
-def _in_words(chart: LineChart) -> str:
+def _chart_in_words(chart: LineChart) -> str:
     """Describe the chart in text, for a screen reader."""
     described = [
-        f"{line.label} from {_short(line.points[0][1])} to {_short(line.points[-1][1])}"
+        f"{line.label} from {_short_number(line.points[0][1])} "
+        f"to {_short_number(line.points[-1][1])}"
         for line in chart.lines
         if not line.faint
     ]
@@ -277,17 +280,17 @@ def _in_words(chart: LineChart) -> str:
     return f"{chart.title} by {chart.x.name}: {', '.join(described)}{marked}"
 
 
-def _stroke(kind: str, start: Point, end: Point) -> Html:
+def _svg_line(kind: str, start: Point, end: Point) -> Html:
     (x1, y1), (x2, y2) = start, end
     return tag("line", x1=f"{x1:.1f}", y1=f"{y1:.1f}", x2=f"{x2:.1f}", y2=f"{y2:.1f}", class_=kind)
 
 
-def _dot(place: Point, kind: str, radius: float, words: str = "") -> Html:
+def _svg_circle(place: Point, kind: str, radius: float, words: str = "") -> Html:
     title = (tag("title", words),) if words else ()
     return tag("circle", *title, cx=f"{place[0]:.1f}", cy=f"{place[1]:.1f}", r=radius, class_=kind)
 
 
-def _words(words: str, place: Point, anchor: str, kind: str = "") -> Html:
+def _svg_text(words: str, place: Point, anchor: str, kind: str = "") -> Html:
     return tag(
         "text",
         words,
@@ -298,5 +301,5 @@ def _words(words: str, place: Point, anchor: str, kind: str = "") -> Html:
     )
 
 
-def _short(value: float) -> str:
+def _short_number(value: float) -> str:
     return f"{value:.4g}"

@@ -6,10 +6,19 @@ from collections.abc import Mapping
 from typing import TypeVar
 
 from fedboost.report import units
-from fedboost.report.charts import Axis, Bar, Line, LineChart, bars, line_chart
+from fedboost.report.charts import Axis, Bar, Line, LineChart, bar_list, line_chart
 from fedboost.report.html import Html, tag
 from fedboost.report.story import COLOURS, PartyLink, StepTotal, Story, Traffic
-from fedboost.report.tables import Band, Column, Row, absent, details, names, section, table
+from fedboost.report.tables import (
+    Band,
+    Column,
+    TableRow,
+    absence_note,
+    details,
+    html_table,
+    listed_names,
+    section,
+)
 
 T = TypeVar("T")
 LINKS_MAX = 12  # listed with their sums; the rest is one line
@@ -17,45 +26,47 @@ BARS_MAX = COLOURS  # in one group; the rest becomes one bar
 SECONDS_SHOWN = 1e-3  # steps that took less in all are listed, without bars
 
 
-def times(story: Story) -> Html:
+def times_section(story: Story) -> Html:
     """Return seconds of every step for each of its parties, and of every round."""
     title = "Where the time went"
     if not story.steps:
-        return section("time", title, absent("No step was done."))
+        return section("time", title, absence_note("No step was done."))
     total = sum(step.seconds for step in story.steps)
     most = max((max(step.parties.values(), default=0.0) for step in story.steps), default=0.0)
-    rows: list[Row] = []
-    for stage, steps in _by_stage(story).items():
+    rows: list[TableRow] = []
+    for stage, steps in _steps_by_stage(story).items():
         rows.append(Band(f"{stage}: {units.in_seconds(sum(step.seconds for step in steps))}"))
         for step in steps:
             took = units.in_seconds(step.seconds)
-            drawn = bars(_party_bars(story, step.parties), most)
+            drawn = bar_list(_party_bars(story, step.parties), most)
             calls = units.in_count(step.calls)
-            rows.append([_step(step.step), calls, drawn, took, units.share(step.seconds, total)])
+            rows.append(
+                [_step_name(step.step), calls, drawn, took, units.in_percent(step.seconds, total)]
+            )
     heads = [Column("step"), Column("calls", "number"), Column("seconds of each party", "wide")]
     numbers = ["until all were done", "share"]
-    drawn = table("Seconds per step and party", heads, rows, numbers=numbers, folds=True)
+    drawn = html_table("Seconds per step and party", heads, rows, numbers=numbers, folds=True)
     intro = (
         "Parties that do the same step work at the same time, so a step lasts as long as its "
         "slowest party and the way there and back."
     )
-    return section("time", title, _rounds(story), drawn, intro=intro)
+    return section("time", title, _rounds_chart(story), drawn, intro=intro)
 
 
-def traffic(story: Story) -> Html:
+def traffic_section(story: Story) -> Html:
     """Return bytes of every step for each pair of parties, and of every link."""
     title = "What travelled"
-    links = _links(story)
+    links = _traffic_by_link(story)
     if not links:
-        return section("bytes", title, absent("No message was sent."))
-    pairs = _pairs(links)
+        return section("bytes", title, absence_note("No message was sent."))
+    pairs = _pair_colours(links)
     most = max(sent.bytes for step in story.steps for sent in step.sent.values())
-    rows: list[Row] = []
-    for stage, steps in _by_stage(story).items():
+    rows: list[TableRow] = []
+    for stage, steps in _steps_by_stage(story).items():
         sending = [step for step in steps if step.sent]
         if not sending:
             continue
-        stage_total = sum(_bytes(step) for step in sending)
+        stage_total = sum(_bytes_of_step(step) for step in sending)
         rows.append(Band(f"{stage}: {units.in_bytes(stage_total)}"))
         for step in sending:
             rows.append(_sent_row(step, pairs, most))
@@ -64,14 +75,19 @@ def traffic(story: Story) -> Html:
     size = units.in_bytes(total)
     intro = f"{size} in {messages} between parties, none of it through the coordinator."
     heads, numbers = [Column("step"), Column("bytes on each link", "wide")], ["messages", "bytes"]
-    by_step = table("Bytes per step and link", heads, rows, numbers=numbers, folds=True)
+    by_step = html_table("Bytes per step and link", heads, rows, numbers=numbers, folds=True)
     exact = details("Every link and step", _every_link(story))
     return section(
-        "bytes", title, tag("div", _by_link(links), class_="narrow"), by_step, exact, intro=intro
+        "bytes",
+        title,
+        tag("div", _links_table(links), class_="narrow"),
+        by_step,
+        exact,
+        intro=intro,
     )
 
 
-def _rounds(story: Story) -> Html:
+def _rounds_chart(story: Story) -> Html:
     points = [(float(summary.done), summary.seconds) for summary in story.rounds]
     if len(points) < 2:
         return Html("")
@@ -84,7 +100,7 @@ def _rounds(story: Story) -> Html:
     return tag("div", line_chart(chart), class_="charts two")
 
 
-def _by_stage(story: Story) -> dict[str, list[StepTotal]]:
+def _steps_by_stage(story: Story) -> dict[str, list[StepTotal]]:
     stages: dict[str, list[StepTotal]] = {}
     for step in story.steps:
         stages.setdefault(step.stage, []).append(step)
@@ -95,10 +111,12 @@ def _party_bars(story: Story, seconds: Mapping[str, float]) -> list[Bar]:
     """Return a bar for each party; of many, the slowest ones and one for the slowest other."""
     slowest_took = max(seconds.values(), default=0.0)
     if slowest_took < SECONDS_SHOWN:
-        return [Bar(0.0, COLOURS, f"{names(list(seconds))} {units.in_seconds(slowest_took)}")]
+        return [
+            Bar(0.0, COLOURS, f"{listed_names(list(seconds))} {units.in_seconds(slowest_took)}")
+        ]
     shown, rest = _grouped(seconds)
     group = [
-        Bar(seconds[party], story.colour(party), f"{party} {units.in_seconds(seconds[party])}")
+        Bar(seconds[party], story.colour_of(party), f"{party} {units.in_seconds(seconds[party])}")
         for party in shown
     ]
     if rest:
@@ -116,7 +134,7 @@ def _grouped(sizes: Mapping[T, float]) -> tuple[list[T], list[T]]:
     return largest[: BARS_MAX - 1], largest[BARS_MAX - 1 :]
 
 
-def _links(story: Story) -> dict[PartyLink, Traffic]:
+def _traffic_by_link(story: Story) -> dict[PartyLink, Traffic]:
     links: dict[PartyLink, Traffic] = {}
     for step in story.steps:
         for link, sent in step.sent.items():
@@ -124,7 +142,7 @@ def _links(story: Story) -> dict[PartyLink, Traffic]:
     return links
 
 
-def _pairs(links: Mapping[PartyLink, Traffic]) -> dict[frozenset[str], int]:
+def _pair_colours(links: Mapping[PartyLink, Traffic]) -> dict[frozenset[str], int]:
     """Return pairs of parties with a colour each; the last colour is for all other pairs."""
     sizes: dict[frozenset[str], int] = {}
     for link, sent in links.items():
@@ -134,7 +152,7 @@ def _pairs(links: Mapping[PartyLink, Traffic]) -> dict[frozenset[str], int]:
     return {pair: min(place, COLOURS) for place, pair in enumerate(largest, start=1)}
 
 
-def _sent_row(step: StepTotal, pairs: Mapping[frozenset[str], int], most: float) -> Row:
+def _sent_row(step: StepTotal, pairs: Mapping[frozenset[str], int], most: float) -> TableRow:
     """Return a bar for each link; of many, the largest ones and one for the largest other."""
     shown, rest = _grouped({link: sent.bytes for link, sent in step.sent.items()})
     group = [
@@ -151,14 +169,14 @@ def _sent_row(step: StepTotal, pairs: Mapping[frozenset[str], int], most: float)
         group.append(Bar(size, COLOURS, words))
     messages = sum(sent.messages for sent in step.sent.values())
     return [
-        _step(step.step),
-        bars(group, most),
+        _step_name(step.step),
+        bar_list(group, most),
         units.in_count(messages),
-        units.in_bytes(_bytes(step)),
+        units.in_bytes(_bytes_of_step(step)),
     ]
 
 
-def _by_link(links: Mapping[PartyLink, Traffic]) -> Html:
+def _links_table(links: Mapping[PartyLink, Traffic]) -> Html:
     total = sum(sent.bytes for sent in links.values())
     totals = [
         (str(link), sent.messages, sent.bytes)
@@ -168,19 +186,19 @@ def _by_link(links: Mapping[PartyLink, Traffic]) -> Html:
         rest = totals[LINKS_MAX - 1 :]
         messages, size = (sum(column) for column in ([r[1] for r in rest], [r[2] for r in rest]))
         totals = [*totals[: LINKS_MAX - 1], (f"{len(rest)} other links", messages, size)]
-    rows: list[Row] = [
-        [name, units.in_count(messages), units.in_bytes(size), units.share(size, total)]
+    rows: list[TableRow] = [
+        [name, units.in_count(messages), units.in_bytes(size), units.in_percent(size, total)]
         for name, messages, size in totals
     ]
-    return table("Bytes per link", ["link"], rows, numbers=["messages", "bytes", "share"])
+    return html_table("Bytes per link", ["link"], rows, numbers=["messages", "bytes", "share"])
 
 
 def _every_link(story: Story) -> Html:
-    rows: list[Row] = [
+    rows: list[TableRow] = [
         [
             link,
             step.stage,
-            _step(step.step),
+            _step_name(step.step),
             units.in_count(sent.messages),
             units.in_count(sent.bytes),
         ]
@@ -188,12 +206,12 @@ def _every_link(story: Story) -> Html:
         for link, sent in step.sent.items()
     ]
     heads, numbers = ["link", "stage", "step"], ["messages", "bytes"]
-    return table("Messages and bytes per link and step", heads, rows, numbers=numbers)
+    return html_table("Messages and bytes per link and step", heads, rows, numbers=numbers)
 
 
-def _bytes(step: StepTotal) -> int:
+def _bytes_of_step(step: StepTotal) -> int:
     return sum(sent.bytes for sent in step.sent.values())
 
 
-def _step(name: str) -> Html:
+def _step_name(name: str) -> Html:
     return tag("code", name)

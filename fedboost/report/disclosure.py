@@ -9,12 +9,23 @@ from typing import Protocol
 
 from fedboost.messages.reveals import REVEALS
 from fedboost.report import units
-from fedboost.report.charts import Bar, bars
+from fedboost.report.charts import Bar, bar_list
 from fedboost.report.html import Html, join, tag
 from fedboost.report.story import COLOURS, PartyLink, StepTotal, Story, Traffic, known_protocol
-from fedboost.report.tables import Band, Column, Row, absent, names, section, table
+from fedboost.report.tables import (
+    Band,
+    Column,
+    TableRow,
+    absence_note,
+    html_table,
+    listed_names,
+    section,
+)
 
-UNKNOWN = ("not known to this version of fedboost.", "not known to this version of fedboost.")
+UNKNOWN_MESSAGE = (
+    "not known to this version of fedboost.",
+    "not known to this version of fedboost.",
+)
 
 BARE = "the job's scheme hides nothing: what is said to be encrypted lay open"
 
@@ -53,13 +64,13 @@ class Disclosed:
     links: dict[PartyLink, Traffic] = field(default_factory=dict)
 
 
-def disclosed(story: Story) -> list[Disclosed]:
+def disclosed_kinds(story: Story) -> list[Disclosed]:
     """Return every kind of message that was sent, in order of first appearance."""
     by_kind: dict[str, Disclosed] = {}
     for step in story.steps:
         if not step.sent:
             continue
-        kind = _kind(step)
+        kind = _message_kind(step)
         message = by_kind.setdefault(
             kind or f"{step.stage} {step.step}", Disclosed(kind, step.stage, step.step)
         )
@@ -68,50 +79,57 @@ def disclosed(story: Story) -> list[Disclosed]:
     return list(by_kind.values())
 
 
-def disclosure(story: Story, ledger: Sequence[LedgerLine]) -> Html:
+def disclosure_section(story: Story, ledger: Sequence[LedgerLine]) -> Html:
     """Return the kinds of messages, the coordinator's reports, and a party's own ledger."""
     title = "Who learned what"
-    rows: list[Row] = []
+    rows: list[TableRow] = []
     stage = ""
-    for message in disclosed(story):
+    for message in disclosed_kinds(story):
         if message.stage != stage:
             stage = message.stage
             rows.append(Band(stage))
-        reveals, protected = REVEALS.get(message.kind, UNKNOWN)
+        reveals, protected = REVEALS.get(message.kind, UNKNOWN_MESSAGE)
         rows.append(
             [
-                _name(message),
+                _message_name(message),
                 _sentence(reveals),
                 protection(protected),
-                _ways(message.links),
+                _senders_and_receivers(message.links),
                 units.in_count(sum(sent.messages for sent in message.links.values())),
                 units.in_bytes(sum(sent.bytes for sent in message.links.values())),
             ]
         )
     heads, numbers = ["message", "reveals", "protected", "from → to"], ["messages", "bytes"]
     if rows:
-        drawn = table("Messages between parties", heads, rows, numbers=numbers, folds=True)
+        drawn = html_table("Messages between parties", heads, rows, numbers=numbers, folds=True)
     else:
-        drawn = absent("No message was sent from party to party.")
+        drawn = absence_note("No message was sent from party to party.")
     intro = (
         "Beyond the result that all agreed on. Every link is encrypted and both ends show a "
         "certificate; “protected” says what hides a message's content from the party that gets it."
     )
-    bare = tag("p", protection(f"not at all: {BARE}.")) if story.lies_open else join()
-    parts = (bare, drawn, _sums(story), _noise(story), _told(story), _ledger(ledger))
+    bare = tag("p", protection(f"not at all: {BARE}.")) if story.hides_nothing else join()
+    parts = (
+        bare,
+        drawn,
+        _sums_part(story),
+        _noise_part(story),
+        _reports_part(story),
+        _ledger_part(ledger),
+    )
     return section("disclosure", title, *parts, intro=intro)
 
 
-def _sums(story: Story) -> Html:
+def _sums_part(story: Story) -> Html:
     """Show the hosts' sums about a single bin, beside the limits of their owners."""
     if not story.told.released:
         return join()
     ended = story.result is not None
-    rows: list[Row] = []
+    rows: list[TableRow] = []
     for sums in story.told.released:
         total = sums.before + (sums.counted if ended else sums.planned)
         limits = (("warned above", sums.warn), ("refused above", sums.max))
-        group = [Bar(total, story.colour(sums.party), f"{total:.3f}")]
+        group = [Bar(total, story.colour_of(sums.party), f"{total:.3f}")]
         group += [Bar(limit, COLOURS, f"{what} {limit:g}") for what, limit in limits if limit < inf]
         rows.append(
             [
@@ -120,7 +138,7 @@ def _sums(story: Story) -> Html:
                 f"{sums.counted:.3f}" if ended else units.NOTHING,
                 f"{sums.before:.3f}" if sums.before else units.NOTHING,
                 f"{sums.placed.counted if ended else sums.placed.planned:.0%}",
-                bars(group, max(bar.value for bar in group)),
+                bar_list(group, max(bar.value for bar in group)),
             ]
         )
     counts = ("planned", "counted", "by earlier jobs", "rows an attack could place")
@@ -133,15 +151,15 @@ def _sums(story: Story) -> Html:
         "with its data or a changed program, reads more from a sum: at most it could place so many "
         "of the rows in their bins."
     )
-    drawn = table("Released sums per bin and row", heads, rows, folds=True)
+    drawn = html_table("Released sums per bin and row", heads, rows, folds=True)
     return join(drawn, tag("p", note, class_="note"))
 
 
-def _noise(story: Story) -> Html:
+def _noise_part(story: Story) -> Html:
     """Show the bound on the information in noisy values, per value and per row."""
     if not story.told.privacy:
         return join()
-    rows: list[Row] = [
+    rows: list[TableRow] = [
         [
             bound.party,
             f"{bound.epsilon_element:g}" if bound.noise else "no bound",
@@ -151,18 +169,18 @@ def _noise(story: Story) -> Html:
         for bound in story.told.privacy
     ]
     numbers = ["ε per value", "ε per row", "not told truly"]
-    return table(
+    return html_table(
         "Local differential privacy, given the cut points", ["values of"], rows, numbers=numbers
     )
 
 
-def _kind(step: StepTotal) -> str:
+def _message_kind(step: StepTotal) -> str:
     protocol = known_protocol(step.stage)
     known = protocol.step(step.step) if protocol is not None else None
     return known.gives.DESCRIPTOR.full_name if known is not None and known.gives is not None else ""
 
 
-def _name(message: Disclosed) -> Html:
+def _message_name(message: Disclosed) -> Html:
     if not message.kind:
         return join("of ", tag("code", message.step))
     return tag("span", message.kind.rpartition(".")[2], class_="kind", title=message.kind)
@@ -180,7 +198,7 @@ def protection(words: str) -> Html:
     return join(_sentence(words))
 
 
-def _ways(links: Mapping[PartyLink, Traffic]) -> Html:
+def _senders_and_receivers(links: Mapping[PartyLink, Traffic]) -> Html:
     """Return senders and receivers; senders with the same receivers share a line."""
     receivers: dict[str, list[str]] = {}
     for link in links:
@@ -188,11 +206,11 @@ def _ways(links: Mapping[PartyLink, Traffic]) -> Html:
     senders: dict[tuple[str, ...], list[str]] = {}
     for sender, reached in receivers.items():
         senders.setdefault(tuple(reached), []).append(sender)
-    lines = [f"{names(who)} → {names(reached)}" for reached, who in senders.items()]
+    lines = [f"{listed_names(who)} → {listed_names(reached)}" for reached, who in senders.items()]
     return join(*(tag("span", line, class_="way") for line in lines))
 
 
-def _told(story: Story) -> Html:
+def _reports_part(story: Story) -> Html:
     values = sum(len(summary.metrics) for summary in story.rounds)
     used = len(story.told.importance)
     parts = [
@@ -212,7 +230,7 @@ def _told(story: Story) -> Html:
     )
 
 
-def _ledger(ledger: Sequence[LedgerLine]) -> Html:
+def _ledger_part(ledger: Sequence[LedgerLine]) -> Html:
     """Show one party's own record, by direction, message and peer."""
     if not ledger:
         return join()
@@ -221,7 +239,7 @@ def _ledger(ledger: Sequence[LedgerLine]) -> Html:
         total = totals.setdefault((line.direction, line.kind, line.peer), [0, 0, 0])
         for place, amount in enumerate((1, line.values, line.bytes)):
             total[place] += amount
-    rows: list[Row] = [
+    rows: list[TableRow] = [
         [
             kind.removeprefix("fedboost."),
             f"to {peer}" if direction == "out" else f"from {peer}",
@@ -232,4 +250,4 @@ def _ledger(ledger: Sequence[LedgerLine]) -> Html:
         for (direction, kind, peer), (messages, values, size) in totals.items()
     ]
     heads, numbers = ["message", "direction"], ["messages", "values", "bytes"]
-    return table("From this party's own disclosure ledger", heads, rows, numbers=numbers)
+    return html_table("From this party's own disclosure ledger", heads, rows, numbers=numbers)

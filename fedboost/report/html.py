@@ -17,7 +17,7 @@ Attribute = str | float | None
 Html: TypeAlias = Markup  # text that is HTML already; made only here
 
 
-def text(value: object) -> Html:
+def to_html(value: object) -> Html:
     """Return `value` as HTML: itself if it is `Html`, else escaped and unprintable characters
     replaced.
     """
@@ -28,7 +28,7 @@ def text(value: object) -> Html:
 
 def join(*parts: object) -> Html:
     """Return the parts one after the other, each escaped unless it is `Html`."""
-    return Html("".join(text(part) for part in parts))
+    return Html("".join(to_html(part) for part in parts))
 
 
 def tag(name: str, /, *content: object, **attributes: Attribute) -> Html:
@@ -37,7 +37,7 @@ def tag(name: str, /, *content: object, **attributes: Attribute) -> Html:
     In an attribute's name `_` becomes `-`; a final `_` is removed.
     """
     written = "".join(
-        f' {key.rstrip("_").replace("_", "-")}="{text(value)}"'
+        f' {key.rstrip("_").replace("_", "-")}="{to_html(value)}"'
         for key, value in attributes.items()
         if value is not None
     )

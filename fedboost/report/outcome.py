@@ -4,10 +4,18 @@ from __future__ import annotations
 
 from fedboost.report import units
 from fedboost.report.html import Html, join, tag
-from fedboost.report.story import Story, fault_lines, in_order
-from fedboost.report.tables import Band, Column, Row, absent, figure_list, section, table
+from fedboost.report.story import Story, fault_lines, ordered_splits
+from fedboost.report.tables import (
+    Band,
+    Column,
+    TableRow,
+    absence_note,
+    figure_list,
+    html_table,
+    section,
+)
 
-GOING = ("waiting for approval", "queued", "running", "paused")
+UNFINISHED_STATES = ("waiting for approval", "queued", "running", "paused")
 STOPPED = {"paused": "is paused", "failed": "failed", "cancelled": "was cancelled"}
 TIMES = {  # keys of the result's seconds, in words
     "total": "The whole job, at work",
@@ -20,7 +28,7 @@ TIMES = {  # keys of the result's seconds, in words
 }
 
 
-def trouble(story: Story) -> Html:
+def trouble_banner(story: Story) -> Html:
     """Return the reason why a job has stopped, and what to do; empty if it has not stopped."""
     if story.state not in STOPPED:
         return join()
@@ -31,25 +39,25 @@ def trouble(story: Story) -> Html:
     )
 
 
-def warnings(story: Story) -> Html:
+def warning_list(story: Story) -> Html:
     """Return the warnings to the job's users, each once; empty without any."""
     of_result = () if story.result is None else story.result.warnings
     warned = dict.fromkeys((*story.status.warnings, *of_result))
     return join(*(tag("p", f"Warning: {words}", class_="warned") for words in warned))
 
 
-def figures(story: Story) -> Html:
+def main_figures(story: Story) -> Html:
     """Return the most important figures."""
     facts: list[tuple[str, str]] = []
     final = story.final_metrics()
-    split = "validation" if "validation" in final else next(iter(in_order(final)), "")
+    split = "validation" if "validation" in final else next(iter(ordered_splits(final)), "")
     for name, value in list(final.get(split, {}).items())[:2]:
-        facts.append((f"{split} {name}", units.measured(value)))
-    facts.append(_trees(story))
+        facts.append((f"{split} {name}", units.metric_text(value)))
+    facts.append(_trees_fact(story))
     result = story.result
     if result is not None and "total" in result.seconds:
         facts.append(("at work", units.in_seconds(result.seconds["total"])))
-    facts += _pace(story)
+    facts += _pace_facts(story)
     sent = sum(traffic.bytes for step in story.steps for traffic in step.sent.values())
     facts.append(("between parties", units.in_bytes(sent)))
     if result is not None and result.rows:
@@ -59,21 +67,25 @@ def figures(story: Story) -> Html:
     return figure_list(facts)
 
 
-def outcome(story: Story) -> Html:
+def outcome_section(story: Story) -> Html:
     """Return metrics, rows, seconds, processors, memory and bytes."""
-    parts = [_metrics(story)]
+    parts = [_metrics_table(story)]
     if story.result is not None:
-        parts = [tag("div", _metrics(story), _parties(story)), _rows_and_times(story)]
+        parts = [tag("div", _metrics_table(story), _parties_table(story)), _rows_and_times(story)]
     intro = ""
     if story.result is None:
-        intro = "The job has no result yet." if story.state in GOING else "The job has no result."
+        intro = (
+            "The job has no result yet."
+            if story.state in UNFINISHED_STATES
+            else "The job has no result."
+        )
         if story.final_metrics():
             intro += f" These are the metrics of {story.round_name} {story.rounds[-1].done}."
     figures = tag("div", *parts, class_="pair")
     return section("result", "Result", figures, intro=intro)
 
 
-def _pace(story: Story) -> list[tuple[str, str]]:
+def _pace_facts(story: Story) -> list[tuple[str, str]]:
     """Return the time of a tree or a round, by the result or by the rounds so far."""
     timed = {} if story.result is None else story.result.seconds
     for name in ("round", "tree"):  # a model without trees has both keys
@@ -85,28 +97,28 @@ def _pace(story: Story) -> list[tuple[str, str]]:
     return [(f"a {story.round_name} (median)", units.in_seconds(took[len(took) // 2]))]
 
 
-def _metrics(story: Story) -> Html:
+def _metrics_table(story: Story) -> Html:
     final = story.final_metrics()
     if not final:
-        return absent(
+        return absence_note(
             "No metrics were told: the guest's policy keeps them back, the protocol has none, "
             "or the job ended before its first round."
         )
-    splits = in_order(final)
+    splits = ordered_splits(final)
     names = dict.fromkeys(name for split in splits for name in final[split])
-    rows: list[Row] = [
-        [name, *(units.measured(final[split].get(name)) for split in splits)] for name in names
+    rows: list[TableRow] = [
+        [name, *(units.metric_text(final[split].get(name)) for split in splits)] for name in names
     ]
-    return table("Metrics", ["metric"], rows, numbers=splits)
+    return html_table("Metrics", ["metric"], rows, numbers=splits)
 
 
 def _rows_and_times(story: Story) -> Html:
     result = story.result
     assert result is not None
-    rows: list[Row] = []
+    rows: list[TableRow] = []
     if result.seconds:
         rows.append(Band("Time"))
-        known = [key for key in TIMES if key in units.told_seconds(result.seconds)]
+        known = [key for key in TIMES if key in units.shown_seconds(result.seconds)]
         others = [key for key in result.seconds if key not in TIMES]
         for key in (*known, *others):
             rows.append([TIMES.get(key, key), units.in_seconds(result.seconds[key])])
@@ -115,7 +127,7 @@ def _rows_and_times(story: Story) -> Html:
         rows += [[name, units.in_count(count)] for name, count in result.rows.items()]
     if result.ids:
         rows.append(Band("Ids that matched"))
-        rows += [[party, units.matched(ids)] for party, ids in result.ids.items()]
+        rows += [[party, units.matched_ids(ids)] for party, ids in result.ids.items()]
     if result.alignment:
         rows.append(["method of the alignment", result.alignment])
     rows.append(Band("Work"))
@@ -128,14 +140,14 @@ def _rows_and_times(story: Story) -> Html:
     if result.earlier_rounds:
         rows.append(["rounds of the model before", units.in_count(result.earlier_rounds)])
     rows.append(["exchanges between parties", units.in_count(result.exchanges)])
-    return table("Time, rows and work", ["what", Column("how much", "wide")], rows)
+    return html_table("Time, rows and work", ["what", Column("how much", "wide")], rows)
 
 
-def _parties(story: Story) -> Html:
+def _parties_table(story: Story) -> Html:
     result = story.result
     assert result is not None
     parties = dict.fromkeys([*story.roles, *result.cpu_seconds, *result.memory_peak_bytes])
-    rows: list[Row] = []
+    rows: list[TableRow] = []
     for party in parties:
         memory = result.memory_peak_bytes.get(party)
         sent = sum(n for link, n in result.bytes.items() if link.startswith(f"{party}->"))
@@ -149,10 +161,10 @@ def _parties(story: Story) -> Html:
             ]
         )
     numbers = ["processor time", "peak memory", "sent"]
-    return table("What it cost each party", ["party", "role"], rows, numbers=numbers)
+    return html_table("What it cost each party", ["party", "role"], rows, numbers=numbers)
 
 
-def _trees(story: Story) -> tuple[str, str]:
+def _trees_fact(story: Story) -> tuple[str, str]:
     name = f"{story.round_name}s"
     done = story.rounds[-1].done if story.rounds else 0
     of = story.rounds[-1].of if story.rounds else story.status.progress.of

@@ -20,8 +20,8 @@ from fedboost.report import (
 )
 from fedboost.report.disclosure import LedgerLine
 from fedboost.report.html import Html, join, style_sheet, tag
-from fedboost.report.story import Story, read, tone_of
-from fedboost.report.tables import names
+from fedboost.report.story import Story, read_story, tone_of
+from fedboost.report.tables import listed_names
 from fedboost.sweep.record import SweepRecord
 
 # The page may not load or run anything, whatever its content.
@@ -43,7 +43,7 @@ SECTIONS = (
 FACT_CHARS = 30  # of a fact that stays on one line, on a phone too
 
 
-def render(
+def render_page(
     journal: JobJournal, ledger: Sequence[LedgerLine] = (), findings: Sequence[Finding] = ()
 ) -> str:
     """Return the page for a job in any state, as text for UTF-8.
@@ -51,38 +51,38 @@ def render(
     `ledger` is one party's rows for this job, and `findings` the results of its audit, if it wants
     them on the page. Raise PeerError if the journal's spec, result or curves are malformed.
     """
-    story = read(journal)
+    story = read_story(journal)
     main = tag(
         "main",
-        outcome.trouble(story),
-        outcome.warnings(story),
-        outcome.figures(story),
+        outcome.trouble_banner(story),
+        outcome.warning_list(story),
+        outcome.main_figures(story),
         _contents(story, is_audited=bool(findings)),
-        outcome.outcome(story),
-        training.learning(story),
-        schedule.schedule(story),
-        training.separation(story),
-        training.importance(story),
-        costs.times(story),
-        costs.traffic(story),
-        disclosure.disclosure(story, ledger),
-        audit.audit(findings),
-        terms.terms(story),
-        terms.timeline(story),
+        outcome.outcome_section(story),
+        training.learning_section(story),
+        schedule.schedule_section(story),
+        training.separation_section(story),
+        training.importance_section(story),
+        costs.times_section(story),
+        costs.traffic_section(story),
+        disclosure.disclosure_section(story, ledger),
+        audit.findings_section(findings),
+        terms.terms_section(story),
+        terms.timeline_section(story),
     )
-    body = tag("body", _head_of_page(story), main, _foot(story))
-    return _page(_title(story), body)
+    body = tag("body", _head_of_page(story), main, _page_foot(story))
+    return _html_page(_job_title(story), body)
 
 
-def of_audit(job: str, party: str, findings: Sequence[Finding]) -> str:
+def audit_page(job: str, party: str, findings: Sequence[Finding]) -> str:
     """Return a page with the findings of a party's audit alone."""
     kicker = tag("p", "fedboost audit", class_="kicker")
     head = tag("header", kicker, tag("h1", tag("code", job)), tag("p", party, class_="facts"))
-    body = tag("body", head, tag("main", audit.audit(findings, party)))
-    return _page(f"Audit of {job}", body)
+    body = tag("body", head, tag("main", audit.findings_section(findings, party)))
+    return _html_page(f"Audit of {job}", body)
 
 
-def of_sweep(record: SweepRecord) -> str:
+def sweep_page(record: SweepRecord) -> str:
     """Return a page with a sweep's results, in any state."""
     base, state = record.sweep.base, record.state
     badge = tag("span", state, class_=f"badge {tone_of(state)}".strip())
@@ -90,20 +90,26 @@ def of_sweep(record: SweepRecord) -> str:
         "header",
         tag("p", "fedboost sweep report", class_="kicker"),
         tag("h1", base.name, " ", badge),
-        tag("p", *_separated([base.protocol, names(base.parties.everybody)]), class_="facts"),
+        tag(
+            "p", *_separated([base.protocol, listed_names(base.parties.everybody)]), class_="facts"
+        ),
     )
     main = tag(
-        "main", sweep.figures(record), sweep.trials(record), sweep.jobs(record), sweep.told(record)
+        "main",
+        sweep.sweep_figures(record),
+        sweep.trials_section(record),
+        sweep.jobs_section(record),
+        sweep.disclosure_section(record),
     )
-    return _page(f"Sweep {base.name}", tag("body", head, main))
+    return _html_page(f"Sweep {base.name}", tag("body", head, main))
 
 
-def _page(title: str, body: Html) -> str:
-    page = tag("html", _head(title), body, lang="en")
+def _html_page(title: str, body: Html) -> str:
+    page = tag("html", _html_head(title), body, lang="en")
     return f"<!DOCTYPE html>\n{page}\n"
 
 
-def _head(title: str) -> Html:
+def _html_head(title: str) -> Html:
     return tag(
         "head",
         tag("meta", charset="utf-8"),
@@ -117,14 +123,14 @@ def _head(title: str) -> Html:
 
 def _head_of_page(story: Story) -> Html:
     hosts = [party for party in story.roles if party != story.guest]
-    with_whom = f"{story.guest} with {names(hosts)}" if hosts else story.guest
-    facts = [story.status.protocol, with_whom, units.day(story.status.created)]
+    with_whom = f"{story.guest} with {listed_names(hosts)}" if hosts else story.guest
+    facts = [story.status.protocol, with_whom, units.date_text(story.status.created)]
     tone = f"badge {tone_of(story.state)}".strip()
     badge = tag("span", story.state or "unknown", class_=tone)
     return tag(
         "header",
         tag("p", "fedboost job report", class_="kicker"),
-        tag("h1", _title(story), " ", badge),
+        tag("h1", _job_title(story), " ", badge),
         tag("p", *_separated([fact for fact in facts if fact]), class_="facts"),
         tag("p", tag("code", story.status.id), class_="facts"),
     )
@@ -152,7 +158,7 @@ def _contents(story: Story, *, is_audited: bool) -> Html:
     return tag("nav", tag("ul", *links), aria_label="Sections of this page")
 
 
-def _foot(story: Story) -> Html:
+def _page_foot(story: Story) -> Html:
     model = story.result.model if story.result is not None else ""
     lines = [f"Written by fedboost {__version__} from the job's journal."]
     if model:
@@ -162,5 +168,5 @@ def _foot(story: Story) -> Html:
     return tag("footer", tag("p", join(" ".join(lines))))
 
 
-def _title(story: Story) -> str:
+def _job_title(story: Story) -> str:
     return story.status.name or story.status.id or "A job"

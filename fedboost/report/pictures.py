@@ -19,7 +19,7 @@ GAP = 18.0  # behind a legend's word
 Point = tuple[float, float]
 
 
-def standalone(drawn: Sequence[Html], size: Point, label: str) -> str:
+def svg_document(drawn: Sequence[Html], size: Point, label: str) -> str:
     """Return the text of an SVG file for UTF-8; `label` is read out by screen readers."""
     width, height = (f"{length:.0f}" for length in size)
     page = tag(
@@ -38,29 +38,29 @@ def standalone(drawn: Sequence[Html], size: Point, label: str) -> str:
     return f'<?xml version="1.0" encoding="UTF-8"?>\n{page}\n'
 
 
-def words(text: str, at: Point, kind: str = "", anchor: str | None = None) -> Html:
+def text_line(text: str, at: Point, kind: str = "", anchor: str | None = None) -> Html:
     """Draw one line of text at a point, set by `anchor`."""
     place = {"x": f"{at[0]:.1f}", "y": f"{at[1]:.1f}"}
     return tag("text", text, **place, class_=kind or None, text_anchor=anchor)
 
 
-def legend(names: Sequence[tuple[str, int]], at: Point) -> Html:
+def colour_legend(names: Sequence[tuple[str, int]], at: Point) -> Html:
     """Return names with squares of their colours, one behind the other."""
     x, y = at
     drawn: list[Html] = []
     for name, colour in names:
         square = {"x": f"{x:.1f}", "y": f"{y - SAMPLE + 1:.1f}"}
         drawn.append(tag("rect", **square, width=SAMPLE, height=SAMPLE, rx=2, class_=f"f{colour}"))
-        drawn.append(words(name, (x + SAMPLE + 6, y), "quiet"))
+        drawn.append(text_line(name, (x + SAMPLE + 6, y), "quiet"))
         x += SAMPLE + 6 + CHAR * len(name) + GAP
     return join(*drawn)
 
 
-def colour(place: int) -> int:
+def colour_of(place: int) -> int:
     """Return the colour, from 1, of item `place`; the last colour is for all further items."""
     return min(place, COLOURS - 1) + 1
 
 
-def cut(text: str, most: int) -> str:
+def shortened(text: str, most: int) -> str:
     """Return the text with at most `most` characters, an ellipsis included."""
     return text if len(text) <= most else text[: most - 1] + "…"

@@ -16,7 +16,7 @@ from fedboost.ground.printable import printable
 from fedboost.messages.job_pb2 import Event, Waiting
 from fedboost.report import units
 from fedboost.report.seen import JobProgress, metric_words, waiting_words
-from fedboost.report.story import in_order
+from fedboost.report.story import ordered_splits
 
 LINE_EVERY_S = 10.0  # without a terminal, at least so often while something happens
 LINES_OF_A_JOB = 10  # and at least so many rounds apart
@@ -66,18 +66,18 @@ class Progress:
         seen.event(event)
         what = event.WhichOneof("what")
         if what == "state":
-            self._state(event.state.state)
+            self._print_state(event.state.state)
         elif what == "step":
             self._line_if_due()
         elif what == "round":
-            self._round(is_other=seen.round_name != name_before)
+            self._print_round(is_other=seen.round_name != name_before)
         elif what == "stage":
             took = units.in_seconds(event.stage.seconds)
-            self._say(f"stage {printable(event.stage.stage)} done in {took}")
+            self._print_on_terminal_too(f"stage {printable(event.stage.stage)} done in {took}")
         elif what == "lost":
-            self._say(seen.warnings[-1])
+            self._print_on_terminal_too(seen.warnings[-1])
         elif what == "warned":
-            self._say(f"warning: {seen.warnings[-1]}")
+            self._print_on_terminal_too(f"warning: {seen.warnings[-1]}")
 
     __call__ = event
 
@@ -90,7 +90,7 @@ class Progress:
         longest = min(self._waiting, key=lambda entry: entry.since)
         if now - max(longest.since, self._waited_at, self._line_at) >= LINE_EVERY_S:
             self._waited_at = now
-            self._print(waiting_words(self._waiting, now))
+            self._print_line(waiting_words(self._waiting, now))
 
     def __rich__(self) -> RenderableType:
         """Return the live display."""
@@ -102,21 +102,21 @@ class Progress:
         lines = ((metric_words(seen.metrics), ""), (seen.pace_words(now), "dim"), (waits, "yellow"))
         return Group(head, *(Text(words, style=style) for words, style in lines if words))
 
-    def _state(self, state: str) -> None:
+    def _print_state(self, state: str) -> None:
         """Print the state, and the reason of a pause; the command prints why a job failed."""
         reason = self._seen.reason if state == "paused" else ()
-        self._say(": ".join([self._seen.state_words, *reason[:1]]))
+        self._print_on_terminal_too(": ".join([self._seen.state_words, *reason[:1]]))
         for line in reason[1:]:
-            self._say(line)
+            self._print_on_terminal_too(line)
 
-    def _round(self, *, is_other: bool) -> None:
+    def _print_round(self, *, is_other: bool) -> None:
         """Print a line if one is due; `is_other`: another stage's count of rounds began."""
         seen = self._seen
         if is_other:
             self._line_done = 0
         apart = max(1, seen.of // LINES_OF_A_JOB)
         if seen.done == seen.of or seen.done - self._line_done >= apart or seen.done == 1:
-            self._line()
+            self._print_progress()
         else:
             self._line_if_due()
 
@@ -124,51 +124,51 @@ class Progress:
         """Print a line if there has been none for a while, by the events' own times."""
         self._line_at = self._line_at or self._seen.at
         if self._seen.at - self._line_at >= LINE_EVERY_S:
-            self._line()
+            self._print_progress()
 
-    def _line(self) -> None:
+    def _print_progress(self) -> None:
         seen = self._seen
         self._line_at, self._line_done = seen.at, seen.done
         if self._console.is_terminal:
             return
         words = [seen.count_words, metric_words(seen.metrics), seen.pace_words(seen.at)]
-        self._print(", ".join(part for part in words if part))
+        self._print_line(", ".join(part for part in words if part))
 
-    def _say(self, words: str) -> None:
+    def _print_on_terminal_too(self, words: str) -> None:
         """Print a line that stays, on a terminal too."""
         self._line_at = self._seen.at
-        self._print(words)
+        self._print_line(words)
 
-    def _print(self, words: str) -> None:
+    def _print_line(self, words: str) -> None:
         line = Text(f"{self._name}: {words}")
         self._console.print(line, soft_wrap=True, highlight=False)
 
 
-def summary(result: Mapping[str, Any]) -> RenderableType:
+def result_summary(result: Mapping[str, Any]) -> RenderableType:
     """Return a finished job's result for people, from the keys of `--json`; keys may be absent."""
     parts: list[RenderableType] = [Text(_headline(result), style="bold")]
     metrics = result.get("metrics") or {}
     if metrics:
-        parts += [Text(), _metrics(metrics)]
-    parts += [Text(), _parties(result), Text(), _facts(result)]
+        parts += [Text(), _metrics_table(metrics)]
+    parts += [Text(), _parties_table(result), Text(), _facts_table(result)]
     if result.get("rehearsal"):
-        parts += [Text(), Text("\n".join(rehearsed(result["rehearsal"])))]
+        parts += [Text(), Text("\n".join(rehearsal_lines(result["rehearsal"])))]
     return Group(*parts)
 
 
-def rehearsed(rehearsal: Mapping[str, Any]) -> list[str]:
+def rehearsal_lines(rehearsal: Mapping[str, Any]) -> list[str]:
     """Return the benefit of a federation and the verdict of default policies, three lines or
     four.
     """
     metric = printable(rehearsal.get("metric") or "metric")
-    which, single = alone(rehearsal)
-    federated = f"federated: {metric} {units.measured(rehearsal.get('federated'))}"
+    which, single = metric_alone(rehearsal)
+    federated = f"federated: {metric} {units.metric_text(rehearsal.get('federated'))}"
     if rehearsal.get("group_rows_min"):
         federated += (
             f" (measured without the default group_rows_min of {rehearsal['group_rows_min']}, "
             "which may change it)"
         )
-    lines = [f"{which}: {metric} {units.measured(single)}", federated]
+    lines = [f"{which}: {metric} {units.metric_text(single)}", federated]
     left = rehearsal.get("jobs_left")
     if rehearsal["accepted"]:
         more = "any number of" if left is None else left
@@ -181,7 +181,7 @@ def rehearsed(rehearsal: Mapping[str, Any]) -> list[str]:
     return [*lines, "A smaller job does not help: the owner must allow it."]
 
 
-def alone(rehearsal: Mapping[str, Any]) -> tuple[str, float | None]:
+def metric_alone(rehearsal: Mapping[str, Any]) -> tuple[str, float | None]:
     """Return the metric without a federation from a rehearsal, with its description."""
     several = [value for value in (rehearsal.get("alone") or {}).values() if value is not None]
     if several:
@@ -202,17 +202,17 @@ def _headline(result: Mapping[str, Any]) -> str:
     return " ".join(word for word in words if word)
 
 
-def _metrics(metrics: Mapping[str, Mapping[str, float]]) -> Table:
-    splits = in_order(metrics)
-    table = _table(["metric"], splits)
+def _metrics_table(metrics: Mapping[str, Mapping[str, float]]) -> Table:
+    splits = ordered_splits(metrics)
+    table = _new_table(["metric"], splits)
     for name in dict.fromkeys(name for split in splits for name in metrics[split]):
         values = (metrics[split].get(name) for split in splits)
-        shown = (Text(units.measured(value)) for value in values)
+        shown = (Text(units.metric_text(value)) for value in values)
         table.add_row(Text(printable(name)), *shown)
     return table
 
 
-def _parties(result: Mapping[str, Any]) -> Table:
+def _parties_table(result: Mapping[str, Any]) -> Table:
     """Return processor time, peak memory and bytes of each party."""
     cpu = result.get("cpu_seconds") or {}
     memory = result.get("memory_peak_bytes") or {}
@@ -222,7 +222,7 @@ def _parties(result: Mapping[str, Any]) -> Table:
         sender, _, receiver = link.partition("->")
         sent[sender] = sent.get(sender, 0) + count
         received[receiver] = received.get(receiver, 0) + count
-    table = _table(["party"], ["processor time", "peak memory", "sent", "received"])
+    table = _new_table(["party"], ["processor time", "peak memory", "sent", "received"])
     for party in dict.fromkeys([*cpu, *memory, *sent, *received]):
         table.add_row(
             Text(printable(party)),
@@ -234,13 +234,13 @@ def _parties(result: Mapping[str, Any]) -> Table:
     return table
 
 
-def _facts(result: Mapping[str, Any]) -> Table:
-    seconds = units.told_seconds(result.get("seconds") or {})
+def _facts_table(result: Mapping[str, Any]) -> Table:
+    seconds = units.shown_seconds(result.get("seconds") or {})
     rows, ids = result.get("rows") or {}, result.get("ids") or {}
     encryption = result.get("encryption") or {}
     lines = [
         ("rows", ", ".join(f"{units.in_count(rows[name])} {name}" for name in rows)),
-        ("ids", ", ".join(f"{p} {units.matched(counts)}" for p, counts in ids.items())),
+        ("ids", ", ".join(f"{p} {units.matched_ids(counts)}" for p, counts in ids.items())),
         ("lost", ", ".join(result.get("lost") or ())),
         ("encryption", "{scheme}: {because}".format_map(encryption) if encryption else ""),
         *(("warning", words) for words in result.get("warnings") or ()),
@@ -256,7 +256,7 @@ def _facts(result: Mapping[str, Any]) -> Table:
     return table
 
 
-def _table(texts: Sequence[str], numbers: Sequence[str]) -> Table:
+def _new_table(texts: Sequence[str], numbers: Sequence[str]) -> Table:
     table = Table(box=None, padding=(0, 3, 0, 0), header_style="dim", pad_edge=False)
     for head in texts:
         table.add_column(Text(printable(head)))

@@ -10,22 +10,26 @@ from fedboost.report import units
 from fedboost.report.charts import Axis, Line, LineChart, line_chart
 from fedboost.report.html import Html, join, tag
 from fedboost.report.story import Story
-from fedboost.report.tables import Row, details, section, table
+from fedboost.report.tables import TableRow, details, html_table, section
 from fedboost.report.training import kept_rule, whole_range
 
 NAME, TITLE = "forest", "Forest of each round"
 
 
-def schedule(story: Story) -> Html:
+def schedule_section(story: Story) -> Html:
     """Return trees and share of rows by round, from the job's settings; empty without a forest."""
-    params = _with_forest(story)
+    params = _forest_params(story)
     if params is None:
         return join()
-    sizes = (forest.sizes(params) * params.trees_per_round).tolist()
-    rates = forest.rates(params).tolist()
+    sizes = (forest.trees_each_round(params) * params.trees_per_round).tolist()
+    rates = forest.row_rates(params).tolist()
     charts = [
-        _by_round(story, Line("trees", _points(sizes), 1), "Trees per round", whole=True),
-        _by_round(story, Line("share", _points(rates), 2), "Share of the rows that a tree sees"),
+        _chart_by_round(
+            story, Line("trees", _numbered_points(sizes), 1), "Trees per round", whole=True
+        ),
+        _chart_by_round(
+            story, Line("share", _numbered_points(rates), 2), "Share of the rows that a tree sees"
+        ),
     ]
     trees = units.plural(sum(sizes), "tree")
     work = sum(size * rate for size, rate in zip(sizes, rates, strict=True))
@@ -33,30 +37,32 @@ def schedule(story: Story) -> Html:
         f"What the job plans: {trees} in {units.plural(len(sizes), 'round')}, which together see "
         f"as many rows as {work:,.2f} trees on all of them. The trees of a round are averaged."
     )
-    rows: list[Row] = [
-        [number, units.in_count(size), units.share(rate, 1.0)]
+    rows: list[TableRow] = [
+        [number, units.in_count(size), units.in_percent(rate, 1.0)]
         for number, (size, rate) in enumerate(zip(sizes, rates, strict=True), start=1)
     ]
     heads = ["round", "trees", "share of rows"]
-    values = details("The values as a table", table("Forest by round", [], rows, numbers=heads))
+    values = details(
+        "The values as a table", html_table("Forest by round", [], rows, numbers=heads)
+    )
     return section(NAME, TITLE, tag("div", *charts, class_="charts two"), values, intro=intro)
 
 
 def is_drawn(story: Story) -> bool:
     """Return True if the job has a forest to show."""
-    return _with_forest(story) is not None
+    return _forest_params(story) is not None
 
 
-def _with_forest(story: Story) -> TreeParams | None:
+def _forest_params(story: Story) -> TreeParams | None:
     params = story.params
     return params if isinstance(params, TreeParams) and params.forest is not None else None
 
 
-def _points(values: Sequence[float]) -> list[tuple[float, float]]:
+def _numbered_points(values: Sequence[float]) -> list[tuple[float, float]]:
     return [(float(number), float(value)) for number, value in enumerate(values, start=1)]
 
 
-def _by_round(story: Story, line: Line, title: str, *, whole: bool = False) -> Html:
+def _chart_by_round(story: Story, line: Line, title: str, *, whole: bool = False) -> Html:
     """Draw one value over all rounds, from zero."""
     rounds = len(line.points)
     return line_chart(

@@ -9,13 +9,13 @@ from dataclasses import dataclass, field
 from fedboost.ground.printable import printable
 from fedboost.messages.job_pb2 import Event, RoundDone, StateChanged, Waiting
 from fedboost.report import units
-from fedboost.report.story import fault_lines, in_order
+from fedboost.report.story import fault_lines, ordered_splits
 
 RECENT_ROUNDS = 5  # that the estimate of the time left is taken from
 WAIT_SHOWN_S = 3.0  # a shorter wait is not shown
 
 ENDS = ("failed", "cancelled", "finished")
-RESTS = ("paused", *ENDS)  # states in which nothing happens
+RESTING_STATES = ("paused", *ENDS)  # states in which nothing happens
 
 Metrics = dict[str, dict[str, float]]  # by part of the rows and name
 
@@ -48,25 +48,25 @@ class JobProgress:
         self.began = self.began or event.at
         what = event.WhichOneof("what")
         if what == "state":
-            self._state(event.state)
+            self._take_state(event.state)
         elif what == "step":
             self.stage, self.step = printable(event.step.stage), printable(event.step.step)
             self.bytes += sum(link.bytes for cost in event.step.costs for link in cost.sent)
         elif what == "round":
-            self._round(event.round)
+            self._take_round(event.round)
         elif what == "lost":
             lost = f"{printable(event.lost.party)} is lost, the job goes on without it"
             self.warnings.append(lost)
         elif what == "warned":
             self.warnings.append(printable(event.warned.warning))
 
-    def _state(self, changed: StateChanged) -> None:
+    def _take_state(self, changed: StateChanged) -> None:
         self.state = printable(changed.state)
         self.parties = [printable(party) for party in changed.parties]
         self.reason = tuple(printable(line) for line in fault_lines(changed.reason))
         self.took = []
 
-    def _round(self, done: RoundDone) -> None:
+    def _take_round(self, done: RoundDone) -> None:
         name = printable(done.progress.round) or "tree"
         if name != self.round_name:  # another stage: its rounds are counted anew
             self.took, self.rounds = [], {}
@@ -82,13 +82,13 @@ class JobProgress:
             self.rounds[self.done] = self.metrics
 
     @property
-    def _scores(self) -> bool:
+    def _is_scoring(self) -> bool:
         return bool(self.batch_rows) and self.round_name == "batch"
 
     @property
     def rests(self) -> bool:
         """Return True if nothing happens any more, or only after a pause ends."""
-        return self.state in RESTS
+        return self.state in RESTING_STATES
 
     @property
     def state_words(self) -> str:
@@ -101,7 +101,7 @@ class JobProgress:
         """``tree 3 of 25``, or the step at hand where there are no rounds yet."""
         if self.of:
             return f"{self.round_name} {self.done} of {self.of}"
-        if self._scores:
+        if self._is_scoring:
             return f"{self.round_name} {self.done}"
         at = " ".join(part for part in (self.stage, self.step.replace("_", " ")) if part)
         return at or self.state or "starting"
@@ -125,7 +125,9 @@ class JobProgress:
         words = []
         if self.per_round is not None:
             words.append(f"{units.in_seconds(self.per_round)} a {self.round_name}")
-            if self._scores and self.per_round and self.done != self.of:  # the last has fewer rows
+            if (
+                self._is_scoring and self.per_round and self.done != self.of
+            ):  # the last has fewer rows
                 rate = round(self.batch_rows / self.per_round)
                 words.append(f"{units.in_count(rate)} rows a second")
         if self.bytes:
@@ -155,7 +157,7 @@ def waiting_words(waiting: Sequence[Waiting], now: float) -> str:
 def metric_words(metrics: Mapping[str, Mapping[str, float]]) -> str:
     """Return ``train auc 0.8431, validation auc 0.8012``; empty without metrics."""
     return ", ".join(
-        f"{split} {name} {units.measured(value)}"
-        for split in in_order(metrics)
+        f"{split} {name} {units.metric_text(value)}"
+        for split in ordered_splits(metrics)
         for name, value in metrics[split].items()
     )

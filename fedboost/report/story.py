@@ -14,7 +14,7 @@ from fedboost import protocols
 from fedboost.flow import Protocol, Role, RowsUsed
 from fedboost.ground import wire
 from fedboost.ground.errors import ConfigError, PeerError
-from fedboost.ground.settings import Settings, parse
+from fedboost.ground.settings import Settings, parse_settings
 from fedboost.messages.fault_pb2 import Fault
 from fedboost.messages.job_pb2 import Curve, Event, JobJournal, JobStatus, StatusReport, StepDone
 
@@ -170,26 +170,26 @@ class Story:
         if self.protocol is None:
             return None
         try:
-            params: Settings = parse(self.protocol.params, self.said_params)
+            params: Settings = parse_settings(self.protocol.params, self.said_params)
         except ConfigError:
             return None
         return params
 
     @property
-    def lies_open(self) -> bool:
+    def hides_nothing(self) -> bool:
         """Return True if the job's scheme hides nothing from a receiver of ciphertexts."""
         if self.protocol is None or self.params is None:
             return False
         return self.protocol.policy.asks(self.params).insecure
 
-    def colour(self, party: str) -> int:
+    def colour_of(self, party: str) -> int:
         """Return a colour of the charts: one for each of the first parties, the last for all
         others.
         """
         place = list(self.roles).index(party) + 1 if party in self.roles else COLOURS
         return min(place, COLOURS)
 
-    def curve(self, metric: str, split: str) -> tuple[Point, ...]:
+    def metric_curve(self, metric: str, split: str) -> tuple[Point, ...]:
         """Return a metric by round, without rounds that reported none."""
         values = ((summary.done, summary.metrics.get((metric, split))) for summary in self.rounds)
         return tuple((float(d), v) for d, v in values if v is not None and math.isfinite(v))
@@ -204,34 +204,34 @@ class Story:
         return last
 
 
-def read(journal: JobJournal) -> Story:
+def read_story(journal: JobJournal) -> Story:
     """Return the journal's facts; raise PeerError if its spec, result or curves are malformed."""
     status = journal.status
     events = list(journal.events)
     finished = next((e.finished for e in reversed(events) if e.HasField("finished")), None)
     states = [e.state.state for e in events if e.HasField("state")]
-    reports = finished.told if finished is not None else _told_by_stages(events)
+    reports = finished.told if finished is not None else _merged_stage_reports(events)
     spec = wire.json_object(journal.spec, "the job's settings in the journal")
-    steps = _steps(events)
+    steps = _step_totals(events)
     return Story(
         status=status,
         state="finished" if finished is not None else status.state or (states or [""])[-1],
         spec=spec,
-        roles=_roles(spec, steps),
+        roles=_roles_by_party(spec, steps),
         protocol=known_protocol(status.protocol),
-        rounds=_rounds(events, status.protocol),
+        rounds=_rounds_of_stage(events, status.protocol),
         steps=steps,
         moments=tuple(_moments(status, events)),
-        result=None if finished is None else _result(finished.result),
+        result=None if finished is None else _read_result(finished.result),
         told=reports,
-        curves=tuple(_drawn(curve) for curve in reports.curves),
+        curves=tuple(_read_curve(curve) for curve in reports.curves),
     )
 
 
 def known_protocol(name: str) -> Protocol[Settings] | None:
     """The protocol of that name, or None: a journal may come from another version."""
     try:
-        return protocols.named(name)
+        return protocols.load_protocol(name)
     except ConfigError:
         return None
 
@@ -244,12 +244,12 @@ def fault_lines(fault: Fault) -> tuple[str, ...]:
     return tuple(line for line in (fault.what, where, todo) if line)
 
 
-def in_order(splits: Mapping[str, object]) -> list[str]:
+def ordered_splits(splits: Mapping[str, object]) -> list[str]:
     """Return parts of the rows: train, validation, then any others."""
     return sorted(splits, key=lambda name: SPLITS.index(name) if name in SPLITS else len(SPLITS))
 
 
-def _told_by_stages(events: list[Event]) -> StatusReport:
+def _merged_stage_reports(events: list[Event]) -> StatusReport:
     """Merge the reports of finished stages of a job that has not finished."""
     last = {e.stage.stage: e.stage.told for e in events if e.HasField("stage")}
     merged = StatusReport()
@@ -258,7 +258,7 @@ def _told_by_stages(events: list[Event]) -> StatusReport:
     return merged
 
 
-def _result(raw: bytes) -> Result:
+def _read_result(raw: bytes) -> Result:
     try:
         return Result.model_validate(wire.json_object(raw, "the result in the journal"))
     except ValidationError as error:
@@ -266,7 +266,7 @@ def _result(raw: bytes) -> Result:
         raise PeerError(f"the result in the journal is malformed at {place!r}") from None
 
 
-def _roles(spec: Mapping[str, Any], steps: tuple[StepTotal, ...]) -> dict[str, str]:
+def _roles_by_party(spec: Mapping[str, Any], steps: tuple[StepTotal, ...]) -> dict[str, str]:
     """Return every party's role from the spec; parties named only by steps come last."""
     named = spec.get("parties")
     named = named if isinstance(named, dict) else {}
@@ -286,7 +286,7 @@ def _roles(spec: Mapping[str, Any], steps: tuple[StepTotal, ...]) -> dict[str, s
     return roles
 
 
-def _rounds(events: list[Event], stage: str) -> tuple[RoundSummary, ...]:
+def _rounds_of_stage(events: list[Event], stage: str) -> tuple[RoundSummary, ...]:
     """Return the rounds of the job's own stage; a round repeated after a resume counts once."""
     by_number = {}
     for event in events:
@@ -300,7 +300,7 @@ def _rounds(events: list[Event], stage: str) -> tuple[RoundSummary, ...]:
     return tuple(by_number[done] for done in sorted(by_number))
 
 
-def _steps(events: list[Event]) -> tuple[StepTotal, ...]:
+def _step_totals(events: list[Event]) -> tuple[StepTotal, ...]:
     """Return every step in order of first appearance; steps repeated after a resume count too."""
     totals: dict[tuple[str, str], StepTotal] = {}
     for event in events:
@@ -358,10 +358,10 @@ def _moments(status: JobStatus, events: list[Event]) -> Iterator[Moment]:
             ended = True
             yield Moment(event.at, "Finished", "good")
         else:
-            yield from _passing(event)
+            yield from _passing_moments(event)
 
 
-def _passing(event: Event) -> Iterator[Moment]:
+def _passing_moments(event: Event) -> Iterator[Moment]:
     """Yield events that do not change the job's state."""
     if event.HasField("stage"):
         yield Moment(event.at, f"Stage {event.stage.stage} done", details=())
@@ -373,7 +373,7 @@ def _passing(event: Event) -> Iterator[Moment]:
         )
 
 
-def _drawn(curve: Curve) -> Drawn:
+def _read_curve(curve: Curve) -> Drawn:
     what = f"the {curve.name[:32]!r} curve"
     x = wire.unpack(curve.x, "f8", (None,), f"x of {what}").astype(np.float64)
     y = wire.unpack(curve.y, "f8", (len(x),), f"y of {what}").astype(np.float64)

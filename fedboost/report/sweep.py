@@ -5,14 +5,14 @@ from __future__ import annotations
 from fedboost.report import units
 from fedboost.report.charts import Axis, Line, LineChart, line_chart
 from fedboost.report.html import Html, join, tag
-from fedboost.report.tables import Column, Row, absent, figure_list, section, table
-from fedboost.sweep.plan import in_words
+from fedboost.report.tables import Column, TableRow, absence_note, figure_list, html_table, section
+from fedboost.sweep.plan import settings_in_words
 from fedboost.sweep.record import FINISHED, TRAIN, VALIDATION, SweepRecord, TrialResult
 
 HELD_OUT, TRAINED = 1, 6  # colours, as in the style sheet
 
 
-def figures(record: SweepRecord) -> Html:
+def sweep_figures(record: SweepRecord) -> Html:
     """Return the figures at the top."""
     standings = record.standings()
     best = standings[0]
@@ -20,12 +20,12 @@ def figures(record: SweepRecord) -> Html:
     if record.sweep.settings.folds:
         facts.append(("folds", units.in_count(record.sweep.settings.folds)))
     if best.rank is not None:
-        facts.append((f"best {record.sweep.metric}", units.measured(best.mean)))
+        facts.append((f"best {record.sweep.metric}", units.metric_text(best.mean)))
     facts.append(("in all", units.in_seconds(sum(standing.seconds for standing in standings))))
     return figure_list(facts)
 
 
-def trials(record: SweepRecord) -> Html:
+def trials_section(record: SweepRecord) -> Html:
     """Return every trial, the best one first."""
     metric = record.sweep.metric
     standings = record.standings()
@@ -35,54 +35,56 @@ def trials(record: SweepRecord) -> Html:
         "A stroke is a fold, the dot their mean."
     )
     if standings[0].rank is None:
-        return section("trials", "Trials", absent("No trial has finished yet."), intro=intro)
-    best = tag("p", "Best: ", tag("b", in_words(standings[0].trial.values)), ".")
+        return section("trials", "Trials", absence_note("No trial has finished yet."), intro=intro)
+    best = tag("p", "Best: ", tag("b", settings_in_words(standings[0].trial.values)), ".")
     finished = [standing for standing in standings if standing.is_whole]
     shown = [value for standing in finished for value in standing.values(VALIDATION)]
     span = Column(f"{min(shown):.4g} to {max(shown):.4g}", "wide")
     heads, numbers = [Column("rank", "number"), Column("settings"), span], [metric, "train", "time"]
-    rows: list[Row] = [_row(standing, (min(shown), max(shown))) for standing in standings]
-    drawn = table("Trials, the best one first", heads, rows, numbers=numbers, folds=True)
-    return section("trials", "Trials", best, drawn, _curve(record), intro=intro)
+    rows: list[TableRow] = [
+        _trial_row(standing, (min(shown), max(shown))) for standing in standings
+    ]
+    drawn = html_table("Trials, the best one first", heads, rows, numbers=numbers, folds=True)
+    return section("trials", "Trials", best, drawn, _setting_curve(record), intro=intro)
 
 
-def _row(standing: TrialResult, shown: tuple[float, float]) -> list[object]:
+def _trial_row(standing: TrialResult, shown: tuple[float, float]) -> list[object]:
     rank = units.NOTHING if standing.rank is None else str(standing.rank)
-    values, took = in_words(standing.trial.values), units.in_seconds(standing.seconds)
+    values, took = settings_in_words(standing.trial.values), units.in_seconds(standing.seconds)
     if not standing.is_whole:
         missing = sorted({entry.state for entry in standing.entries} - {FINISHED})
         return [rank, values, "", tag("span", ", ".join(missing), class_="pill"), "", took]
-    mean = units.measured(standing.mean)
+    mean = units.metric_text(standing.mean)
     if len(standing.entries) > 1:
-        mean = f"{mean} ± {units.measured(standing.std)}"
+        mean = f"{mean} ± {units.metric_text(standing.std)}"
     return [
         rank,
         values,
-        _strip(standing, shown),
+        _fold_strip(standing, shown),
         mean,
-        units.measured(standing.mean_of(TRAIN)),
+        units.metric_text(standing.mean_of(TRAIN)),
         took,
     ]
 
 
-def _strip(standing: TrialResult, shown: tuple[float, float]) -> Html:
+def _fold_strip(standing: TrialResult, shown: tuple[float, float]) -> Html:
     """Draw a trial's folds between the least and the greatest of all, and their mean."""
     low, high = shown
     wide = high - low
 
-    def place(value: float) -> str:
+    def percent_along(value: float) -> str:
         return f"{2.0 + 96.0 * ((value - low) / wide if wide else 0.5):.2f}%"
 
     marks = [
-        tag("rect", x=place(value), y=2, width=2, height=13, rx=1, class_=f"f{TRAINED}")
+        tag("rect", x=percent_along(value), y=2, width=2, height=13, rx=1, class_=f"f{TRAINED}")
         for value in standing.values(VALIDATION)
     ]
-    mean = tag("circle", cx=place(standing.mean), cy=8.5, r=5, class_=f"f{HELD_OUT}")
+    mean = tag("circle", cx=percent_along(standing.mean), cy=8.5, r=5, class_=f"f{HELD_OUT}")
     line = tag("line", x1="2%", x2="98%", y1=8.5, y2=8.5, class_="grid")
     return tag("svg", line, *marks, mean, class_="bars", height=17, aria_hidden="true")
 
 
-def _curve(record: SweepRecord) -> Html:
+def _setting_curve(record: SweepRecord) -> Html:
     """Return a curve over the one setting that varies, if it is a number."""
     names = list(record.sweep.settings.params)
     finished = [standing for standing in record.standings() if standing.is_whole]
@@ -100,28 +102,28 @@ def _curve(record: SweepRecord) -> Html:
     return line_chart(chart)
 
 
-def jobs(record: SweepRecord) -> Html:
+def jobs_section(record: SweepRecord) -> Html:
     """Return every job with its state and its error, if any."""
     metric = record.sweep.metric
     heads = [Column("job"), Column("settings"), Column("fold", "number"), Column("state")]
-    rows: list[Row] = []
+    rows: list[TableRow] = []
     for member in record.sweep.members:
         entry = record.of(member)
         fold = units.NOTHING if member.fold is None else str(member.fold + 1)
         value, took = units.NOTHING, units.NOTHING
         if entry.state == FINISHED:
-            value = units.measured(entry.value(metric))
+            value = units.metric_text(entry.value(metric))
             took = units.in_seconds(entry.seconds)
         why = (entry.error or {}).get("what", "")
         state = join(entry.state, tag("span", why, class_="way note") if why else "")
         name = tag("code", entry.job or member.key)
-        rows.append([name, in_words(member.trial.values), fold, state, value, took])
+        rows.append([name, settings_in_words(member.trial.values), fold, state, value, took])
     intro = "Each is a job of its own, with a report of its own: fedboost job report JOB."
-    drawn = table("Jobs", heads, rows, numbers=[metric, "time"], folds=True)
+    drawn = html_table("Jobs", heads, rows, numbers=[metric, "time"], folds=True)
     return section("jobs", "Jobs", drawn, intro=intro)
 
 
-def told(record: SweepRecord) -> Html:
+def disclosure_section(record: SweepRecord) -> Html:
     """Show the shared parts of the jobs, and the total of the hosts' released sums."""
     items = []
     if record.earlier.alignment is not None:
@@ -135,7 +137,7 @@ def told(record: SweepRecord) -> Html:
         for host, count in entry.released.items():
             sums[host] = sums.get(host, 0.0) + count
     for host, count in sums.items():
-        words = f"{host} has released {units.measured(count)} sums per bin and row in all jobs."
+        words = f"{host} has released {units.metric_text(count)} sums per bin and row in all jobs."
         items.append(tag("li", words))
     if not items:
         return join()

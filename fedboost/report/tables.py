@@ -28,13 +28,13 @@ class Band:
     words: str
 
 
-Row = Sequence[object] | Band
+TableRow = Sequence[object] | Band
 
 
-def table(
+def html_table(
     caption: str,
     heads: Sequence[Column | str],
-    rows: Sequence[Row],
+    rows: Sequence[TableRow],
     *,
     numbers: Sequence[str] = (),
     folds: bool = False,
@@ -46,11 +46,11 @@ def table(
     """
     columns = [head if isinstance(head, Column) else Column(head) for head in heads]
     columns += [Column(head, "number") for head in numbers]
-    body = [_row(columns, row) for row in rows]
+    body = [_table_row(columns, row) for row in rows]
     drawn = tag(
         "table",
         tag("caption", caption),
-        tag("thead", tag("tr", *map(_head, columns), role="row"), role="rowgroup"),
+        tag("thead", tag("tr", *map(_column_head, columns), role="row"), role="rowgroup"),
         tag("tbody", *body, role="rowgroup"),
         role="table",
         class_="folds" if folds else None,
@@ -76,19 +76,19 @@ def figure_list(facts: Sequence[tuple[str, str]]) -> Html:
     return tag("dl", *items, class_="figures")
 
 
-def absent(why: str) -> Html:
+def absence_note(why: str) -> Html:
     """Show why there is nothing to show."""
     return tag("p", why, class_="absent")
 
 
-def names(listed: Sequence[str]) -> str:
+def listed_names(listed: Sequence[str]) -> str:
     """Return names with commas; a long list ends in a count."""
     if len(listed) <= NAMES_MAX + 1:
         return ", ".join(listed)
     return ", ".join(listed[:NAMES_MAX]) + f" and {len(listed) - NAMES_MAX} more"
 
 
-def _head(column: Column) -> Html:
+def _column_head(column: Column) -> Html:
     words: object = column.head
     if column.link:
         words = tag("a", column.head, href=column.link, class_=f"sort {column.sort}".strip())
@@ -102,7 +102,7 @@ def _head(column: Column) -> Html:
     )
 
 
-def _row(columns: Sequence[Column], row: Row) -> Html:
+def _table_row(columns: Sequence[Column], row: TableRow) -> Html:
     if isinstance(row, Band):
         head = tag("th", row.words, colspan=len(columns), scope="rowgroup", role="rowheader")
         return tag("tr", head, class_="band", role="row")

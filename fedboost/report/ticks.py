@@ -6,7 +6,7 @@ import math
 from itertools import pairwise
 
 
-def ticks(low: float, high: float, most: int = 6, *, whole: bool = False) -> list[float]:
+def tick_values(low: float, high: float, most: int = 6, *, whole: bool = False) -> list[float]:
     """Return at most `most` (2 or more) multiples of 1, 2 or 5 times a power of ten from low to
     high.
 
@@ -23,11 +23,11 @@ def ticks(low: float, high: float, most: int = 6, *, whole: bool = False) -> lis
     for step in steps:
         first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
         if last - first < most:
-            return [_clean(number * step, step) for number in range(first, last + 1)]
+            return [_rounded_tick(number * step, step) for number in range(first, last + 1)]
     raise AssertionError("some step of the three decades above is wide enough")
 
 
-def widened(low: float, high: float, *, margin: float = 0.06) -> tuple[float, float]:
+def widened_range(low: float, high: float, *, margin: float = 0.06) -> tuple[float, float]:
     """Return the range with a margin on both sides; a range around the value if low equals high."""
     if high > low:
         return low - margin * (high - low), high + margin * (high - low)
@@ -35,7 +35,7 @@ def widened(low: float, high: float, *, margin: float = 0.06) -> tuple[float, fl
     return low - around, low + around
 
 
-def labels(values: list[float]) -> list[str]:
+def tick_labels(values: list[float]) -> list[str]:
     """Return the ticks as text, all with the same number of decimals."""
     gap = min((b - a for a, b in pairwise(values)), default=0.0)
     largest = max((abs(value) for value in values), default=0.0)
@@ -45,6 +45,6 @@ def labels(values: list[float]) -> list[str]:
     return [f"{value:,.{decimals}f}" for value in values]
 
 
-def _clean(value: float, step: float) -> float:
+def _rounded_tick(value: float, step: float) -> float:
     """Round errors of binary fractions away, and make −0.0 an ordinary 0.0."""
     return round(value, max(0, 2 - math.floor(math.log10(step)))) + 0.0

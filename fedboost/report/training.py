@@ -10,14 +10,14 @@ from fedboost.core.metrics import METRICS
 from fedboost.core.params import BoostingParams, TreeParams
 from fedboost.messages.job_pb2 import Importance
 from fedboost.report import units
-from fedboost.report.charts import SQUARE, Axis, Bar, Line, LineChart, Point, bars, line_chart
+from fedboost.report.charts import SQUARE, Axis, Bar, Line, LineChart, Point, bar_list, line_chart
 from fedboost.report.html import Html, join, tag
-from fedboost.report.story import Drawn, Story, in_order
-from fedboost.report.tables import Column, Row, absent, details, section, table
+from fedboost.report.story import Drawn, Story, ordered_splits
+from fedboost.report.tables import Column, TableRow, absence_note, details, html_table, section
 
 COLOUR_OF = {"validation": 1, "train": 2}
 OTHER_COLOUR = 3
-COLUMNS_MAX = 20  # of the guest, shown with a bar each; the rest is summed
+IMPORTANCES_MAX = 20  # of the guest, shown with a bar each; the rest is summed
 
 CURVES = {  # name: title, x axis, y axis
     "roc": ("ROC", "false positive rate", "true positive rate"),
@@ -26,16 +26,16 @@ CURVES = {  # name: title, x axis, y axis
 }
 
 
-def learning(story: Story) -> Html:
+def learning_section(story: Story) -> Html:
     """Draw one chart for each metric, training and validation in it, and the values as a table."""
     title = "Learning curve"
-    charts = [chart for name in story.metric_names if (chart := _metric(story, name))]
+    charts = [chart for name in story.metric_names if (chart := _metric_chart(story, name))]
     if not charts:
         why = f"The policy of {story.guest} keeps the metrics of single rounds back."
         if not story.rounds:
             why = f"The job has not finished a {story.round_name}."
-        return section("learning", title, absent(why))
-    values = details("The values as a table", _values(story))
+        return section("learning", title, absence_note(why))
+    values = details("The values as a table", _values_table(story))
     return section("learning", title, tag("div", *charts, class_="charts two"), values)
 
 
@@ -44,7 +44,7 @@ def has_separation(story: Story) -> bool:
     return bool(story.curves) or not story.is_whole
 
 
-def separation(story: Story) -> Html:
+def separation_section(story: Story) -> Html:
     """Return ROC, precision-recall and KS."""
     if not has_separation(story):
         return join()
@@ -54,7 +54,9 @@ def separation(story: Story) -> Html:
         named = (curve for curve in story.curves if curve.name == name and curve.points)
         drawn = {curve.split: curve for curve in named}
         if drawn:
-            charts.append(_curves(story, name, [drawn[split] for split in in_order(drawn)]))
+            charts.append(
+                _curve_chart(story, name, [drawn[split] for split in ordered_splits(drawn)])
+            )
     if charts:
         return section("curves", title, tag("div", *charts, class_="charts three"))
     objective = effective_params(story).get("objective")
@@ -65,7 +67,7 @@ def separation(story: Story) -> Html:
         why = "These curves are told when the model is done, and the job did not get there."
     else:
         why = f"The policy of {story.guest} keeps these curves back."
-    return section("curves", title, absent(why))
+    return section("curves", title, absence_note(why))
 
 
 def has_splits(story: Story) -> bool:
@@ -74,7 +76,7 @@ def has_splits(story: Story) -> bool:
     return isinstance(params, TreeParams) or not isinstance(params, BoostingParams)
 
 
-def importance(story: Story) -> Html:
+def importance_section(story: Story) -> Html:
     """Return the gain of the guest's columns by name, and of every other party as a whole."""
     title = "What the model uses"
     if not has_splits(story):
@@ -83,17 +85,19 @@ def importance(story: Story) -> Html:
     total = sum(share.gain for share in shares)
     if not shares or total <= 0.0:
         why = "Told when the model is done." if story.result is None else "No split was told."
-        return section("importance", title, absent(why))
+        return section("importance", title, absence_note(why))
     named = [share for share in shares if share.feature]
-    listed = [share for share in shares if not share.feature or share in named[:COLUMNS_MAX]]
+    listed = [share for share in shares if not share.feature or share in named[:IMPORTANCES_MAX]]
     most = max(share.gain for share in listed)
-    rows = [_used(story, share, total, most) for share in listed]
-    if rest := named[COLUMNS_MAX:]:
+    rows = [_importance_row(story, share, total, most) for share in listed]
+    if rest := named[IMPORTANCES_MAX:]:
         gain = sum(share.gain for share in rest)
         splits = sum(share.splits for share in rest)
-        bar = bars([Bar(gain, story.colour(rest[0].party))], max(most, gain))
+        bar = bar_list([Bar(gain, story.colour_of(rest[0].party))], max(most, gain))
         what = units.plural(len(rest), "further column")
-        rows.append([what, rest[0].party, bar, units.share(gain, total), units.in_count(splits)])
+        rows.append(
+            [what, rest[0].party, bar, units.in_percent(gain, total), units.in_count(splits)]
+        )
     heads = [Column("column"), Column("party"), Column("", "wide")]
     whose = (
         f"{story.guest} sees its own columns by name; "
@@ -104,7 +108,7 @@ def importance(story: Story) -> Html:
         whose = "All parties have these columns, and each holds the whole model."
     intro = f"Gain of every split, summed. {whose}"
     numbers = ["share of gain", "splits"]
-    drawn = table("Importance by gain", heads, list(rows), numbers=numbers, folds=True)
+    drawn = html_table("Importance by gain", heads, list(rows), numbers=numbers, folds=True)
     return section("importance", title, drawn, intro=intro)
 
 
@@ -120,7 +124,7 @@ def kept_rule(story: Story, last: int) -> tuple[float, str] | None:
     return (float(kept), f"{kept} kept") if 0 < kept < last else None
 
 
-def better(name: str) -> str:
+def better_direction(name: str) -> str:
     """Return the better direction of a metric; empty for an unknown metric."""
     known = METRICS.get(name)
     return "" if known is None else f"{'higher' if known.bigger_is_better else 'lower'} is better"
@@ -132,12 +136,14 @@ def whole_range(rounds: Sequence[int]) -> tuple[float, float]:
     return (first, last) if last > first else (first - 1.0, first + 1.0)
 
 
-def _metric(story: Story, name: str) -> Html | None:
+def _metric_chart(story: Story, name: str) -> Html | None:
     lines = []
-    for split in in_order({split: 0 for summary in story.rounds for _, split in summary.metrics}):
-        points = story.curve(name, split)
+    for split in ordered_splits(
+        {split: 0 for summary in story.rounds for _, split in summary.metrics}
+    ):
+        points = story.metric_curve(name, split)
         if points:
-            lines.append(Line(split, points, _colour(split), dashed=split == "train"))
+            lines.append(Line(split, points, _split_colour(split), dashed=split == "train"))
     if not lines:
         return None
     rounds = [summary.done for summary in story.rounds]
@@ -147,33 +153,35 @@ def _metric(story: Story, name: str) -> Html | None:
             lines=lines,
             x=Axis(story.round_name, whole_range(rounds), whole=True),
             y=Axis(name),
-            note=better(name),
+            note=better_direction(name),
             rule=kept_rule(story, rounds[-1]),
             end_labels=True,
         )
     )
 
 
-def _values(story: Story) -> Html:
+def _values_table(story: Story) -> Html:
     keys = list(dict.fromkeys(key for summary in story.rounds for key in summary.metrics))
     metrics = [f"{split} {name}" for name, split in keys]
-    rows: list[Row] = []
+    rows: list[TableRow] = []
     for summary in story.rounds:
-        values = (units.measured(summary.metrics.get(key)) for key in keys)
+        values = (units.metric_text(summary.metrics.get(key)) for key in keys)
         rows.append([summary.done, *values, units.in_seconds(summary.seconds)])
-    return table("Metrics by round", [], rows, numbers=[story.round_name, *metrics, "took"])
+    return html_table("Metrics by round", [], rows, numbers=[story.round_name, *metrics, "took"])
 
 
-def _curves(story: Story, name: str, drawn: Sequence[Drawn]) -> Html:
+def _curve_chart(story: Story, name: str, drawn: Sequence[Drawn]) -> Html:
     title, across, up = CURVES[name]
-    lines = [_reference(name, drawn)] if name != "ks" else []
+    lines = [_chance_line(name, drawn)] if name != "ks" else []
     final = story.final_metrics()
     metric = {"roc": "auc", "pr": "aucpr", "ks": "ks"}[name]
     for curve in drawn:
         value = final.get(curve.split, {}).get(metric)
-        label = curve.split if value is None else f"{curve.split}, {metric} {units.measured(value)}"
+        label = (
+            curve.split if value is None else f"{curve.split}, {metric} {units.metric_text(value)}"
+        )
         points = _from_origin(name, curve.points)
-        lines.append(Line(label, points, _colour(curve.split), dashed=curve.split == "train"))
+        lines.append(Line(label, points, _split_colour(curve.split), dashed=curve.split == "train"))
     low = min(0.0, *(y for line in lines for _, y in line.points))
     return line_chart(
         LineChart(
@@ -182,13 +190,13 @@ def _curves(story: Story, name: str, drawn: Sequence[Drawn]) -> Html:
             x=Axis(across, (0.0, 1.0)),
             y=Axis(up, (low, 1.0)),
             note=up if name == "ks" else f"{up}; dotted: by chance",
-            mark=_greatest(drawn) if name == "ks" else None,
+            mark=_farthest_point(drawn) if name == "ks" else None,
             size=SQUARE,
         )
     )
 
 
-def _reference(name: str, drawn: Sequence[Drawn]) -> Line:
+def _chance_line(name: str, drawn: Sequence[Drawn]) -> Line:
     """Return the line of a random guess: the diagonal, or the share of positive rows."""
     if name == "roc":
         return Line("by chance", ((0.0, 0.0), (1.0, 1.0)), 6, faint=True)
@@ -201,17 +209,23 @@ def _from_origin(name: str, points: Sequence[Point]) -> Sequence[Point]:
     return points if name == "pr" or points[0] == (0.0, 0.0) else ((0.0, 0.0), *points)
 
 
-def _greatest(drawn: Sequence[Drawn]) -> tuple[Point, str]:
+def _farthest_point(drawn: Sequence[Drawn]) -> tuple[Point, str]:
     """Find the point where the last curve, validation if there is one, is farthest from chance."""
     point = max(drawn[-1].points, key=lambda xy: abs(xy[1]))
     return point, f"KS {abs(point[1]):.3f} at {100 * point[0]:.0f} %"
 
 
-def _used(story: Story, share: Importance, total: float, most: float) -> list[object]:
+def _importance_row(story: Story, share: Importance, total: float, most: float) -> list[object]:
     name: object = share.feature or tag("i", "all its columns")
-    bar = bars([Bar(share.gain, story.colour(share.party))], most)
-    return [name, share.party, bar, units.share(share.gain, total), units.in_count(share.splits)]
+    bar = bar_list([Bar(share.gain, story.colour_of(share.party))], most)
+    return [
+        name,
+        share.party,
+        bar,
+        units.in_percent(share.gain, total),
+        units.in_count(share.splits),
+    ]
 
 
-def _colour(split: str) -> int:
+def _split_colour(split: str) -> int:
     return COLOUR_OF.get(split, OTHER_COLOUR)

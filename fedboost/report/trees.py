@@ -20,16 +20,25 @@ from dataclasses import dataclass
 from fedboost.ground.printable import printable
 from fedboost.model.branches import Branch, Picture
 from fedboost.report.html import Html, join, tag
-from fedboost.report.pictures import CHAR, LINE, MARGIN, colour, cut, legend, standalone, words
+from fedboost.report.pictures import (
+    CHAR,
+    LINE,
+    MARGIN,
+    colour_legend,
+    colour_of,
+    shortened,
+    svg_document,
+    text_line,
+)
 from fedboost.report.units import plural
 
 DEPTH = 6  # readable layers of splits; one node summarises each deeper part
 ROW = 40.0  # from one leaf to the next
 TALL, FLAT = 34.0, 26.0  # a node of two lines, and of one
-GAP = 96.0  # between two layers, with room for "yes, missing"
+LAYER_GAP = 96.0  # between two layers, with room for "yes, missing"
 STRIPE = 4.0  # its owner's colour at a split's left
 NARROW, BROAD = 12, 30  # characters of a node, at least and at most
-EDGE = (1.5, 14.0)  # width of an edge with no rows, and with all rows
+EDGE_WIDTHS = (1.5, 14.0)  # width of an edge with no rows, and with all rows
 FAINT, FULL = 0.12, 0.55  # how strong a leaf's colour is, from value 0 to the greatest
 VALUES_SHOWN = 3  # of a leaf with many outputs
 HEAD, NO_LEGEND = 92.0, 70.0  # height of title and legend, and without the latter
@@ -46,17 +55,17 @@ class _Placed:
     is_cut: bool  # it has more below than is drawn
 
 
-def svg(picture: Picture, model: str, depth: int = DEPTH) -> str:
+def tree_svg(picture: Picture, model: str, depth: int = DEPTH) -> str:
     """Return the text of an SVG file; nodes summarise splits below `depth` layers."""
-    return _Drawing(picture, depth).file(model)
+    return _Drawing(picture, depth).svg_text(model)
 
 
-def dot(picture: Picture, model: str, depth: int | None = None) -> str:
+def tree_dot(picture: Picture, model: str, depth: int | None = None) -> str:
     """Return the tree in Graphviz's language; all of it, or `depth` layers of splits."""
     label = f"{model}, {picture.title}"
     head = [
         f"digraph {json.dumps(label)} {{",
-        f"  label={_quoted(label)}; labelloc=t; rankdir=LR;",
+        f"  label={_quoted_text(label)}; labelloc=t; rankdir=LR;",
         '  node [shape=box, style=rounded, fontname="sans-serif"];',
         '  edge [fontname="sans-serif"];',
     ]
@@ -65,24 +74,24 @@ def dot(picture: Picture, model: str, depth: int | None = None) -> str:
 
 def _dot_lines(branch: Branch, name: str, depth: int | None) -> Iterator[str]:
     is_cut = bool(branch.below) and depth == 0
-    first, second = _said(branch, is_cut)
-    label = "\\n".join(_escaped(line) for line in (first, second) if line)
+    first, second = _node_lines(branch, is_cut)
+    label = "\\n".join(_escaped_text(line) for line in (first, second) if line)
     look = "" if branch.below and not is_cut else ", shape=ellipse"
     yield f'  {name} [label="{label}"{look}];'
     if is_cut:
         return
     for place, child in enumerate(branch.below):
-        yield f"  {name} -> {name}{place} [label={_quoted(_answer(branch, place))}];"
+        yield f"  {name} -> {name}{place} [label={_quoted_text(_answer_label(branch, place))}];"
         yield from _dot_lines(child, f"{name}{place}", None if depth is None else depth - 1)
 
 
-def _escaped(text: str) -> str:
+def _escaped_text(text: str) -> str:
     """Return text inside quotes for DOT: control characters are shown, never interpreted."""
     return printable(text, instead="\ufffd", most=None).replace("\\", "\\\\").replace('"', '\\"')
 
 
-def _quoted(text: str) -> str:
-    return f'"{_escaped(text)}"'
+def _quoted_text(text: str) -> str:
+    return f'"{_escaped_text(text)}"'
 
 
 class _Drawing:
@@ -90,39 +99,39 @@ class _Drawing:
 
     def __init__(self, picture: Picture, depth: int) -> None:
         self._picture, self._depth = picture, depth
-        self._colours = {party: colour(k) for k, party in enumerate(picture.parties)}
-        shown = list(_shown(picture.root, depth))
+        self._colours = {party: colour_of(k) for k, party in enumerate(picture.parties)}
+        shown = list(_drawn_branches(picture.root, depth))
         splits = [node for node in shown if node[0].below]
         ends = [node for node in shown if not node[0].below]
         self._chars, self._end_chars = _longest(splits), _longest(ends)
-        self._width, self._end = (_width(n) for n in (self._chars, self._end_chars))
+        self._width, self._end = (_width_of_chars(n) for n in (self._chars, self._end_chars))
         self._leaves, self._head_height = 0, HEAD if self._colours else NO_LEGEND
         self._cover = picture.root.cover or 0.0
         values = [abs(leaf.value[0]) for leaf in picture.root.leaves if len(leaf.value) == 1]
         self._most = max(values, default=0.0)
 
-    def file(self, model: str) -> str:
+    def svg_text(self, model: str) -> str:
         """Return the tree as an SVG file that says which model it is of."""
         picture = self._picture
         root = self._place(picture.root, 0)
-        drawn = [*self._head(model), join(*self._edges(root)), join(*self._nodes(root))]
+        drawn = [*self._draw_head(model), join(*self._draw_edges(root)), join(*self._nodes(root))]
         layers = min(picture.root.depth, self._depth)
         cut_off = picture.root.depth > self._depth  # some node of the last layer is a split's
         wide = (
             2 * MARGIN
-            + layers * (self._width + GAP)
+            + layers * (self._width + LAYER_GAP)
             + max(self._end, self._width if cut_off else 0.0)
         )
-        names = CHAR * max(len(self._known_by()), sum(len(p) + 6 for p in picture.parties))
+        names = CHAR * max(len(self._owner_in_words()), sum(len(p) + 6 for p in picture.parties))
         size = (max(wide, names + 2 * MARGIN), self._head_height + ROW * self._leaves + MARGIN)
         label = (
             f"{model}, {picture.title}: {plural(len(picture.root.leaves), 'leaf', 'leaves')}, "
             f"{plural(picture.root.depth, 'layer')} of splits"
         )
-        return standalone(drawn, size, label)
+        return svg_document(drawn, size, label)
 
     def _place(self, branch: Branch, layer: int) -> _Placed:
-        x = MARGIN + layer * (self._width + GAP)
+        x = MARGIN + layer * (self._width + LAYER_GAP)
         if not branch.below or layer == self._depth:
             y = self._head_height + ROW * (self._leaves + 0.5)
             self._leaves += 1
@@ -130,22 +139,24 @@ class _Drawing:
         below = tuple(self._place(child, layer + 1) for child in branch.below)
         return _Placed(branch, x, (below[0].y + below[1].y) / 2, below, False)
 
-    def _head(self, model: str) -> list[Html]:
+    def _draw_head(self, model: str) -> list[Html]:
         title = f"{self._picture.title[0].upper()}{self._picture.title[1:]}"
         lines = [
-            words(title, (MARGIN, MARGIN + 10), "title"),
-            words(f"{model}, {self._known_by()}", (MARGIN, MARGIN + 10 + LINE), "quiet"),
+            text_line(title, (MARGIN, MARGIN + 10), "title"),
+            text_line(f"{model}, {self._owner_in_words()}", (MARGIN, MARGIN + 10 + LINE), "quiet"),
         ]
         if self._colours:
-            lines.append(legend(list(self._colours.items()), (MARGIN, MARGIN + 12 + 2 * LINE)))
+            lines.append(
+                colour_legend(list(self._colours.items()), (MARGIN, MARGIN + 12 + 2 * LINE))
+            )
         return lines
 
-    def _known_by(self) -> str:
+    def _owner_in_words(self) -> str:
         if not self._picture.seen_by:
             return "all of it"
         return f"as {self._picture.seen_by} knows it: what others' splits ask is not shown"
 
-    def _edges(self, node: _Placed) -> Iterator[Html]:
+    def _draw_edges(self, node: _Placed) -> Iterator[Html]:
         for place, child in enumerate(node.below):
             start, end = node.x + self._width, child.x
             middle = (start + end) / 2
@@ -154,34 +165,34 @@ class _Drawing:
                 f"{middle:.1f} {child.y:.1f} {end:.1f} {child.y:.1f}"
             )
             share = (child.branch.cover or 0.0) / self._cover if self._cover > 0 else 0.0
-            width = EDGE[0] + (EDGE[1] - EDGE[0]) * min(1.0, max(0.0, share))
+            width = EDGE_WIDTHS[0] + (EDGE_WIDTHS[1] - EDGE_WIDTHS[0]) * min(1.0, max(0.0, share))
             yield tag("path", d=way, class_="edge", stroke_width=f"{width:.1f}")
             aside = width / 2 + (3 if place == 0 else 10)
             at = (end - 7, child.y + (-aside if place == 0 else aside))
-            yield words(_answer(node.branch, place), at, "answer", "end")
-            yield from self._edges(child)
+            yield text_line(_answer_label(node.branch, place), at, "answer", "end")
+            yield from self._draw_edges(child)
 
     def _nodes(self, node: _Placed) -> Iterator[Html]:
         branch = node.branch
-        first, second = _said(branch, node.is_cut)
+        first, second = _node_lines(branch, node.is_cut)
         height = TALL if second else FLAT
         top = node.y - height / 2
         is_end = not branch.below
         width, chars = (self._end, self._end_chars) if is_end else (self._width, self._chars)
         frame = {"x": f"{node.x:.1f}", "y": f"{top:.1f}", "width": f"{width:.1f}"}
         drawn = [tag("title", ". ".join(line for line in (first, second) if line))]
-        drawn += self._frame(node, frame, height)
+        drawn += self._draw_frame(node, frame, height)
         left = node.x + 12
         kind = "" if branch.asks or not branch.below or node.is_cut else "told"
-        drawn.append(words(cut(first, chars), (left, top + (15 if second else 17)), kind))
+        drawn.append(text_line(shortened(first, chars), (left, top + (15 if second else 17)), kind))
         if second:
             look = "fine" if is_end else "quiet"
-            drawn.append(words(cut(second, chars + 2), (left, top + 28), look))
+            drawn.append(text_line(shortened(second, chars + 2), (left, top + 28), look))
         yield tag("g", *drawn)
         for child in node.below:
             yield from self._nodes(child)
 
-    def _frame(self, node: _Placed, frame: dict[str, str], height: float) -> list[Html]:
+    def _draw_frame(self, node: _Placed, frame: dict[str, str], height: float) -> list[Html]:
         """Draw the background of a node's words."""
         branch = node.branch
         if node.is_cut:
@@ -207,21 +218,21 @@ class _Drawing:
         return drawn
 
 
-def _shown(branch: Branch, depth: int) -> Iterator[tuple[Branch, bool]]:
+def _drawn_branches(branch: Branch, depth: int) -> Iterator[tuple[Branch, bool]]:
     """Yield the nodes to draw, and whether each summarises the nodes below it."""
     is_cut = bool(branch.below) and depth == 0
     yield branch, is_cut
     for child in () if is_cut else branch.below:
-        yield from _shown(child, depth - 1)
+        yield from _drawn_branches(child, depth - 1)
 
 
-def _answer(branch: Branch, place: int) -> str:
+def _answer_label(branch: Branch, place: int) -> str:
     word = ("yes", "no")[place]
     has_missing = branch.missing_left is not None and branch.missing_left == (place == 0)
     return f"{word}, missing" if has_missing else word
 
 
-def _said(branch: Branch, is_cut: bool) -> tuple[str, str]:
+def _node_lines(branch: Branch, is_cut: bool) -> tuple[str, str]:
     """Return the two lines of a node; the second may be empty."""
     facts = [] if branch.gain is None or is_cut else [f"gain {branch.gain:.4g}"]
     facts += [] if branch.cover is None else [f"cover {branch.cover:.4g}"]
@@ -232,19 +243,19 @@ def _said(branch: Branch, is_cut: bool) -> tuple[str, str]:
         return asks, " · ".join(facts)
     if not branch.value:
         return branch.note, ""
-    return _values(branch.value), " · ".join([*facts, *([branch.note] if branch.note else [])])
+    return _values_text(branch.value), " · ".join([*facts, *([branch.note] if branch.note else [])])
 
 
 def _longest(nodes: Sequence[tuple[Branch, bool]]) -> int:
     """Return the greatest number of characters shown in these nodes' lines."""
-    longest = max((len(line) for node in nodes for line in _said(*node)), default=0)
+    longest = max((len(line) for node in nodes for line in _node_lines(*node)), default=0)
     return min(BROAD, max(NARROW, longest))
 
 
-def _width(chars: int) -> float:
+def _width_of_chars(chars: int) -> float:
     return CHAR * chars + 24
 
 
-def _values(values: Sequence[float]) -> str:
+def _values_text(values: Sequence[float]) -> str:
     shown = ", ".join(f"{value:+.4g}" for value in values[:VALUES_SHOWN]).replace("-", "−")
     return shown + (", …" if len(values) > VALUES_SHOWN else "")

@@ -41,12 +41,12 @@ def in_count(count: float) -> str:
     return f"{count:,.0f}"
 
 
-def matched(ids: Mapping[str, int]) -> str:
+def matched_ids(ids: Mapping[str, int]) -> str:
     """Return the count of a party's ids that matched: ``1,901 of 2,000 ids matched``."""
     return f"{in_count(ids.get('matched', 0))} of {in_count(ids.get('brought', 0))} ids matched"
 
 
-def measured(value: float | None) -> str:
+def metric_text(value: float | None) -> str:
     """Format a metric: four decimals, or four digits if it is large or tiny; a dash for None."""
     if value is None or not math.isfinite(value):
         return NOTHING
@@ -55,7 +55,7 @@ def measured(value: float | None) -> str:
     return f"{value:,.1f}" if 1000.0 <= abs(value) < 1e9 else f"{value:.4g}"
 
 
-def share(part: float, whole: float) -> str:
+def in_percent(part: float, whole: float) -> str:
     """Format `part` of `whole` in percent; a dash if `whole` is 0."""
     if whole <= 0.0:
         return NOTHING
@@ -68,27 +68,27 @@ def plural(count: int, noun: str, several: str = "") -> str:
     return f"{in_count(count)} {noun if count == 1 else several or noun + 's'}"
 
 
-def moment(at: float) -> str:
+def date_and_time(at: float) -> str:
     """Format seconds since 1970 as ``2025-03-01 09:30:05``, UTC."""
-    return _when(at, "%Y-%m-%d %H:%M:%S")
+    return _format_time(at, "%Y-%m-%d %H:%M:%S")
 
 
 def clock_time(at: float) -> str:
     """Format seconds since 1970 as ``09:30:05``, UTC."""
-    return _when(at, "%H:%M:%S")
+    return _format_time(at, "%H:%M:%S")
 
 
-def day(at: float) -> str:
+def date_text(at: float) -> str:
     """Format seconds since 1970 as ``2025-03-01``, UTC."""
-    return _when(at, "%Y-%m-%d")
+    return _format_time(at, "%Y-%m-%d")
 
 
-def stamp(at: float) -> str:
+def iso_time(at: float) -> str:
     """Format seconds since 1970 as ``2025-03-01T09:30:05+00:00``, for programs."""
     return datetime.fromtimestamp(at, UTC).isoformat(timespec="seconds")
 
 
-def _when(at: float, shape: str) -> str:
+def _format_time(at: float, shape: str) -> str:
     if not 0.0 < at < _LATEST:
         return NOTHING
     return datetime.fromtimestamp(at, UTC).strftime(shape)
@@ -101,6 +101,6 @@ def _three_digits(value: float) -> str:
     return shown.rstrip("0").rstrip(".") if "." in shown else shown
 
 
-def told_seconds(seconds: Mapping[str, float]) -> dict[str, float]:
+def shown_seconds(seconds: Mapping[str, float]) -> dict[str, float]:
     """Return a result's seconds for people: a model of rounds has no seconds per tree."""
     return {key: s for key, s in seconds.items() if key != "per_tree" or "per_round" not in seconds}

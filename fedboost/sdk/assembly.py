@@ -39,15 +39,17 @@ class Assembled:
     validation: dict[str, Any] | None  # the job's, where rows to validate on were given
 
 
-def as_given(train: Taught) -> Assembled:
+def from_training(train: Taught) -> Assembled:
     """Return tables without further rows: ids unchanged, or numbers from 1."""
     sheets, data = {}, {}
     for party, seat in train.seats.items():
-        sheets[party], data[party] = _source(seat, train.y.get(party), train.weight.get(party))
+        sheets[party], data[party] = _sheet_and_settings(
+            seat, train.y.get(party), train.weight.get(party)
+        )
     return Assembled(sheets, data, None)
 
 
-def of_columns(train: Taught, held: Taught, *, exact: bool) -> Assembled:
+def from_columns(train: Taught, held: Taught, *, exact: bool) -> Assembled:
     """Return parties with different columns of the same rows, with validation rows.
 
     `exact`: the job holds out a number of the rows in common, rather than each id by its hash.
@@ -68,21 +70,25 @@ def of_columns(train: Taught, held: Taught, *, exact: bool) -> Assembled:
         sum(all(token in there for there in common) for token in part)
         for part in (train_ids, held_ids)
     ]
-    fraction = holdout.fraction_of([(both[0], both[1])]) if exact else _share(train_ids, held_ids)
-    free, out = holdout.numbers(len(train_ids) + len(extra), len(held_ids), fraction)
+    fraction = (
+        holdout.fraction_of([(both[0], both[1])]) if exact else _held_share(train_ids, held_ids)
+    )
+    free, out = holdout.new_ids(len(train_ids) + len(extra), len(held_ids), fraction)
     number = dict(zip([*train_ids, *extra], free.tolist(), strict=True))
     number |= dict(zip(held_ids, out.tolist(), strict=True))
     sheets, data = {}, {}
     for party in train.seats:
         kept = _first_of_each(named[party])
-        seat = seats.below(train.seats[party], held.seats[party]).take(kept)
+        seat = seats.stacked_rows(train.seats[party], held.seats[party]).take(kept)
         ids = np.array([number[named[party][row]] for row in kept.tolist()], np.int64)
         label = _stacked(train.y, held.y, party)
-        sheets[party], data[party] = _source(seat, label, _weights(train, held, party), ids)
+        sheets[party], data[party] = _sheet_and_settings(
+            seat, label, _weights(train, held, party), ids
+        )
     return Assembled(sheets, data, {"fraction": fraction, "seed": holdout.SEED})
 
 
-def of_rows(train: Taught, held: Taught) -> Assembled:
+def from_rows(train: Taught, held: Taught) -> Assembled:
     """Return parties with different rows of the same columns, with validation rows."""
     parties = list(train.seats)
     counts = [
@@ -92,16 +98,18 @@ def of_rows(train: Taught, held: Taught) -> Assembled:
     fraction = holdout.fraction_of(counts)
     sheets, data = {}, {}
     for party, (n_train, n_held) in zip(parties, counts, strict=True):
-        ids = np.concatenate(holdout.numbers(n_train, n_held, fraction))
+        ids = np.concatenate(holdout.new_ids(n_train, n_held, fraction))
         seat = train.seats[party]
         if n_held:
-            seat = seats.below(seat, held.seats[party])
+            seat = seats.stacked_rows(seat, held.seats[party])
         label = _stacked(train.y, held.y, party)
-        sheets[party], data[party] = _source(seat, label, _weights(train, held, party), ids)
+        sheets[party], data[party] = _sheet_and_settings(
+            seat, label, _weights(train, held, party), ids
+        )
     return Assembled(sheets, data, {"fraction": fraction, "seed": holdout.SEED})
 
 
-def _source(
+def _sheet_and_settings(
     seat: PartyRows, label: Floats | None, weight: Floats | None, numbers: Indices | None = None
 ) -> tuple[Sheet, dict[str, Any]]:
     """Return a party's table with ids, label and weights beside its features, and its settings in
@@ -117,7 +125,7 @@ def _source(
     ids = list(beside)
     beside |= {} if label is None else {"y": label}
     beside |= {} if weight is None else {"weight": weight}
-    sheet, called = seat.rows.sheet(**beside)
+    sheet, called = seat.rows.as_sheet(**beside)
     facts: dict[str, Any] = {
         "dataset": DATASET,
         "id": [called[name] for name in ids],
@@ -133,7 +141,7 @@ def _source(
 def _stacked_ids(upper: PartyRows, lower: PartyRows) -> list[Hashable]:
     """Return a name for each row of two tables: ids, or places, which differ between the tables."""
     if upper.ids:
-        return [*upper.tokens, *lower.tokens]
+        return [*upper.id_tokens, *lower.id_tokens]
     indices = [(0, row) for row in range(upper.rows.n_rows)]
     return [*indices, *((1, row) for row in range(lower.rows.n_rows))]
 
@@ -163,7 +171,7 @@ def _weights(train: Taught, held: Taught, party: str) -> Floats | None:
     return np.concatenate(parts)
 
 
-def _share(train: Sequence[object], held: Sequence[object]) -> float:
+def _held_share(train: Sequence[object], held: Sequence[object]) -> float:
     if not held:
         raise InvalidTableError("eval_set has no rows", todo="give rows, or leave eval_set out")
     return len(held) / (len(train) + len(held))

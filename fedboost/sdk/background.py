@@ -31,14 +31,14 @@ class Background:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
 
-    def hold(self) -> None:
+    def hold_loop(self) -> None:
         """Start the loop for the first holder."""
         with self._lock:
             self._holders += 1
             if self._loop is None:
                 self._loop = asyncio.new_event_loop()
                 self._thread = threading.Thread(
-                    target=_serve, args=(self._loop,), name="fedboost-client", daemon=True
+                    target=_run_loop, args=(self._loop,), name="fedboost-client", daemon=True
                 )
                 self._thread.start()
 
@@ -90,20 +90,20 @@ class Background:
     def iterate(self, items: AsyncIterator[T]) -> Iterator[T]:
         """Yield the items one by one."""
         try:
-            while (item := self.run(_next(items))) is not _END:
+            while (item := self.run(_next_item(items))) is not _END:
                 yield item
         finally:
             with suppress(ProtocolError):  # closed meanwhile, which has ended the items too
-                self.run(_close(items))
+                self.run(_close_items(items))
 
     async def items(self, items: AsyncIterator[T]) -> AsyncIterator[T]:
         """Yield the items, for a caller in another loop."""
         try:
-            while (item := await self.join(_next(items))) is not _END:
+            while (item := await self.join(_next_item(items))) is not _END:
                 yield item
         finally:
             with suppress(ProtocolError):
-                await self.join(_close(items))
+                await self.join(_close_items(items))
 
 
 BACKGROUND = Background()
@@ -120,7 +120,7 @@ class Connected:
     """A connection that lives in the background; a context manager, and safe in threads."""
 
     def __init__(self, link: Closes) -> None:
-        BACKGROUND.hold()
+        BACKGROUND.hold_loop()
         self._close = weakref.finalize(self, BACKGROUND.release, link.close)
 
     def __enter__(self) -> Self:
@@ -147,7 +147,7 @@ class Connected:
         return self.background.run(work)
 
 
-def _serve(loop: asyncio.AbstractEventLoop) -> None:
+def _run_loop(loop: asyncio.AbstractEventLoop) -> None:
     asyncio.set_event_loop(loop)
     try:
         loop.run_forever()
@@ -160,9 +160,9 @@ def _serve(loop: asyncio.AbstractEventLoop) -> None:
         loop.close()
 
 
-async def _next(items: AsyncIterator[T]) -> Any:
+async def _next_item(items: AsyncIterator[T]) -> Any:
     return await anext(items, _END)
 
 
-async def _close(items: Any) -> None:
+async def _close_items(items: Any) -> None:
     await items.aclose()

@@ -14,9 +14,9 @@ from fedboost.flow import Artefact
 from fedboost.model import contributions, kinds
 from fedboost.model.unknown_categories import UNKNOWN_MAX
 from fedboost.model.vertical import Whole
-from fedboost.sdk.federated import Rows, Score
+from fedboost.sdk.federated import RowsLike, Score
 from fedboost.sdk.fitted import Fitted, margin_shift
-from fedboost.sdk.refusals import InvalidParameterError, refusing
+from fedboost.sdk.refusals import InvalidParameterError, as_value_errors
 
 Shards = Mapping[str, Artefact]
 Frames = Mapping[str, Frame]
@@ -35,19 +35,19 @@ class Boosted(Fitted):
         (`gbun`, `hybridtree`).
         """
         self._check_fitted()
-        with refusing():
-            return contributions.booster(_whole(self.shards_, self.guest_))
+        with as_value_errors():
+            return contributions.booster(_joined_model(self.shards_, self.guest_))
 
-    def apply(self, X: Rows, iteration_range: IterationRange | None = None) -> Any:
+    def apply(self, X: RowsLike, iteration_range: IterationRange | None = None) -> Any:
         """Return the leaf of each row in each tree, int32 (n, trees), as XGBoost numbers nodes; by
         party as `predict` has it. Errors as of `get_booster`.
         """
         options = self._checked_range(iteration_range)
-        return self._predicted(X, _xgboosts(pred_leaf=True, **options))
+        return self._predicted(X, _xgboost_score(pred_leaf=True, **options))
 
-    def _scores(
+    def _scores_as_asked(
         self,
-        X: Rows,
+        X: RowsLike,
         output_margin: bool,
         pred_contribs: bool,
         iteration_range: IterationRange | None,
@@ -63,14 +63,14 @@ class Boosted(Fitted):
         if iteration_range is not None:
             return self._predicted(
                 X,
-                _xgboosts(output_margin=output_margin, **self._checked_range(iteration_range)),
+                _xgboost_score(output_margin=output_margin, **self._checked_range(iteration_range)),
                 unknown_max,
             )
         return self._predicted(X, _margins, unknown_max)
 
     def _checked_range(self, iteration_range: IterationRange | None) -> dict[str, Any]:
         self._check_fitted()
-        options = _checked(iteration_range)
+        options = _checked_range(iteration_range)
         end = options.get("iteration_range", (0, 0))[1]
         if end > self.best_round_ + 1:
             raise InvalidParameterError(
@@ -84,8 +84,8 @@ class Boosted(Fitted):
         self, shards: Shards, guest: str, frames: Frames, held: Any
     ) -> NDArray[np.float32]:
         """Return the contributions of all columns; zero for a party without any split."""
-        model = _whole(shards, guest)
-        parts = contributions.contributions(model, _values(model, frames))
+        model = _joined_model(shards, guest)
+        parts = contributions.contributions(model, _column_values(model, frames))
         known = self._columns()
         places = [known.index(column) for column in model.columns]
         contributed = np.zeros((*parts.shape[:2], len(known) + 1), np.float32)
@@ -93,31 +93,31 @@ class Boosted(Fitted):
         return contributed[:, 0] if contributed.shape[1] == 1 else contributed
 
     def _predicted(
-        self, X: Rows, score: Score | None = None, unknown_max: float = UNKNOWN_MAX
+        self, X: RowsLike, score: Score | None = None, unknown_max: float = UNKNOWN_MAX
     ) -> Any:
         raise NotImplementedError
 
 
 def _margins(shards: Shards, guest: str, frames: Frames, held: Any) -> NDArray[np.float64]:
     facts = shards[guest].facts
-    return kinds.of(facts).margins(shards, guest, frames, held) - margin_shift(facts)
+    return kinds.kind_of(facts).margins(shards, guest, frames, held) - margin_shift(facts)
 
 
-def _xgboosts(**options: Any) -> Score:
+def _xgboost_score(**options: Any) -> Score:
     """Return what XGBoost gives when `asked` like this, (n, outputs or trees)."""
 
-    def score(shards: Shards, guest: str, frames: Frames, held: Any) -> NDArray[Any]:
-        model = _whole(shards, guest)
-        values = contributions.by_xgboost(model, _values(model, frames), **options)
+    def score_by_xgboost(shards: Shards, guest: str, frames: Frames, held: Any) -> NDArray[Any]:
+        model = _joined_model(shards, guest)
+        values = contributions.predict_with_xgboost(model, _column_values(model, frames), **options)
         is_leaf = "pred_leaf" in options
         return values.astype(np.int32) if is_leaf else values.reshape(len(values), -1)
 
-    return score
+    return score_by_xgboost
 
 
-def _whole(shards: Shards, guest: str) -> Whole:
+def _joined_model(shards: Shards, guest: str) -> Whole:
     facts = shards[guest].facts
-    kind = kinds.of(facts)
+    kind = kinds.kind_of(facts)
     kind.check_joined(facts)
     whole = kind.joined(
         shards[guest], {party: shard for party, shard in shards.items() if party != guest}
@@ -126,7 +126,7 @@ def _whole(shards: Shards, guest: str) -> Whole:
     return replace(whole, facts={**whole.facts, "base_margin": margin.tolist()})
 
 
-def _values(model: Whole, frames: Frames) -> Any:
+def _column_values(model: Whole, frames: Frames) -> Any:
     """Return the values of all columns, in the model's order of parties."""
     if len(frames) == 1:
         return contributions.side_by_side(model, frames)
@@ -135,7 +135,7 @@ def _values(model: Whole, frames: Frames) -> Any:
     )
 
 
-def _checked(iteration_range: IterationRange | None) -> dict[str, Any]:
+def _checked_range(iteration_range: IterationRange | None) -> dict[str, Any]:
     if iteration_range is None:
         return {}
     is_pair = isinstance(iteration_range, tuple | list) and len(iteration_range) == 2

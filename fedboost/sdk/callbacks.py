@@ -57,7 +57,7 @@ class EvaluationMonitor(TrainingCallback):
     def after_iteration(self, model: Any, epoch: int, evals_log: EvalsLog) -> bool:
         """Print one line."""
         if epoch % self.period == 0:
-            values = [f"{name}:{value:.5f}" for name, value in _last(evals_log).items()]
+            values = [f"{name}:{value:.5f}" for name, value in _last_metrics(evals_log).items()]
             self._write("\t".join([f"[{epoch}]", *values]))
         return False
 
@@ -70,7 +70,7 @@ class _LogTo(TrainingCallback):
 
     def after_iteration(self, model: Any, epoch: int, evals_log: EvalsLog) -> bool:
         """Log one value of each metric."""
-        self._log(_last(evals_log), epoch)
+        self._log(_last_metrics(evals_log), epoch)
         return False
 
 
@@ -106,11 +106,11 @@ class TensorBoardCallback(_LogTo):
     """Log metrics to a `SummaryWriter`, tensorboardX's or torch's."""
 
     def __init__(self, writer: Any) -> None:
-        def log(values: dict[str, float], epoch: int) -> None:
+        def log_scalars(values: dict[str, float], epoch: int) -> None:
             for name, value in values.items():
                 writer.add_scalar(name, value, epoch)
 
-        super().__init__(log)
+        super().__init__(log_scalars)
 
 
 class RoundCallbacks:
@@ -170,7 +170,7 @@ TRAINING_CALLBACKS = {
 }
 
 
-def asked(options: FitOptions, of_estimator: Sequence[Any] | None = None) -> list[Any]:
+def chosen_callbacks(options: FitOptions, of_estimator: Sequence[Any] | None = None) -> list[Any]:
     """Return the callbacks of an estimator and of its `fit`, with one that prints every
     `verbose`-th round.
     """
@@ -195,7 +195,7 @@ def asked(options: FitOptions, of_estimator: Sequence[Any] | None = None) -> lis
     return [*callbacks, EvaluationMonitor(int(verbose))] if verbose else callbacks
 
 
-def _last(evals_log: EvalsLog) -> dict[str, float]:
+def _last_metrics(evals_log: EvalsLog) -> dict[str, float]:
     return {
         f"{split}-{name}": values[-1]
         for split, metrics in evals_log.items()

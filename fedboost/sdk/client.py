@@ -16,17 +16,17 @@ from pathlib import Path
 from typing import Any, Self, TypeAlias
 
 from fedboost.ground.errors import ConfigError, FedboostError
-from fedboost.ground.settings import parse, read_yaml
+from fedboost.ground.settings import parse_settings, read_yaml
 from fedboost.job import JobSpec
 from fedboost.messages import job_pb2
-from fedboost.report.card import JobCard, card, trouble
-from fedboost.report.page import render
+from fedboost.report.card import JobCard, job_card, trouble_card
+from fedboost.report.page import render_page
 from fedboost.report.seen import JobProgress
-from fedboost.report.story import read
+from fedboost.report.story import read_story
 from fedboost.runtime.client import client as calls
 from fedboost.runtime.jobs.submitted import read_spec
 from fedboost.sdk.background import Connected
-from fedboost.sdk.jobs import Event, RoundMetrics, Status, ended
+from fedboost.sdk.jobs import Event, RoundMetrics, Status, error_of_status
 from fedboost.sdk.places import Tls, coordinator_at
 from fedboost.sdk.progress import Hears, Verbose, watching
 
@@ -66,7 +66,7 @@ class AsyncJob:
     async def followed(self, hear: Hears, timeout_s: float | None) -> dict[str, Any]:
         """Wait as `wait` does, and report every event to `hear`."""
         async with asyncio.timeout(timeout_s):
-            await calls.listen(self._link, self.id, hear, hear.waiting)
+            await calls.pass_on_events(self._link, self.id, hear, hear.waiting)
             return await self.result()
 
     async def result(self) -> dict[str, Any]:
@@ -74,15 +74,15 @@ class AsyncJob:
         journal = await self.journal()
         if result := calls.result_of(journal):
             return result
-        raise ended(journal.status)
+        raise error_of_status(journal.status)
 
     async def metrics(self) -> RoundMetrics:
         """Return the guest's metrics of every round."""
-        return RoundMetrics(read(await self.journal()))
+        return RoundMetrics(read_story(await self.journal()))
 
     async def report(self, path: str | Path) -> Path:
         """Write the job's report, one self-contained HTML file; return its path."""
-        text = render(await self.journal())
+        text = render_page(await self.journal())
         file = Path(path)
         await asyncio.to_thread(file.write_text, text, encoding="utf-8")
         return file
@@ -131,7 +131,7 @@ class AsyncClient:
         """Submit a job, given as a file's path or as its content; raise ConfigError for an invalid
         one.
         """
-        return AsyncJob(self._link, await self._link.submit(written(job)))
+        return AsyncJob(self._link, await self._link.submit(encoded_job(job)))
 
     async def jobs(self) -> list[Status]:
         """Return the status of every job of the coordinator, oldest first."""
@@ -207,9 +207,9 @@ class Job:
 
     def _repr_html_(self) -> str:
         try:
-            return shown(self._client.run(self._job.journal()))
+            return job_card_html(self._client.run(self._job.journal()))
         except FedboostError as error:
-            return trouble([f"{self.id} cannot be shown: {error.what}", *error.lines()[1:]])
+            return trouble_card([f"{self.id} cannot be shown: {error.what}", *error.lines()[1:]])
 
 
 class Client(Connected):
@@ -246,7 +246,7 @@ class Client(Connected):
         """Submit a job, given as a file's path or as its content; raise ConfigError for an invalid
         one.
         """
-        return Job(self, AsyncJob(self._link, self.run(self._link.submit(written(job)))))
+        return Job(self, AsyncJob(self._link, self.run(self._link.submit(encoded_job(job)))))
 
     def jobs(self) -> list[Status]:
         """Return the status of every job of the coordinator, oldest first."""
@@ -272,10 +272,10 @@ def read_job(job: JobLike) -> tuple[Any, dict[str, str]]:
     )
 
 
-def written(job: JobLike) -> bytes:
+def encoded_job(job: JobLike) -> bytes:
     """Return a job's bytes for submission; a ConfigError names the error and its file."""
     raw, where = read_job(job)
-    spec = job if isinstance(job, JobSpec) else parse(JobSpec, raw, **where)
+    spec = job if isinstance(job, JobSpec) else parse_settings(JobSpec, raw, **where)
     text = spec.model_dump_json().encode()
     try:
         read_spec(text)
@@ -284,7 +284,7 @@ def written(job: JobLike) -> bytes:
     return text
 
 
-def shown(journal: job_pb2.JobJournal) -> str:
+def job_card_html(journal: job_pb2.JobJournal) -> str:
     """Return a job's card for a notebook."""
     status, seen = journal.status, JobProgress()
     for event in journal.events:
@@ -292,4 +292,4 @@ def shown(journal: job_pb2.JobJournal) -> str:
     seen.state = status.state or seen.state
     at = seen.at if seen.rests else time.time()
     facts = JobCard(status.name, seen, at, status.id, status.protocol, tuple(status.waiting))
-    return card(facts)
+    return job_card(facts)

@@ -18,7 +18,7 @@ from fedboost.data.sources import SourceSpec
 from fedboost.ground.errors import ConfigError
 from fedboost.job import JobSpec
 from fedboost.runtime.cluster import cluster as daemons
-from fedboost.runtime.cluster.local import COORDINATOR, USER, complete
+from fedboost.runtime.cluster.local import COORDINATOR, USER, complete_spec
 from fedboost.sdk.client import Client, JobLike, read_job
 from fedboost.sdk.party import PartyClient
 from fedboost.sdk.tables import TableLike, rows_of
@@ -49,9 +49,9 @@ class Cluster:
         with ExitStack() as undone:
             place = folder or undone.enter_context(tempfile.TemporaryDirectory(prefix="fedboost-"))
             self.folder = Path(place).absolute()
-            sources = {party: self._source(party, table) for party, table in data.items()}
+            sources = {party: self._source_of_table(party, table) for party, table in data.items()}
             raw, where = read_job(job)
-            self.job: JobSpec = complete(raw, sources, **where)
+            self.job: JobSpec = complete_spec(raw, sources, **where)
             self._daemons = daemons.TrialProcesses(self.folder, self.job, sources)
             self._stack = undone.pop_all()
 
@@ -103,7 +103,7 @@ class Cluster:
         """Return the settings file of a daemon, for commands with ``--config``."""
         return self._daemons.config(name)
 
-    def _source(self, party: str, table: str | Path | TableLike) -> SourceSpec:
+    def _source_of_table(self, party: str, table: str | Path | TableLike) -> SourceSpec:
         if isinstance(table, str | Path):
             path = Path(table).absolute()
             if not path.is_file():
@@ -117,5 +117,5 @@ class Cluster:
         path = self.folder / "data" / f"{party}.parquet"
         path.parent.mkdir(parents=True, exist_ok=True)
         rows = rows_of(table, f"the table of {party}")
-        pq.write_table(rows.sheet()[0].dense(), path)
+        pq.write_table(rows.as_sheet()[0].dense(), path)
         return SourceSpec(path=str(path), id_format=rows.id_format, missing=rows.missing)

@@ -16,11 +16,11 @@ from fedboost.messages.job_pb2 import JobJournal
 from fedboost.report import units
 from fedboost.report.disclosure import BARE
 from fedboost.report.html import Html, join, tag
-from fedboost.report.story import read
-from fedboost.report.tables import Column, table
+from fedboost.report.story import read_story
+from fedboost.report.tables import Column, html_table
 from fedboost.runtime.ledger.rows import Row
 
-WIDTH = 110  # of the text that a terminal prints
+PRINT_WIDTH = 110  # of the text that a terminal prints
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ class Disclosure:
         return len(self.crossings)
 
     def __repr__(self) -> str:
-        console = Console(width=WIDTH, color_system=None)
+        console = Console(width=PRINT_WIDTH, color_system=None)
         with console.capture() as captured:
             console.print(self)
         return captured.get().rstrip("\n")
@@ -87,21 +87,21 @@ class Disclosure:
         drawn.add_column("bytes", justify="right", no_wrap=True)
         for head in ("reveals", "protected"):
             drawn.add_column(head)
-        for cells in self._rows():
+        for cells in self._table_rows():
             drawn.add_row(*map(Text, cells))
         if not self.crossings:
             return Text(self._headline())
         return Group(Text(self._headline()), Text(), drawn, *map(Text, self._sentences()))
 
     def _repr_html_(self) -> str:
-        rows = self._rows()
+        rows = self._table_rows()
         heads = [Column("from → to"), Column("message"), Column("bytes", "number")]
         heads += [Column("reveals"), Column("protected")]
         notes: list[Html] = [tag("p", words) for words in self._sentences()]
-        drawn = table(self._headline(), heads, rows, folds=True) if rows else join()
+        drawn = html_table(self._headline(), heads, rows, folds=True) if rows else join()
         return str(join(drawn, *notes) if rows else tag("p", self._headline()))
 
-    def _rows(self) -> list[tuple[str, ...]]:
+    def _table_rows(self) -> list[tuple[str, ...]]:
         """Return the cells of the table that people read."""
         rows: list[tuple[str, ...]] = []
         for c in self.crossings:
@@ -135,11 +135,11 @@ _SCHEMA = pa.schema(
 )
 
 
-def of_job(journal: JobJournal, sent: Mapping[str, Sequence[Row]]) -> Disclosure:
+def disclosure_of_job(journal: JobJournal, sent: Mapping[str, Sequence[Row]]) -> Disclosure:
     """Read a job's journal and its parties' ledgers; `sent` are the rows of sent messages."""
-    story = read(journal)
+    story = read_story(journal)
     reports = story.told
-    warnings = [BARE] if story.lies_open else []
+    warnings = [BARE] if story.hides_nothing else []
     warnings += [
         f"{event.warned.party}: {event.warned.warning}"
         for event in journal.events

@@ -19,11 +19,11 @@ from numpy.typing import ArrayLike, NDArray
 
 from fedboost import protocols
 from fedboost.data.frame import Frame
-from fedboost.data.predictions import values_of
+from fedboost.data.predictions import prediction_values
 from fedboost.data.sheet import Sheet
 from fedboost.flow import AGGREGATOR, Artefact, Protocol, RowsUsed
 from fedboost.ground.arrays import Floats, Indices
-from fedboost.ground.settings import Settings, parse
+from fedboost.ground.settings import Settings, parse_settings
 from fedboost.job import JobSpec
 from fedboost.messages.job_pb2 import Event
 from fedboost.model import kinds
@@ -41,12 +41,12 @@ from fedboost.sdk.assembly import Assembled, Taught
 from fedboost.sdk.callbacks import FitOptions, RoundCallbacks
 from fedboost.sdk.fitted import Fitted
 from fedboost.sdk.progress import warn_once, watching
-from fedboost.sdk.refusals import InvalidParameterError, InvalidTableError, refusing, warn_of
+from fedboost.sdk.refusals import InvalidParameterError, InvalidTableError, as_value_errors, warn_of
 from fedboost.sdk.seats import PartyRows, Seats
 from fedboost.sdk.tables import rows_of
 
-Rows: TypeAlias = Any  # a table, or tables by party
-Labels: TypeAlias = Any  # array-like, or arrays by party, or the name of a column
+RowsLike: TypeAlias = Any  # a table, or tables by party
+LabelsLike: TypeAlias = Any  # array-like, or arrays by party, or the name of a column
 Scores: TypeAlias = Floats | dict[str, Floats]
 Score = Callable[
     [Mapping[str, Artefact], str, Mapping[str, Frame], Mapping[str, Indices]], Any
@@ -69,8 +69,8 @@ class Federated(Fitted):
 
     def fit(
         self,
-        X: Rows,
-        y: Labels,
+        X: RowsLike,
+        y: LabelsLike,
         sample_weight: ArrayLike | Mapping[str, ArrayLike] | None = None,
         eval_set: EvalSet = None,
         **options: Unpack[FitOptions],
@@ -86,15 +86,15 @@ class Federated(Fitted):
         """
         callbacks.check_options(options)
         xgb_model = options.get("xgb_model")
-        earlier = None if xgb_model is None else self._continued(xgb_model)
-        self._forget()
-        with refusing():
+        earlier = None if xgb_model is None else self._earlier_shards(xgb_model)
+        self._delete_fitted()
+        with as_value_errors():
             xgboost_parameters.check(self.get_params())
             xgboost_parameters.check_metric(self.get_params().get("eval_metric"))
-            hooks = callbacks.asked(options, self.get_params().get("callbacks"))
+            hooks = callbacks.chosen_callbacks(options, self.get_params().get("callbacks"))
             for hook in hooks:
                 hook.before_training(self)
-            train = self._taught(X, y, sample_weight, learns=True)
+            train = self._labelled_tables(X, y, sample_weight, learns=True)
             seats.check_categories(train.seats, self.get_params().get("categorical") or ())
             seats.check_missing(train.seats, self.get_params().get("missing"))
             self._keep_columns(train.seats)
@@ -105,12 +105,12 @@ class Federated(Fitted):
                         "eval_set and validation both say which rows to validate on",
                         todo="use either eval_set or validation",
                     )
-                with refusing(argument="eval_set"):
+                with as_value_errors(argument="eval_set"):
                     weights = options.get("sample_weight_eval_set")
                     parts, self._split_names = labels.eval_parts(eval_set, X, weights)
-                    held = self._taught(*parts, learns=False)
+                    held = self._labelled_tables(*parts, learns=False)
             rounds = RoundCallbacks(self, hooks, self._split_names)
-            self._run(self._assembled(train, held), train, rounds, earlier)
+            self._train_job(self._assembled(train, held), train, rounds, earlier)
         if options.get("verbose", True) is not False:
             for warning in self.result_.get("warnings", ()):
                 warn_once(type(self).__name__, warning)
@@ -118,7 +118,7 @@ class Federated(Fitted):
             hook.after_training(self)
         return self
 
-    def _continued(self, earlier: Any) -> Mapping[str, Artefact]:
+    def _earlier_shards(self, earlier: Any) -> Mapping[str, Artefact]:
         """Return the shards of a model that this one continues."""
         if not isinstance(earlier, Federated):
             raise InvalidParameterError(
@@ -135,7 +135,7 @@ class Federated(Fitted):
     # The job
 
     def _protocol(self) -> Protocol[Settings]:
-        return protocols.named(self._protocol_name)
+        return protocols.load_protocol(self._protocol_name)
 
     @property
     def _is_horizontal(self) -> bool:
@@ -145,17 +145,17 @@ class Federated(Fitted):
         if held is None:
             if not self._is_horizontal and not train.seats[train.guest].ids:
                 seats.check_indices(train.seats)
-            return assembly.as_given(train)
+            return assembly.from_training(train)
         if self._is_horizontal:
-            return assembly.of_rows(train, held)
+            return assembly.from_rows(train, held)
         if not train.seats[train.guest].ids:
             seats.check_indices(train.seats)
             seats.check_indices(held.seats)
-        return assembly.of_columns(
+        return assembly.from_columns(
             train, held, exact=self._protocol().tables.rows is RowsUsed.COMMON
         )
 
-    def _run(
+    def _train_job(
         self,
         assembled: Assembled,
         train: Taught,
@@ -166,7 +166,7 @@ class Federated(Fitted):
         params = self._job_params(protocol.params, **self._learned_settings())
         if earlier is not None:
             params["warm_start"] = earlier[next(iter(train.seats))].facts["job"]
-        parse(protocol.params, params, section="params")
+        parse_settings(protocol.params, params, section="params")
         guest, *hosts = train.seats
         parties: dict[str, Any] = {"guest": guest, "hosts": hosts}
         if AGGREGATOR in protocol.modules:
@@ -179,12 +179,12 @@ class Federated(Fitted):
             "validation": assembled.validation or self.get_params()["validation"],
             "params": params,
         }
-        ended = self._job(parse(JobSpec, spec), assembled.sheets, rounds, model=earlier)
+        ended = self._job(parse_settings(JobSpec, spec), assembled.sheets, rounds, model=earlier)
         self.journal_, self.result_, self.shards_ = ended.journal, ended.result, ended.shards
-        self.disclosure_ = disclosure.of_job(self._job_journal(), ended.sent)
+        self.disclosure_ = disclosure.disclosure_of_job(self._job_journal(), ended.sent)
         self.n_features_in_ = sum(map(len, self.columns_.values()))
 
-    def _forget(self) -> None:
+    def _delete_fitted(self) -> None:
         """Delete the attributes of an earlier fit, so that a failed fit leaves none."""
         vars(self).pop("_split_names", None)
         for name in [name for name in vars(self) if name.endswith("_")]:
@@ -206,20 +206,20 @@ class Federated(Fitted):
     ) -> simulation.Ended:
         with watching(self.get_params()["verbose"] or False, spec.name) as shown:
 
-            def hear(event: Event) -> None:
+            def take_event(event: Event) -> None:
                 shown(event)
                 if rounds is not None:
                     rounds(event)
 
             workers = self._workers(spec, sheets)
-            return simulation.run(spec, sheets, hear, workers=workers, model=model)
+            return simulation.run(spec, sheets, take_event, workers=workers, model=model)
 
     def _workers(self, spec: JobSpec, sheets: Mapping[str, Sheet]) -> int | None:
         """Return as many processes as asked for; none where starting them takes longer."""
         count = self.get_params()["n_jobs"]
         if count is None:
-            protocol = protocols.named(spec.protocol)
-            params = parse(protocol.params, spec.params, section="params")
+            protocol = protocols.load_protocol(spec.protocol)
+            params = parse_settings(protocol.params, spec.params, section="params")
             is_heavy = protocol.policy.asks(params).key_bits is not None
             is_large = sum(sheet.n_rows for sheet in sheets.values()) > ROWS_ALONE
             return None if is_heavy or is_large else 1
@@ -243,7 +243,7 @@ class Federated(Fitted):
 
     # Tables
 
-    def _seats(self, X: Rows, *, learns: bool) -> Seats:
+    def _tables_by_party(self, X: RowsLike, *, learns: bool) -> Seats:
         """Return each party's table, guest first."""
         params = self.get_params()
         if seats.are_by_party(X):
@@ -252,22 +252,22 @@ class Federated(Fitted):
                     f"X holds the tables of {len(X)} parties, and a federation needs two",
                     todo="give a table for each of at least two parties",
                 )
-            tables = self._guest_first(seats.given(X, params.get("ids")))
+            tables = self._guest_first(seats.from_tables(X, params.get("ids")))
             self._check_parties(tables, learns=learns)
         else:
-            tables = self._dealt(X, learns=learns)
-        return {party: self._as_said(seat, party) for party, seat in tables.items()}
+            tables = self._dealt_columns(X, learns=learns)
+        return {party: self._with_declarations(seat, party) for party, seat in tables.items()}
 
-    def _as_said(self, seat: PartyRows, party: str) -> PartyRows:
+    def _with_declarations(self, seat: PartyRows, party: str) -> PartyRows:
         params = self.get_params()
         if self._absent_is_missing:
             seat = replace(seat, rows=seat.rows.with_absent_missing())
         declared = seats.with_categories(seat, params.get("categorical") or ())
         return seats.with_missing(declared, params.get("missing"), party)
 
-    def _dealt(self, X: Rows, *, learns: bool) -> Seats:
+    def _dealt_columns(self, X: RowsLike, *, learns: bool) -> Seats:
         """Return a single table's columns, dealt to simulated parties."""
-        table = seats.single(X, self.get_params()["ids"])
+        table = seats.single_table(X, self.get_params()["ids"])
         if learns:
             dealt = seats.dealt_columns(table.rows.names, self.get_params()["parties"])
             self._set_names(table)
@@ -329,12 +329,12 @@ class Federated(Fitted):
                 todo="give a table for each of the model's parties",
             )
 
-    def _taught(self, X: Rows, y: Labels, weight: Any, *, learns: bool) -> Taught:
+    def _labelled_tables(self, X: RowsLike, y: LabelsLike, weight: Any, *, learns: bool) -> Taught:
         """Return tables with labels; `learns`: training tables, which define the classes."""
         if isinstance(y, str) and not seats.are_by_party(X):
             whole, y = seats.without_labels(PartyRows(rows_of(X)), y)
             X = whole.rows
-        tables = self._seats(X, learns=learns)
+        tables = self._tables_by_party(X, learns=learns)
         guest = next(iter(tables))
         if isinstance(y, Mapping):
             raise InvalidTableError(
@@ -348,7 +348,7 @@ class Federated(Fitted):
         )
 
     def _read_labels(
-        self, table: PartyRows, y: Labels, weight: Any, *, learns: bool
+        self, table: PartyRows, y: LabelsLike, weight: Any, *, learns: bool
     ) -> tuple[PartyRows, NDArray[Any], Floats | None]:
         """Return a party's features, and a label and perhaps a weight of each row.
 
@@ -358,8 +358,8 @@ class Federated(Fitted):
             table, y = seats.without_labels(table, y)
         labels.check_order(y, table.rows.index, "y")
         labels.check_order(weight, table.rows.index, "sample_weight")
-        values = labels.column(y, table.rows.n_rows, type(self).__name__)
-        weights = labels.weights(weight, len(values))
+        values = labels.label_column(y, table.rows.n_rows, type(self).__name__)
+        weights = labels.checked_weights(weight, len(values))
         if learns:
             self._learn_labels(values, weights)
         return table, values, weights
@@ -367,7 +367,7 @@ class Federated(Fitted):
     # Predictions
 
     def _predicted(
-        self, X: Rows, score: Score | None = None, unknown_max: float = UNKNOWN_MAX
+        self, X: RowsLike, score: Score | None = None, unknown_max: float = UNKNOWN_MAX
     ) -> Scores:
         """Return probabilities or means, float64 (rows of the guest, outputs), or the values of
         another `score`; by party if every party has labels and X holds their tables.
@@ -376,13 +376,13 @@ class Federated(Fitted):
         `unknown_max`.
         """
         self._check_fitted()
-        with refusing():
-            tables = self._seats(X, learns=False)
+        with as_value_errors():
+            tables = self._tables_by_party(X, learns=False)
             guest = self.guest_
             partners = seats.partner_rows(tables, guest)
             facts = self.shards_[guest].facts
-            kind = kinds.of(facts)
-            if kind.asks_hosts(facts):
+            kind = kinds.kind_of(facts)
+            if kind.needs_job(facts):
                 if score is not None:
                     raise InvalidParameterError(
                         "only the hosts together know this model's leaf values",
@@ -395,7 +395,8 @@ class Federated(Fitted):
             scored = {guest: tables[guest]}
             scored |= {h: tables[h].take(rows[rows >= 0]) for h, rows in partners.items()}
             frames = {
-                party: self._frame(seat, party, unknown_max) for party, seat in scored.items()
+                party: self._frame_for_shard(seat, party, unknown_max)
+                for party, seat in scored.items()
             }
             return (score or kind.predict)(self.shards_, guest, frames, held)
 
@@ -404,8 +405,8 @@ class Federated(Fitted):
         decrypt them together.
         """
         facts = self.shards_[self.guest_].facts
-        given = assembly.as_given(Taught(tables, {}, {}))
-        kind = kinds.of(facts)
+        given = assembly.from_training(Taught(tables, {}, {}))
+        kind = kinds.kind_of(facts)
         spec = {
             "name": "prediction",
             "protocol": kind.scored_by,
@@ -417,21 +418,21 @@ class Federated(Fitted):
                 **kind.scoring_params(facts),
             },
         }
-        ended = self._job(parse(JobSpec, spec), given.sheets, model=self.shards_)
+        ended = self._job(parse_settings(JobSpec, spec), given.sheets, model=self.shards_)
         for warning in ended.result.get("warnings", ()):
             warnings.warn(warning, stacklevel=5)
         assert ended.predictions is not None
-        return values_of(ended.predictions, len(facts["base_margin"]))
+        return prediction_values(ended.predictions, len(facts["base_margin"]))
 
-    def _frame(self, seat: PartyRows, party: str, unknown_max: float) -> Frame:
+    def _frame_for_shard(self, seat: PartyRows, party: str, unknown_max: float) -> Frame:
         """Return a table in the form that a party's shard of the model reads; warn of unknown
         categories, and refuse more of them than `unknown_max`.
         """
         facts = self.shards_[party].facts
         # Networks hash the columns of a sparse table by their numbers, whichever it has.
-        is_hashed = kinds.of(facts).is_hashed(facts)
+        is_hashed = kinds.kind_of(facts).is_hashed(facts)
         names = seat.rows.names if is_hashed else facts["columns"]
-        with refusing(party=party):
+        with as_value_errors(party=party):
             frame = seat.rows.frame(names, list(facts["categories"]))
             unknown = UnknownCategories(facts)
             unknown.add(frame)

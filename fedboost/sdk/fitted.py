@@ -14,10 +14,10 @@ from fedboost.flow import Artefact
 from fedboost.messages.job_pb2 import JobJournal
 from fedboost.model import kinds
 from fedboost.model.kinds.kind import SplitTotals
-from fedboost.report.page import render
+from fedboost.report.page import render_page
 from fedboost.sdk.disclosure import Disclosure
 from fedboost.sdk.parameters import EstimatorParameters
-from fedboost.sdk.refusals import InvalidParameterError, InvalidTableError, unfitted
+from fedboost.sdk.refusals import InvalidParameterError, InvalidTableError, unfitted_error
 
 History = list[dict[str, dict[str, float]]]
 IMPORTANCES: Mapping[str, Callable[[SplitTotals], float]] = {  # XGBoost's importance types
@@ -67,7 +67,7 @@ class Fitted(EstimatorParameters):
 
     def _check_fitted(self) -> None:
         if not self.__sklearn_is_fitted__():
-            raise unfitted(type(self).__name__)
+            raise unfitted_error(type(self).__name__)
 
     @property
     def history_(self) -> History:
@@ -101,7 +101,7 @@ class Fitted(EstimatorParameters):
         """The round that predictions end with, from 0; the last one without early stopping."""
         self._check_fitted()
         facts = self.shards_[self.guest_].facts
-        return kinds.of(facts).rounds(facts) - 1
+        return kinds.kind_of(facts).rounds(facts) - 1
 
     @property
     def best_iteration(self) -> int:
@@ -132,7 +132,9 @@ class Fitted(EstimatorParameters):
             raise InvalidParameterError(
                 f"importance_type is {kind!r}", todo=f"give one of {', '.join(IMPORTANCES)}"
             )
-        totals = kinds.of(self.shards_[self.guest_].facts).gains(self.shards_, self.guest_)
+        totals = kinds.kind_of(self.shards_[self.guest_].facts).column_gains(
+            self.shards_, self.guest_
+        )
         if totals is None:
             raise AttributeError("feature_importances_: no gain of a split is known to this model")
         measure = IMPORTANCES[kind]
@@ -172,7 +174,7 @@ class Fitted(EstimatorParameters):
         """Write the job's report, one self-contained HTML file; return its path."""
         self._check_fitted()
         file = Path(path)
-        file.write_text(render(self._job_journal()), encoding="utf-8")
+        file.write_text(render_page(self._job_journal()), encoding="utf-8")
         return file
 
     def _job_journal(self) -> JobJournal:

@@ -42,7 +42,7 @@ def fraction_of(parts: Sequence[tuple[int, int]]) -> float:
     return exact if low < exact < high else (low + high) / 2
 
 
-def numbers(train: int, held: int, fraction: float) -> tuple[Indices, Indices]:
+def new_ids(train: int, held: int, fraction: float) -> tuple[Indices, Indices]:
     """Return new ids, int64 (train,) and (held,): a job holds out all of the second, none of the
     first.
     """
@@ -62,7 +62,7 @@ def numbers(train: int, held: int, fraction: float) -> tuple[Indices, Indices]:
     return np.concatenate(free)[:train], np.concatenate(out)[:held]
 
 
-def dealt(train: Sequence[int], held: int) -> list[int]:
+def held_counts(train: Sequence[int], held: int) -> list[int]:
     """Return the number of `held` rows that each party validates on, so that `fraction_of` finds a
     share.
 

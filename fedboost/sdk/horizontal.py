@@ -12,8 +12,8 @@ from fedboost.model import kinds
 from fedboost.model.unknown_categories import UNKNOWN_MAX
 from fedboost.sdk import holdout, labels, seats
 from fedboost.sdk.assembly import Taught
-from fedboost.sdk.federated import Federated, Labels, Rows, Score, Scores
-from fedboost.sdk.refusals import InvalidTableError, refusing
+from fedboost.sdk.federated import Federated, LabelsLike, RowsLike, Score, Scores
+from fedboost.sdk.refusals import InvalidTableError, as_value_errors
 from fedboost.sdk.seats import PartyRows
 
 
@@ -26,17 +26,17 @@ class Horizontal(Federated):
 
     _train_rows: dict[str, int]  # of each party
 
-    def _taught(self, X: Rows, y: Labels, weight: Any, *, learns: bool) -> Taught:
+    def _labelled_tables(self, X: RowsLike, y: LabelsLike, weight: Any, *, learns: bool) -> Taught:
         if not self._is_horizontal:
-            return super()._taught(X, y, weight, learns=learns)
+            return super()._labelled_tables(X, y, weight, learns=learns)
         if seats.are_by_party(X):
             return self._taught_by_party(X, y, weight, learns=learns)
-        table = seats.single(X, self.get_params().get("ids"))
+        table = seats.single_table(X, self.get_params().get("ids"))
         table, values, weights = self._read_labels(table, y, weight, learns=learns)
         dealt = self._dealt_rows(table, learns=learns)
         coded = self._job_labels(values)
         return Taught(
-            {p: self._as_said(table.take(rows), p) for p, rows in dealt.items()},
+            {p: self._with_declarations(table.take(rows), p) for p, rows in dealt.items()},
             {party: coded[rows] for party, rows in dealt.items()},
             {} if weights is None else {party: weights[rows] for party, rows in dealt.items()},
         )
@@ -51,14 +51,14 @@ class Horizontal(Federated):
             self._set_names(table)
             self._train_rows = {party: len(rows) for party, rows in dealt.items()}
             return dealt
-        counts = holdout.dealt(list(self._train_rows.values()), table.rows.n_rows)
+        counts = holdout.held_counts(list(self._train_rows.values()), table.rows.n_rows)
         parts = np.split(np.arange(table.rows.n_rows), np.cumsum(counts)[:-1])
         return {p: part for p, part in zip(self._train_rows, parts, strict=True) if len(part)}
 
     def _taught_by_party(
-        self, X: Mapping[str, Any], y: Labels, weight: Any, *, learns: bool
+        self, X: Mapping[str, Any], y: LabelsLike, weight: Any, *, learns: bool
     ) -> Taught:
-        tables = self._seats(X, learns=learns)
+        tables = self._tables_by_party(X, learns=learns)
         y = dict.fromkeys(tables, y) if isinstance(y, str) else y
         if not isinstance(y, Mapping):
             raise InvalidTableError(
@@ -70,11 +70,11 @@ class Horizontal(Federated):
             given = y.get(party)
             if isinstance(given, str):
                 tables[party], given = seats.without_labels(seat, given)
-            with refusing(party=party):
+            with as_value_errors(party=party):
                 labels.check_order(given, seat.rows.index, "y")
-                by_party[party] = labels.column(given, seat.rows.n_rows, type(self).__name__)
+                by_party[party] = labels.label_column(given, seat.rows.n_rows, type(self).__name__)
                 if weight is not None:
-                    weights[party] = labels.weights(weight.get(party), seat.rows.n_rows)
+                    weights[party] = labels.checked_weights(weight.get(party), seat.rows.n_rows)
         if learns:
             self._learn_labels(np.concatenate(list(by_party.values())), None)
             self._train_rows = {party: seat.rows.n_rows for party, seat in tables.items()}
@@ -85,22 +85,25 @@ class Horizontal(Federated):
         )
 
     def _predicted(
-        self, X: Rows, score: Score | None = None, unknown_max: float = UNKNOWN_MAX
+        self, X: RowsLike, score: Score | None = None, unknown_max: float = UNKNOWN_MAX
     ) -> Scores:
         self._check_fitted()
         if not self._is_horizontal:
             return super()._predicted(X, score, unknown_max)
-        with refusing():
+        with as_value_errors():
             if seats.are_by_party(X):
-                tables = self._seats(X, learns=False)
+                tables = self._tables_by_party(X, learns=False)
                 return {
-                    party: self._scored(seat, score, unknown_max) for party, seat in tables.items()
+                    party: self._score_table(seat, score, unknown_max)
+                    for party, seat in tables.items()
                 }
-            table = self._same_columns(seats.single(X, self.get_params().get("ids")))
-            return self._scored(self._as_said(table, self.guest_), score, unknown_max)
+            table = self._same_columns(seats.single_table(X, self.get_params().get("ids")))
+            return self._score_table(
+                self._with_declarations(table, self.guest_), score, unknown_max
+            )
 
-    def _scored(self, seat: PartyRows, score: Score | None, unknown_max: float) -> Any:
+    def _score_table(self, seat: PartyRows, score: Score | None, unknown_max: float) -> Any:
         guest = self.guest_
-        shard, frame = self.shards_[guest], self._frame(seat, guest, unknown_max)
-        score = score or kinds.of(shard.facts).predict
+        shard, frame = self.shards_[guest], self._frame_for_shard(seat, guest, unknown_max)
+        score = score or kinds.kind_of(shard.facts).predict
         return score({guest: shard}, guest, {guest: frame}, {})

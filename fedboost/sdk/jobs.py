@@ -16,7 +16,7 @@ from fedboost.messages.fault_pb2 import Fault
 from fedboost.report import units
 from fedboost.report.html import tag
 from fedboost.report.seen import metric_words
-from fedboost.report.story import Story, in_order
+from fedboost.report.story import Story, ordered_splits
 from fedboost.runtime.store.store import JobState
 from fedboost.runtime.transport import faults
 
@@ -72,19 +72,19 @@ class Status:
     @classmethod
     def of_message(cls, message: job_pb2.JobStatus) -> Status:
         """Read a coordinator's message."""
-        return copied(
+        return dataclass_of_message(
             cls,
             message,
             done=message.progress.done,
             of=message.progress.of,
             round=message.progress.round,
-            created=moment(message.created),
-            updated=moment(message.updated),
+            created=utc_time(message.created),
+            updated=utc_time(message.updated),
             waiting=tuple(
-                Waiting(entry.party, entry.step, moment(entry.since)) for entry in message.waiting
+                Waiting(entry.party, entry.step, utc_time(entry.since)) for entry in message.waiting
             ),
             warnings=tuple(message.warnings),
-            reason=faults.from_message(message.reason) if message.HasField("reason") else None,
+            reason=faults.error_of_fault(message.reason) if message.HasField("reason") else None,
         )
 
 
@@ -102,7 +102,7 @@ class Event:
         """Read a coordinator's message."""
         what = message.WhichOneof("what") or ""
         facts = _FACTS[what](getattr(message, what)) if what in _FACTS else {}
-        return cls(message.number, moment(message.at), what, facts)
+        return cls(message.number, utc_time(message.at), what, facts)
 
     def __str__(self) -> str:
         """Return one line for people."""
@@ -119,7 +119,7 @@ class RoundMetrics(Sequence[dict[str, Any]]):
     def __init__(self, story: Story) -> None:
         name = story.round_name
         metrics = {key: None for summary in story.rounds for key in summary.metrics}
-        splits = in_order({split: None for _, split in metrics})
+        splits = ordered_splits({split: None for _, split in metrics})
         keys = sorted(metrics, key=lambda key: splits.index(key[1]))
         self.columns = (name, "seconds", *(f"{split} {metric}" for metric, split in keys))
         self._rows = [
@@ -147,7 +147,7 @@ class RoundMetrics(Sequence[dict[str, Any]]):
         return pa.table(cells).__arrow_c_stream__(requested_schema)
 
     def __repr__(self) -> str:
-        lines = [self.columns, *(self._shown(row) for row in self._rows)]
+        lines = [self.columns, *(self._row_cells(row) for row in self._rows)]
         wide = [max(len(line[k]) for line in lines) for k in range(len(self.columns))]
         return "\n".join(
             "  ".join(cell.rjust(size) for cell, size in zip(line, wide, strict=True))
@@ -156,30 +156,34 @@ class RoundMetrics(Sequence[dict[str, Any]]):
 
     def _repr_html_(self) -> str:
         heads = tag("tr", *(tag("th", name, scope="col") for name in self.columns))
-        rows = [tag("tr", *(tag("td", cell) for cell in self._shown(row))) for row in self._rows]
+        rows = [
+            tag("tr", *(tag("td", cell) for cell in self._row_cells(row))) for row in self._rows
+        ]
         return tag("table", tag("thead", heads), tag("tbody", *rows))
 
-    def _shown(self, row: tuple[Any, ...]) -> tuple[str, ...]:
-        metrics = (units.NOTHING if value is None else units.measured(value) for value in row[2:])
+    def _row_cells(self, row: tuple[Any, ...]) -> tuple[str, ...]:
+        metrics = (
+            units.NOTHING if value is None else units.metric_text(value) for value in row[2:]
+        )
         return (str(row[0]), units.in_seconds(row[1]), *metrics)
 
 
-def ended(status: job_pb2.JobStatus) -> FedboostError:
+def error_of_status(status: job_pb2.JobStatus) -> FedboostError:
     """Return the error that ended a job, or a JobError for an unfinished one."""
     if status.state in UNDER_WAY:
         return JobError(f"the job is {status.state}", todo="wait for it: job.wait()", job=status.id)
-    error = faults.from_message(status.reason)
+    error = faults.error_of_fault(status.reason)
     if status.state == JobState.PAUSED and not error.todo:
         error.todo = "call job.resume() when all parties are reachable"
     return error.at(job=status.id)
 
 
-def moment(at: float) -> datetime:
+def utc_time(at: float) -> datetime:
     """Return seconds since 1970 as a time in UTC."""
     return datetime.fromtimestamp(at, UTC)
 
 
-def copied(kind: type[T], message: Any, **others: Any) -> T:
+def dataclass_of_message(kind: type[T], message: Any, **others: Any) -> T:
     """Return the dataclass `kind` with the fields of a message, except for the `others` given."""
     names = [field.name for field in fields(kind) if field.name not in others]
     return kind(**{name: getattr(message, name) for name in names}, **others)
@@ -196,28 +200,28 @@ def metrics_of(metrics: Sequence[job_pb2.Metric]) -> Metrics:
 # Content of events by kind: as names and values, and in words.
 
 
-def _state(change: job_pb2.StateChanged) -> dict[str, Any]:
-    return {"state": change.state, "parties": list(change.parties), **_reason(change.reason)}
+def _state_facts(change: job_pb2.StateChanged) -> dict[str, Any]:
+    return {"state": change.state, "parties": list(change.parties), **_reason_facts(change.reason)}
 
 
-def _reason(fault: Fault) -> dict[str, Any]:
-    return {"reason": faults.from_message(fault)} if fault.what else {}
+def _reason_facts(fault: Fault) -> dict[str, Any]:
+    return {"reason": faults.error_of_fault(fault)} if fault.what else {}
 
 
-def _step(done: job_pb2.StepDone) -> dict[str, Any]:
+def _step_facts(done: job_pb2.StepDone) -> dict[str, Any]:
     sent = {f"{cost.party}->{link.peer}": link.bytes for cost in done.costs for link in cost.sent}
     cpu = {cost.party: cost.cpu_seconds for cost in done.costs}
     facts = {"stage": done.stage, "step": done.step, "seconds": done.seconds}
     return {**facts, "calls": done.calls or 1, "cpu_seconds": cpu, "bytes": sent}
 
 
-def _round(done: job_pb2.RoundDone) -> dict[str, Any]:
+def _round_facts(done: job_pb2.RoundDone) -> dict[str, Any]:
     progress = {"round": done.progress.round, "done": done.progress.done, "of": done.progress.of}
     figures = {"seconds": done.seconds, "metrics": metrics_of(done.metrics)}
     return {"stage": done.stage, **progress, **figures}
 
 
-def _fields(message: Any) -> dict[str, Any]:
+def _message_fields(message: Any) -> dict[str, Any]:
     return MessageToDict(message, preserving_proto_field_name=True)
 
 
@@ -239,13 +243,13 @@ def _round_words(facts: Mapping[str, Any]) -> str:
 
 
 _FACTS: dict[str, Any] = {
-    "state": _state,
-    "step": _step,
-    "round": _round,
+    "state": _state_facts,
+    "step": _step_facts,
+    "round": _round_facts,
     "stage": lambda done: {"stage": done.stage, "seconds": done.seconds},
     "finished": lambda done: {"result": wire.json_object(done.result, "the job's result")},
-    "lost": _fields,
-    "warned": _fields,
+    "lost": _message_fields,
+    "warned": _message_fields,
 }
 _WORDS: dict[str, Any] = {
     "state": _state_words,

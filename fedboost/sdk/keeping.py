@@ -18,7 +18,7 @@ from fedboost.ground.errors import ConfigError
 from fedboost.model import shards
 from fedboost.sdk import disclosure
 from fedboost.sdk.federated import Federated
-from fedboost.sdk.parameters import plain
+from fedboost.sdk.parameters import plain_value
 
 ESTIMATOR, PARTIES = "estimator", "parties"
 ARRAYS = ("classes_", "feature_names_in_")  # attributes that some estimators have
@@ -26,13 +26,13 @@ ARRAYS = ("classes_", "feature_names_in_")  # attributes that some estimators ha
 Kept = TypeVar("Kept", bound=Federated)
 
 
-def save(model: Federated, folder: Path) -> None:
+def save_estimator(model: Federated, folder: Path) -> None:
     """Write a fitted estimator into `folder`; raise ConfigError for a parameter without a JSON
     form.
     """
     facts: dict[str, Any] = {
         "class": type(model).__name__,
-        "params": {name: plain(value) for name, value in model.said().items()},
+        "params": {name: plain_value(value) for name, value in model.said().items()},
         "guest": model.guest_,
         "parties": list(model.parties_),
         "columns": {party: list(names) for party, names in model.columns_.items()},
@@ -46,14 +46,14 @@ def save(model: Federated, folder: Path) -> None:
         raise ConfigError(
             "a parameter is no number, text or list of them", todo="set it to one, and save again"
         ) from None
-    arrays = {n: _written(getattr(model, n)) for n in ARRAYS if hasattr(model, n)}
+    arrays = {n: _plain_array(getattr(model, n)) for n in ARRAYS if hasattr(model, n)}
     arrays["journal"] = np.frombuffer(getattr(model, "journal_", b""), np.uint8)
     for party, shard in model.shards_.items():
-        shards.save(folder / PARTIES / party, shard)
-    shards.save(folder / ESTIMATOR, Artefact(facts, arrays))
+        shards.save_shard(folder / PARTIES / party, shard)
+    shards.save_shard(folder / ESTIMATOR, Artefact(facts, arrays))
 
 
-def load(kind: type[Kept], folder: Path) -> Kept:
+def load_estimator(kind: type[Kept], folder: Path) -> Kept:
     """Return the estimator in `folder`; raise ConfigError if it is missing or of another class.
 
     Raise DataError if its files were changed.
@@ -64,7 +64,7 @@ def load(kind: type[Kept], folder: Path) -> Kept:
             todo="give the folder that save wrote",
             folder=str(folder),
         )
-    kept = shards.load(folder / ESTIMATOR)
+    kept = shards.load_shard(folder / ESTIMATOR)
     facts = kept.facts
     if facts["class"] != kind.__name__:
         raise ConfigError(f"the folder holds a {facts['class']}", todo=f"{facts['class']}.load(…)")
@@ -78,11 +78,11 @@ def load(kind: type[Kept], folder: Path) -> Kept:
         values = kept.arrays[name]
         setattr(model, name, values.astype(object) if name in facts["objects"] else values)
     model.journal_ = kept.arrays["journal"].tobytes()
-    owners = shards.names(folder / PARTIES)
-    model.shards_ = {party: shards.load(folder / PARTIES / party) for party in owners}
+    owners = shards.model_ids(folder / PARTIES)
+    model.shards_ = {party: shards.load_shard(folder / PARTIES / party) for party in owners}
     return model
 
 
-def _written(values: NDArray[Any]) -> NDArray[Any]:
+def _plain_array(values: NDArray[Any]) -> NDArray[Any]:
     """Return an array without objects, as texts or numbers."""
     return np.array(values.tolist()) if values.dtype == object else values

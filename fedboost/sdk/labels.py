@@ -20,7 +20,7 @@ from fedboost.sdk.refusals import InvalidTableError
 from fedboost.sdk.tables import index_of
 
 
-def column(y: ArrayLike | None, n_rows: int, whose: str) -> NDArray[Any]:
+def label_column(y: ArrayLike | None, n_rows: int, whose: str) -> NDArray[Any]:
     """Return labels (n,), one for each row; raise InvalidTableError for anything else.
 
     `whose` is the estimator, for errors.
@@ -95,7 +95,7 @@ def _missing(values: NDArray[Any]) -> int:
     return sum(lacking) + sum(nan)
 
 
-def numbers(y: NDArray[Any], what: str = "labels") -> Floats:
+def finite_numbers(y: NDArray[Any], what: str = "labels") -> Floats:
     """Return finite numbers, float64 (n,)."""
     try:
         values: Floats = y.astype(np.float64)
@@ -108,7 +108,7 @@ def numbers(y: NDArray[Any], what: str = "labels") -> Floats:
     return values
 
 
-def weights(given: ArrayLike | None, n_rows: int) -> Floats | None:
+def checked_weights(given: ArrayLike | None, n_rows: int) -> Floats | None:
     """Return weights of at least 0, float64 (n,); None if none were given."""
     if given is None:
         return None
@@ -120,7 +120,7 @@ def weights(given: ArrayLike | None, n_rows: int) -> Floats | None:
             f"sample_weight has shape {values.shape}, expected ({n_rows},)",
             todo="give one weight for each row",
         )
-    checked = numbers(values, "weights")
+    checked = finite_numbers(values, "weights")
     check_weight(checked, checked)
     if not checked.any():
         raise InvalidTableError(
@@ -174,7 +174,7 @@ class Classes:
         """Return a job's settings for the labels: two are binary:logistic, more multi:softprob."""
         count = len(self.values)
         several = {"num_class": count} if count > 2 else {}
-        return {"objective": objectives.of_classes(count), **several}
+        return {"objective": objectives.class_objective(count), **several}
 
     def indices(self, y: NDArray[Any]) -> Floats:
         """Return the positions of the classes, float64 (n,); raise InvalidTableError for unknown
@@ -205,7 +205,7 @@ def eval_parts(
     measured parts; refuse any other value.
 
     `rows` are those of the training, which may be sets but the last: a job measures them anyway.
-    `weights` are XGBoost's `sample_weight_eval_set`.
+    `checked_weights` are XGBoost's `sample_weight_eval_set`.
     """
     sets = given if isinstance(given, list) else [given]
     for other in sets[:-1]:

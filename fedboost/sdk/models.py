@@ -27,8 +27,8 @@ class Model:
     """A party's shard of a model."""
 
     def __init__(self, shard: Artefact) -> None:
-        self._shard, self._kind = shard, kinds.of(shard.facts)
-        self.facts = self._kind.described(shard.facts)  # as `fedboost model show` has them
+        self._shard, self._kind = shard, kinds.kind_of(shard.facts)
+        self.facts = self._kind.summary(shard.facts)  # as `fedboost model show` has them
         self.id: str = self.facts["model"]
         self.columns: tuple[str, ...] = tuple(self.facts["columns"])
         self.is_whole: bool = self.facts["whole"]
@@ -56,7 +56,7 @@ class Model:
         whole: then its parties predict together, with `fedboost model predict`.
         """
         self._check_whole()
-        frame, unknown = self._frame(rows), UnknownCategories(self._shard.facts)
+        frame, unknown = self._frame_of_rows(rows), UnknownCategories(self._shard.facts)
         unknown.add(frame)
         unknown.check(unknown_max)
         warn_of(unknown)
@@ -87,7 +87,7 @@ class Model:
                 model=self.id,
             )
 
-    def _frame(self, given: TableLike) -> Frame:
+    def _frame_of_rows(self, given: TableLike) -> Frame:
         rows = rows_of(given)
         if not rows.is_named and not self._is_hashed:
             if len(rows.names) != len(self.columns):
@@ -111,4 +111,4 @@ def load_model(folder: str | Path) -> Model:
 
     Raise ConfigError if there is none, DataError if its files were changed.
     """
-    return Model(shards.load(Path(folder)))
+    return Model(shards.load_shard(Path(folder)))

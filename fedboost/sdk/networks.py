@@ -13,21 +13,21 @@ import numpy as np
 from fedboost.core import gbun
 from fedboost.core.gbun import GbunParams, TrainedNetworks
 from fedboost.core.local import TrainingTable
-from fedboost.ground.settings import parse
+from fedboost.ground.settings import parse_settings
 from fedboost.model import networks
 from fedboost.protocols.gbun.params import GbunJobParams
 from fedboost.sdk import labels, seats
 from fedboost.sdk.callbacks import FitOptions, check_options
 from fedboost.sdk.disclosure import Disclosure
-from fedboost.sdk.federated import EvalSet, Labels, Rows
+from fedboost.sdk.federated import EvalSet, LabelsLike, RowsLike
 from fedboost.sdk.horizontal import Horizontal
 from fedboost.sdk.outputs import Classifier, Regressor
-from fedboost.sdk.refusals import InvalidParameterError, InvalidTableError, refusing
-from fedboost.sdk.trees import NUMBERS, OF_CLASSES
+from fedboost.sdk.refusals import InvalidParameterError, InvalidTableError, as_value_errors
+from fedboost.sdk.trees import NUMBER_DEFAULTS, OF_CLASSES
 
 __all__ = ["GBUNClassifier", "GBUNRegressor"]
 
-WHOLE = "table"  # name of the model's party if all rows are in one table
+ONE_TABLE = "table"  # name of the model's party if all rows are in one table
 
 
 class _Gbun(Horizontal):
@@ -42,8 +42,8 @@ class _Gbun(Horizontal):
 
     def fit(
         self,
-        X: Rows,
-        y: Labels,
+        X: RowsLike,
+        y: LabelsLike,
         sample_weight: Any = None,
         eval_set: EvalSet = None,
         **options: Unpack[FitOptions],
@@ -57,8 +57,8 @@ class _Gbun(Horizontal):
         if seats.are_by_party(X):
             return super().fit(X, y, sample_weight, eval_set, **options)
         check_options(options)
-        self._forget()
-        with refusing():
+        self._delete_fitted()
+        with as_value_errors():
             for name in options:
                 raise InvalidParameterError(
                     f"{name} needs tables by party: no job runs for a single table",
@@ -68,12 +68,12 @@ class _Gbun(Horizontal):
                 raise InvalidParameterError(
                     "validation holds out rows of tables by party", todo="give eval_set"
                 )
-            table = self._table(X, y, sample_weight, learns=True)
+            table = self._training_table(X, y, sample_weight, learns=True)
             held = None
             if eval_set is not None:
                 parts, _ = labels.eval_parts(eval_set)
-                held = self._table(*parts, learns=False)
-            self._train(table, held)
+                held = self._training_table(*parts, learns=False)
+            self._train_networks(table, held)
         return self
 
     @property
@@ -81,12 +81,14 @@ class _Gbun(Horizontal):
         """Raise AttributeError: networks have no importance of single columns."""
         raise AttributeError("feature_importances_: networks have no importance of single columns")
 
-    def _table(self, X: Rows, y: Labels, weight: Any, *, learns: bool) -> TrainingTable:
-        table = seats.single(X, None)
+    def _training_table(
+        self, X: RowsLike, y: LabelsLike, weight: Any, *, learns: bool
+    ) -> TrainingTable:
+        table = seats.single_table(X, None)
         table, values, weights = self._read_labels(table, y, weight, learns=learns)
         if learns:
             self._set_names(table)
-            self._keep_columns({WHOLE: table})
+            self._keep_columns({ONE_TABLE: table})
         else:
             table = self._same_columns(table)
         if table.rows.categorical:
@@ -98,14 +100,16 @@ class _Gbun(Horizontal):
         frame = table.rows.frame(table.rows.names, ())
         return TrainingTable(frame.values, self._job_labels(values), weights)
 
-    def _train(self, table: TrainingTable, held: TrainingTable | None) -> None:
-        params = parse(GbunParams, self._job_params(GbunParams, **self._learned_settings()))
+    def _train_networks(self, table: TrainingTable, held: TrainingTable | None) -> None:
+        params = parse_settings(
+            GbunParams, self._job_params(GbunParams, **self._learned_settings())
+        )
         self.trained_ = gbun.train(table, params, held)
         is_sparse = not isinstance(table.values, np.ndarray)
         hashed = is_sparse and self.trained_.reading.cuts is None
-        names = () if hashed else self.columns_[WHOLE]
-        shard = networks.shard(self.trained_, names, is_sparse=is_sparse)
-        self.shards_ = {WHOLE: shard}
+        names = () if hashed else self.columns_[ONE_TABLE]
+        shard = networks.make_shard(self.trained_, names, is_sparse=is_sparse)
+        self.shards_ = {ONE_TABLE: shard}
         self.disclosure_ = Disclosure()
         self.n_features_in_ = int(table.values.shape[1])
 
@@ -126,4 +130,4 @@ class GBUNRegressor(_Gbun, Regressor):
 
     _models = (GbunJobParams,)
     _absent = frozenset({"num_class", "scale_pos_weight"})
-    _own: ClassVar[dict[str, Any]] = NUMBERS
+    _own: ClassVar[dict[str, Any]] = NUMBER_DEFAULTS

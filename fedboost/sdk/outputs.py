@@ -14,13 +14,13 @@ from fedboost.ground.arrays import Floats
 from fedboost.model.unknown_categories import UNKNOWN_MAX
 from fedboost.sdk import keeping, labels, xgboost_parameters
 from fedboost.sdk.boosters import Boosted, IterationRange
-from fedboost.sdk.federated import Federated, Labels, Rows
+from fedboost.sdk.federated import Federated, LabelsLike, RowsLike
 from fedboost.sdk.labels import Classes
-from fedboost.sdk.refusals import InvalidParameterError, refusing
+from fedboost.sdk.refusals import InvalidParameterError, as_value_errors
 
 One = TypeVar("One")
 # What XGBoost calls the learning of classes; the labels decide between two and more.
-CLASS_OBJECTIVES = (objectives.of_classes(2), objectives.of_classes(3), "multi:softmax")
+CLASS_OBJECTIVES = (objectives.class_objective(2), objectives.class_objective(3), "multi:softmax")
 
 
 class Estimator(Federated, Boosted):
@@ -32,15 +32,15 @@ class Estimator(Federated, Boosted):
         The folder holds every party's shard: the whole model, which only a simulation has.
         """
         self._check_fitted()
-        with refusing():
-            keeping.save(self, Path(folder))
+        with as_value_errors():
+            keeping.save_estimator(self, Path(folder))
         return Path(folder)
 
     @classmethod
     def load(cls, folder: str | Path) -> Self:
         """Read what `save` wrote; a ConfigError where it is something else, or of another class."""
-        with refusing():
-            return keeping.load(cls, Path(folder))
+        with as_value_errors():
+            return keeping.load_estimator(cls, Path(folder))
 
     def save_model(self, fname: str | Path) -> None:
         """Write the fitted estimator into the folder `fname`; XGBoost's name for `save`."""
@@ -49,7 +49,7 @@ class Estimator(Federated, Boosted):
     def load_model(self, fname: str | Path) -> None:
         """Become the estimator that `save` or `save_model` wrote into the folder `fname`."""
         loaded = type(self).load(fname)
-        self._forget()
+        self._delete_fitted()
         vars(self).update(vars(loaded))
 
 
@@ -60,7 +60,7 @@ class Classifier(Estimator):
 
     def predict_proba(
         self,
-        X: Rows,
+        X: RowsLike,
         *,
         iteration_range: IterationRange | None = None,
         unknown_max: float = UNKNOWN_MAX,
@@ -73,13 +73,13 @@ class Classifier(Estimator):
         InvalidTableError if their share of a column's values is above `unknown_max`.
         """
         if iteration_range is None:
-            return _each(self._predicted(X, unknown_max=unknown_max), _probabilities)
-        scores = self._scores(X, False, False, iteration_range, unknown_max)
-        return _each(scores, _probabilities)
+            return _map_parties(self._predicted(X, unknown_max=unknown_max), _probabilities)
+        scores = self._scores_as_asked(X, False, False, iteration_range, unknown_max)
+        return _map_parties(scores, _probabilities)
 
     def predict(
         self,
-        X: Rows,
+        X: RowsLike,
         *,
         output_margin: bool = False,
         pred_contribs: bool = False,
@@ -96,14 +96,16 @@ class Classifier(Estimator):
         is as in `predict_proba`. The errors are those of `get_booster`.
         """
         if output_margin or pred_contribs:
-            scores = self._scores(X, output_margin, pred_contribs, iteration_range, unknown_max)
-            return _each(scores, _narrow)
+            scores = self._scores_as_asked(
+                X, output_margin, pred_contribs, iteration_range, unknown_max
+            )
+            return _map_parties(scores, _without_single_axis)
         chances = self.predict_proba(X, iteration_range=iteration_range, unknown_max=unknown_max)
-        return _each(chances, lambda chances: self.classes_[chances.argmax(axis=1)])
+        return _map_parties(chances, lambda chances: self.classes_[chances.argmax(axis=1)])
 
-    def score(self, X: Rows, y: Labels, sample_weight: Any = None) -> float:
+    def score(self, X: RowsLike, y: LabelsLike, sample_weight: Any = None) -> float:
         """Return the share of rows with the right prediction, by weight."""
-        predicted, known, weight = _flat(self.predict(X), y, sample_weight)
+        predicted, known, weight = _concatenated(self.predict(X), y, sample_weight)
         return float(np.average((predicted == known).astype(np.float64), weights=weight))
 
     def _learn_labels(self, y: NDArray[Any], weight: Floats | None) -> None:
@@ -144,7 +146,7 @@ class Regressor(Estimator):
 
     def predict(
         self,
-        X: Rows,
+        X: RowsLike,
         *,
         output_margin: bool = False,
         pred_contribs: bool = False,
@@ -157,17 +159,19 @@ class Regressor(Estimator):
         options are those of a classifier's `predict`.
         """
         if output_margin or pred_contribs or iteration_range is not None:
-            scores = self._scores(X, output_margin, pred_contribs, iteration_range, unknown_max)
-            return _each(scores, _narrow)
-        return _each(self._predicted(X, unknown_max=unknown_max), _narrow)
+            scores = self._scores_as_asked(
+                X, output_margin, pred_contribs, iteration_range, unknown_max
+            )
+            return _map_parties(scores, _without_single_axis)
+        return _map_parties(self._predicted(X, unknown_max=unknown_max), _without_single_axis)
 
-    def score(self, X: Rows, y: Labels, sample_weight: Any = None) -> float:
+    def score(self, X: RowsLike, y: LabelsLike, sample_weight: Any = None) -> float:
         """Return R²: 1 − squared errors of the predictions / squared errors of the mean; nan for
         equal labels.
         """
-        predicted, known, weight = _flat(self.predict(X), y, sample_weight)
-        with refusing():
-            truth = labels.numbers(known)
+        predicted, known, weight = _concatenated(self.predict(X), y, sample_weight)
+        with as_value_errors():
+            truth = labels.finite_numbers(known)
         weight = np.ones(len(truth)) if weight is None else weight
         mean = objectives.weighted_mean(truth, weight)
         spread = float((weight * (truth - mean) ** 2).sum())
@@ -176,8 +180,10 @@ class Regressor(Estimator):
 
     def _learn_labels(self, y: NDArray[Any], weight: Floats | None) -> None:
         xgboost_parameters.check_objective(self.get_params()["objective"], type(self).__name__)
-        with refusing():
-            record = objectives.named(self.get_params()["objective"] or objectives.of_numbers())
+        with as_value_errors():
+            record = objectives.objective_record(
+                self.get_params()["objective"] or objectives.number_objective()
+            )
         if record.classifies:
             name = type(self).__name__
             raise InvalidParameterError(
@@ -186,10 +192,10 @@ class Regressor(Estimator):
             )
 
     def _job_labels(self, y: NDArray[Any]) -> Floats:
-        return labels.numbers(y)
+        return labels.finite_numbers(y)
 
 
-def _each(values: Floats | dict[str, Floats], change: Callable[[Floats], One]) -> Any:
+def _map_parties(values: Floats | dict[str, Floats], change: Callable[[Floats], One]) -> Any:
     if isinstance(values, dict):
         return {party: change(part) for party, part in values.items()}
     return change(values)
@@ -199,25 +205,29 @@ def _probabilities(chances: Floats) -> Floats:
     return np.hstack([1.0 - chances, chances]) if chances.shape[1] == 1 else chances
 
 
-def _narrow(values: NDArray[Any]) -> NDArray[Any]:
+def _without_single_axis(values: NDArray[Any]) -> NDArray[Any]:
     """Return a single output without its axis."""
     return values[:, 0] if values.shape[1:] == (1,) else values
 
 
-def _flat(
-    predicted: Any, y: Labels, weight: Any
+def _concatenated(
+    predicted: Any, y: LabelsLike, weight: Any
 ) -> tuple[NDArray[Any], NDArray[Any], Floats | None]:
     """Return predictions, labels and weights, concatenated if they come by party."""
     if not isinstance(predicted, Mapping):
-        return predicted, _ravelled(y), None if weight is None else _ravelled(weight).astype(float)
+        return (
+            predicted,
+            _ravelled_values(y),
+            None if weight is None else _ravelled_values(weight).astype(float),
+        )
     parties = list(predicted)
     joined = np.concatenate([predicted[party] for party in parties])
-    known = np.concatenate([_ravelled(y[party]) for party in parties])
+    known = np.concatenate([_ravelled_values(y[party]) for party in parties])
     if weight is None:
         return joined, known, None
-    weights = np.concatenate([_ravelled(weight[party]) for party in parties])
+    weights = np.concatenate([_ravelled_values(weight[party]) for party in parties])
     return joined, known, weights.astype(np.float64)
 
 
-def _ravelled(values: ArrayLike) -> NDArray[Any]:
+def _ravelled_values(values: ArrayLike) -> NDArray[Any]:
     return np.asarray(values).ravel()

@@ -48,7 +48,7 @@ class EstimatorParameters:
             inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=value)
             for name, value in defaults.items()
         ]
-        begin = _beginning(cls.__init__)
+        begin = _own_init(cls.__init__)
         begin.__signature__ = inspect.Signature(shown)  # type: ignore[attr-defined]
         begin.__name__, begin.__qualname__ = "__init__", f"{cls.__qualname__}.__init__"
         setattr(cls, "__init__", begin)  # noqa: B010  mypy knows no other way
@@ -57,7 +57,7 @@ class EstimatorParameters:
     def defaults(cls) -> dict[str, Any]:
         """Return every parameter with its default; None for a default with several parts."""
         fields = {
-            name: _shown(field.get_default(call_default_factory=True))
+            name: _signature_default(field.get_default(call_default_factory=True))
             for model in cls._models
             for name, field in model.model_fields.items()
             if name not in cls._absent
@@ -95,7 +95,8 @@ class EstimatorParameters:
         return {
             name: value
             for name, value in self.get_params().items()
-            if not _same(value, defaults[name]) and (value is not None or self._takes_none(name))
+            if not _is_same_value(value, defaults[name])
+            and (value is not None or self._takes_none(name))
         }
 
     @classmethod
@@ -117,7 +118,9 @@ class EstimatorParameters:
         if seed is not None:
             given["seed"] = seed
         return {
-            name: plain(value) for name, value in {**given, **derived}.items() if name in fields
+            name: plain_value(value)
+            for name, value in {**given, **derived}.items()
+            if name in fields
         }
 
     def seed_said(self) -> int | None:
@@ -143,22 +146,22 @@ class EstimatorParameters:
         return int(state)
 
 
-def _beginning(inherited: Callable[..., None]) -> Callable[..., None]:
+def _own_init(inherited: Callable[..., None]) -> Callable[..., None]:
     """Return an own `__init__` for a class, which can carry its own signature."""
 
-    def begin(self: EstimatorParameters, **params: Any) -> None:
+    def call_inherited(self: EstimatorParameters, **params: Any) -> None:
         inherited(self, **params)
 
-    begin.__doc__ = inherited.__doc__
-    return begin
+    call_inherited.__doc__ = inherited.__doc__
+    return call_inherited
 
 
-def _shown(value: Any) -> Any:
+def _signature_default(value: Any) -> Any:
     """Return a default for the signature of `__init__`, immutable; None if it has own keys."""
     return None if isinstance(value, BaseModel | Mapping | list) else value
 
 
-def _same(first: Any, second: Any) -> bool:
+def _is_same_value(first: Any, second: Any) -> bool:
     if first is second:
         return True
     is_plain = type(first) is type(second) and isinstance(first, str | int | float | tuple)
@@ -166,7 +169,7 @@ def _same(first: Any, second: Any) -> bool:
     return is_plain and bool(first == second or np.all(are_nan))
 
 
-def plain(value: Any) -> Any:
+def plain_value(value: Any) -> Any:
     """Return a value in the form of a job's file."""
     if isinstance(value, BaseModel):
         return value.model_dump(mode="json", exclude_unset=True)
@@ -175,7 +178,7 @@ def plain(value: Any) -> Any:
     if isinstance(value, np.ndarray):
         return value.tolist()
     if isinstance(value, Mapping):
-        return {key: plain(entry) for key, entry in value.items()}
+        return {key: plain_value(entry) for key, entry in value.items()}
     if isinstance(value, list | tuple):
-        return [plain(entry) for entry in value]
+        return [plain_value(entry) for entry in value]
     return value

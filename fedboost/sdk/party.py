@@ -15,7 +15,7 @@ from fedboost.messages import party_pb2
 from fedboost.runtime.client.client import Owner
 from fedboost.runtime.party.owner import model_store
 from fedboost.sdk.background import Connected
-from fedboost.sdk.jobs import Metrics, copied, metrics_of, moment
+from fedboost.sdk.jobs import Metrics, dataclass_of_message, metrics_of, utc_time
 from fedboost.sdk.places import Tls, party_at
 
 
@@ -73,40 +73,42 @@ class PartyClient(Connected):
 
     def jobs(self) -> list[OwnedJob]:
         """Return every job that the party has seen, with those that wait for approval."""
-        return [_job(job) for job in self.run(self._owner.jobs()).jobs]
+        return [_owned_job(job) for job in self.run(self._owner.jobs()).jobs]
 
     def approve(self, job: str) -> OwnedJob:
         """Approve a job that waits for a person's approval."""
-        return _job(self.run(self._owner.approve(job)))
+        return _owned_job(self.run(self._owner.approve(job)))
 
     def deny(self, job: str, reason: str = "") -> OwnedJob:
         """Refuse a job; all its parties see the reason."""
-        return _job(self.run(self._owner.deny(job, reason)))
+        return _owned_job(self.run(self._owner.deny(job, reason)))
 
     def models(self) -> list[OwnedModel]:
         """Return every model with a shard at the party."""
-        return [_model(model) for model in self.run(self._owner.models()).models]
+        return [_owned_model(model) for model in self.run(self._owner.models()).models]
 
     def fetch_model(self, model: str, folder: str | Path) -> Path:
         """Write the party's shard of a model to the folder `folder`/`model`, and return its path.
 
         The party's ledger records the user. See `load_model` for its use.
         """
-        return model_store.keep(Path(folder), model, self.run(self._owner.fetch_model(model)))
+        return model_store.write_shard(
+            Path(folder), model, self.run(self._owner.fetch_model(model))
+        )
 
 
-def _job(message: party_pb2.OwnedJob) -> OwnedJob:
-    return copied(
+def _owned_job(message: party_pb2.OwnedJob) -> OwnedJob:
+    return dataclass_of_message(
         OwnedJob,
         message,
         reason=message.reason.what,
         parties=tuple(message.parties),
-        updated=moment(message.updated),
+        updated=utc_time(message.updated),
         uses={use.about: use.says for use in message.uses},
     )
 
 
-def _model(message: party_pb2.OwnedModel) -> OwnedModel:
-    return copied(
+def _owned_model(message: party_pb2.OwnedModel) -> OwnedModel:
+    return dataclass_of_message(
         OwnedModel, message, hosts=tuple(message.hosts), metrics=metrics_of(message.metrics)
     )

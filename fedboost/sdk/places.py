@@ -9,8 +9,13 @@ from pathlib import Path
 from typing import TypeAlias
 
 from fedboost.ground.errors import ConfigError
-from fedboost.ground.settings import expanded, home, load, parse
-from fedboost.runtime.client.config import ClientConfig, client_config, owners, unprotected
+from fedboost.ground.settings import expand_path, load_settings, parse_settings, user_home_folder
+from fedboost.runtime.client.config import (
+    ClientConfig,
+    client_config,
+    config_without_tls,
+    names_with_role,
+)
 from fedboost.runtime.config.daemons import PartyConfig
 from fedboost.runtime.transport.tls import TlsFiles
 
@@ -26,7 +31,7 @@ def coordinator_at(address: str | None, tls: Tls | None, user: str | None) -> Cl
     env = dict(os.environ)
     if user is not None:
         env["FEDBOOST_USER"] = user
-    config = client_config(address, _files(tls), env, home())
+    config = client_config(address, _tls_files(tls), env, user_home_folder())
     for warning in config.warnings():
         warnings.warn(warning, stacklevel=3)
     return config
@@ -38,13 +43,13 @@ def party_at(address: str, tls: Tls | None, user: str | None) -> ClientConfig:
     Without a name, use the only party with a certificate in the folder `tls`.
     """
     if address.endswith((".yaml", ".yml")):
-        party = load(PartyConfig, Path(address))
+        party = load_settings(PartyConfig, Path(address))
         if party.insecure_loopback:
-            return unprotected(party.name, party.listen)
+            return config_without_tls(party.name, party.listen)
         return coordinator_at(f"{party.name}@{party.listen}", tls, user)
     if "@" not in address:
-        folder = expanded(Path(tls)) if isinstance(tls, str | Path) else None
-        parties = [] if folder is None else owners(folder, "party")
+        folder = expand_path(Path(tls)) if isinstance(tls, str | Path) else None
+        parties = [] if folder is None else names_with_role(folder, "party")
         if len(parties) != 1:
             raise ConfigError(
                 f"which party listens at {address}?",
@@ -54,7 +59,7 @@ def party_at(address: str, tls: Tls | None, user: str | None) -> ClientConfig:
     return coordinator_at(address, tls, user)
 
 
-def _files(tls: Tls | None) -> Path | TlsFiles | None:
+def _tls_files(tls: Tls | None) -> Path | TlsFiles | None:
     if tls is None or isinstance(tls, TlsFiles):
         return tls
-    return parse(TlsFiles, dict(tls)) if isinstance(tls, Mapping) else Path(tls)
+    return parse_settings(TlsFiles, dict(tls)) if isinstance(tls, Mapping) else Path(tls)

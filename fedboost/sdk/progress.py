@@ -13,7 +13,7 @@ from typing import Any, Literal, Protocol, TypeAlias
 from rich.console import Console
 
 from fedboost.messages.job_pb2 import Event, Waiting
-from fedboost.report.card import JobCard, card
+from fedboost.report.card import JobCard, job_card
 from fedboost.report.progress import Progress
 from fedboost.report.seen import JobProgress
 
@@ -93,7 +93,7 @@ class _InNotebook:
         self._seen = JobProgress()
         self._waiting: tuple[Waiting, ...] = ()
         self._drawn_at = clock()
-        self._place = _display(self._html())
+        self._place = _display(self._card_html())
 
     def __call__(self, event: Event) -> None:
         self._seen.event(event)
@@ -106,16 +106,16 @@ class _InNotebook:
     def draw(self) -> None:
         """Draw the current card."""
         self._drawn_at = self._clock()
-        self._place.update(_Drawn(self._html()))
+        self._place.update(_Drawn(self._card_html()))
 
     def _draw_if_due(self) -> None:
         if self._clock() - self._drawn_at >= REDRAWN_S:
             self.draw()
 
-    def _html(self) -> str:
+    def _card_html(self) -> str:
         # A job that rests takes no more time: the card says how long it took.
         at = self._seen.at if self._seen.rests else self._clock()
-        return card(JobCard(self._name, self._seen, at, waiting=self._waiting))
+        return job_card(JobCard(self._name, self._seen, at, waiting=self._waiting))
 
 
 class _Drawn:

@@ -20,7 +20,7 @@ class InvalidTableError(DataError, ValueError, TypeError):
 
 
 @contextmanager
-def refusing(**where: str) -> Iterator[None]:
+def as_value_errors(**where: str) -> Iterator[None]:
     """Turn a ConfigError or DataError from inside into one that is a ValueError as well.
 
     `where` is added to the error.
@@ -45,7 +45,7 @@ def warn_of(unknown: UnknownCategories, party: str = "") -> None:
         warnings.warn(unknown.warning(party), stacklevel=depth + 1)
 
 
-def unfitted(name: str) -> DataError:
+def unfitted_error(name: str) -> DataError:
     """Return the error of an unfitted estimator; scikit-learn's NotFittedError if it is loaded."""
     kinds: tuple[type[Exception], ...] = (DataError, ValueError, AttributeError)
     if "sklearn" in sys.modules:

@@ -24,7 +24,7 @@ from fedboost.sdk.refusals import InvalidParameterError, InvalidTableError
 from fedboost.sdk.tables import RowTable, rows_of
 
 # Number of parties that share a single table, or their names, or the columns of each.
-Parties: TypeAlias = int | Sequence[str] | Mapping[str, Sequence[str] | None]
+SharingParties: TypeAlias = int | Sequence[str] | Mapping[str, Sequence[str] | None]
 IdNames: TypeAlias = str | Sequence[str]
 
 PARTIES_MAX = 65  # a guest and a job's hosts
@@ -40,7 +40,7 @@ class PartyRows:
     ids: tuple[pa.ChunkedArray, ...] = ()
 
     @property
-    def tokens(self) -> EncodedIds:
+    def id_tokens(self) -> EncodedIds:
         """The rows' ids as parties compare them; a DataError where some have none, or share one."""
         if not self.ids:
             indices = pa.chunked_array([np.arange(1, self.rows.n_rows + 1)])
@@ -74,7 +74,7 @@ def are_by_party(X: Any) -> bool:
     return isinstance(X, Mapping) and not issparse(X)
 
 
-def given(tables: Mapping[str, Any], ids: IdNames | Mapping[str, IdNames] | None) -> Seats:
+def from_tables(tables: Mapping[str, Any], ids: IdNames | Mapping[str, IdNames] | None) -> Seats:
     """Return the parties' tables of `fit`, with the columns `ids` set apart.
 
     A level of a pandas index counts as a column of its name (`index` where it has none).
@@ -127,7 +127,7 @@ def check_names(parties: Sequence[object]) -> None:
             )
 
 
-def single(table: Any, ids: IdNames | Mapping[str, IdNames] | None) -> PartyRows:
+def single_table(table: Any, ids: IdNames | Mapping[str, IdNames] | None) -> PartyRows:
     """Return one table of all parties' columns or rows; `ids` are none of its features."""
     rows = rows_of(table)
     if isinstance(ids, Mapping):
@@ -172,11 +172,11 @@ def partner_rows(seats: Seats, guest: str) -> dict[str, Indices]:
     if not seats[guest].ids:
         check_indices(seats)
         return {host: np.arange(n_rows) for host in hosts}
-    tokens = seats[guest].tokens
-    return {host: seats[host].tokens.find(tokens) for host in hosts}
+    tokens = seats[guest].id_tokens
+    return {host: seats[host].id_tokens.find(tokens) for host in hosts}
 
 
-def names_of(parties: Parties, *, horizontal: bool) -> list[str]:
+def names_of(parties: SharingParties, *, horizontal: bool) -> list[str]:
     """Return the names of the parties that share a single table, the guest's first."""
     if not isinstance(parties, int):
         names: list[str] = list(parties)
@@ -198,13 +198,13 @@ def names_of(parties: Parties, *, horizontal: bool) -> list[str]:
     return ["guest", *hosts]
 
 
-def dealt_columns(names: Sequence[str], parties: Parties) -> dict[str, list[str]]:
+def dealt_columns(names: Sequence[str], parties: SharingParties) -> dict[str, list[str]]:
     """Deal the columns of a single table: as `parties` says, or about as many each.
 
     The guest may be left without any; a host may not.
     """
     if isinstance(parties, Mapping):
-        return _as_said(names, parties)
+        return _columns_as_said(names, parties)
     called = names_of(parties, horizontal=False)
     n_hosts = len(called) - 1
     if len(names) < n_hosts:
@@ -218,7 +218,7 @@ def dealt_columns(names: Sequence[str], parties: Parties) -> dict[str, list[str]
     return {party: [names[k] for k in part] for party, part in zip(called, parts, strict=True)}
 
 
-def _as_said(
+def _columns_as_said(
     names: Sequence[str], parties: Mapping[str, Sequence[str] | None]
 ) -> dict[str, list[str]]:
     names_of(list(parties), horizontal=False)
@@ -252,9 +252,9 @@ def dealt_rows(n_rows: int, count: int) -> list[Indices]:
     return [np.arange(first, n_rows, count) for first in range(count)]
 
 
-def below(upper: PartyRows, lower: PartyRows) -> PartyRows:
+def stacked_rows(upper: PartyRows, lower: PartyRows) -> PartyRows:
     """Return the rows of both, `upper` first, without ids."""
-    return PartyRows(upper.rows.before(lower.rows))
+    return PartyRows(upper.rows.with_rows_below(lower.rows))
 
 
 def check_categories(seats: Seats, names: Sequence[str]) -> None:

@@ -16,15 +16,15 @@ from scipy.sparse import csc_array, issparse, vstack
 
 from fedboost.data.conversions import as_declared_cells
 from fedboost.data.frame import Frame
-from fedboost.data.ids import spelled
+from fedboost.data.ids import id_texts
 from fedboost.data.loading import absent_column, frame_of
 from fedboost.data.predictions import free_name
 from fedboost.data.selection import Selection
 from fedboost.data.sheet import Sheet, SparseColumns
 from fedboost.data.sources import IdFormat, SourceSpec
 from fedboost.ground.arrays import Indices
-from fedboost.ground.settings import parse
-from fedboost.sdk.refusals import InvalidTableError, refusing
+from fedboost.ground.settings import parse_settings
+from fedboost.sdk.refusals import InvalidTableError, as_value_errors
 
 TableLike: TypeAlias = Any  # array-like (n, columns), scipy sparse, or an Arrow-compatible object
 
@@ -58,8 +58,8 @@ class DeclaredTable:
             "dates": list(dates),
             "id_format": dict(id_format or {}),
         }
-        with refusing():
-            self.source = parse(SourceSpec, {"path": "X", "missing": missing, **declared})
+        with as_value_errors():
+            self.source = parse_settings(SourceSpec, {"path": "X", "missing": missing, **declared})
 
     def read(self, what: str) -> RowTable:
         """Return the table with its cells read as declared; refuse like `rows_of`."""
@@ -67,7 +67,7 @@ class DeclaredTable:
         table = replace(rows_of(self.rows, what), id_format=id_format, missing=missing)
         if table.sparse is not None:
             return table
-        with refusing(table=what):
+        with as_value_errors(table=what):
             columns = as_declared_cells(Sheet(table.columns), self.source).columns
         return replace(table, names=tuple(columns.column_names), columns=columns)
 
@@ -95,7 +95,7 @@ class RowTable:
         """Return some columns in the order of `names`; raise DataError for a missing one."""
         for name in names:
             if name not in self.names:
-                raise _absent(name, self.names)
+                raise _absent_column_error(name, self.names)
         kinds = tuple(name for name in names if name in self.categorical)
         if self.sparse is not None:
             return replace(self, names=tuple(names), categorical=kinds)
@@ -146,7 +146,7 @@ class RowTable:
             return replace(self, n_rows=len(rows), sparse=taken, index=index)
         return replace(self, n_rows=len(rows), columns=self.columns.take(chosen), index=index)
 
-    def before(self, other: RowTable) -> RowTable:
+    def with_rows_below(self, other: RowTable) -> RowTable:
         """Return these rows and below them the rows of a table with the same columns."""
         below = other.renamed(self.names) if not other.is_named else other.select(self.names)
         n_rows = self.n_rows + below.n_rows
@@ -174,14 +174,14 @@ class RowTable:
             return self.columns.column(name)
         if name in self.index:
             return self.index[name]
-        raise _absent(name, (*self.names, *self.index))
+        raise _absent_column_error(name, (*self.names, *self.index))
 
     def id_cells(self, name: str) -> pa.ChunkedArray:
         """Return a column of ids in their canonical spelling."""
         cells = self.column(name)
-        return cells if self.id_format == IdFormat() else spelled(cells, name, self.id_format)
+        return cells if self.id_format == IdFormat() else id_texts(cells, name, self.id_format)
 
-    def sheet(self, **beside: NDArray[Any] | pa.ChunkedArray) -> tuple[Sheet, dict[str, str]]:
+    def as_sheet(self, **beside: NDArray[Any] | pa.ChunkedArray) -> tuple[Sheet, dict[str, str]]:
         """Return the table as a party's source with further columns, and the names of these."""
         called: dict[str, str] = {}
         columns = {name: self.columns.column(name) for name in self.columns.column_names}
@@ -198,7 +198,7 @@ class RowTable:
 
     def frame(self, names: Sequence[str], categorical: Sequence[str]) -> Frame:
         """Return the columns of a model in its form; raise DataError if one cannot be a feature."""
-        sheet, called = self.sheet(id=np.arange(1, self.n_rows + 1))
+        sheet, called = self.as_sheet(id=np.arange(1, self.n_rows + 1))
         wanted = Selection(
             id=[called["id"]],
             columns=list(names),
@@ -310,22 +310,25 @@ def index_of(given: Any) -> dict[str, pa.ChunkedArray]:
     ]
     levels = [index.get_level_values(level) for level in range(index.nlevels)]
     return {
-        str(name): _plain(pa.chunked_array([pa.array(level, from_pandas=True)]))
+        str(name): _without_dictionary(pa.chunked_array([pa.array(level, from_pandas=True)]))
         for name, level in zip(names, levels, strict=True)
     }
 
 
 def _of_arrow(table: pa.Table) -> RowTable:
     kinds = [f.name for f in table.schema if pa.types.is_dictionary(f.type)]
-    columns = dict(zip(table.column_names, map(_plain, table.columns), strict=True))
+    columns = dict(zip(table.column_names, map(_without_dictionary, table.columns), strict=True))
     plain = pa.table(columns)
     return RowTable(tuple(columns), plain, table.num_rows, categorical=tuple(kinds), is_named=True)
 
 
-def _plain(cells: pa.ChunkedArray) -> pa.ChunkedArray:
+def _without_dictionary(cells: pa.ChunkedArray) -> pa.ChunkedArray:
     """Return a column without dictionary coding, its text in a type that supports `take`."""
     if pa.types.is_dictionary(cells.type):
-        taken = (_plain(pa.chunked_array([c.dictionary])).take(c.indices) for c in cells.chunks)
+        taken = (
+            _without_dictionary(pa.chunked_array([c.dictionary])).take(c.indices)
+            for c in cells.chunks
+        )
         parts = [part for chunk in taken for part in chunk.chunks]
         return pa.chunked_array(parts, _plain_type(cells.type.value_type))
     kind = _plain_type(cells.type)
@@ -365,7 +368,7 @@ def _of_array(given: TableLike, what: str) -> RowTable:
     if cells.dtype.kind == "c":
         raise InvalidTableError(f"{what}: Complex data not supported", todo="give real numbers")
     names = tuple(f"f{place}" for place in range(cells.shape[1]))
-    columns = {name: _cells(cells[:, place], what) for place, name in enumerate(names)}
+    columns = {name: _cells_as_arrow(cells[:, place], what) for place, name in enumerate(names)}
     return RowTable(names, pa.table(columns), int(cells.shape[0]))
 
 
@@ -378,7 +381,7 @@ def _as_array(given: TableLike, what: str) -> NDArray[Any]:
         ) from None
 
 
-def _cells(cells: NDArray[Any], what: str) -> pa.Array:
+def _cells_as_arrow(cells: NDArray[Any], what: str) -> pa.Array:
     if cells.dtype.kind == "O":
         try:
             cells = cells.astype(np.float64)
@@ -405,7 +408,7 @@ def _cells(cells: NDArray[Any], what: str) -> pa.Array:
         ) from None
 
 
-def _absent(name: str, known: Sequence[str]) -> InvalidTableError:
+def _absent_column_error(name: str, known: Sequence[str]) -> InvalidTableError:
     error = absent_column("feature", name, known)
     return InvalidTableError(f"the table has no column {name!r}", todo=error.todo, column=name)
 

@@ -28,7 +28,7 @@ EARLIER = frozenset({"warm_start", "reuse"})
 # They follow from the labels, or are settings of objectives for numbers.
 OF_CLASSES = frozenset({"objective", "num_class", *objectives.own_settings(of_classes=False)})
 ONLY_CLASSES = frozenset({"num_class", "multi_output", *objectives.own_settings(of_classes=True)})
-TABLES: dict[str, Any] = {
+TABLE_DEFAULTS: dict[str, Any] = {
     "parties": 2,  # that a single table is dealt to; or their names, or {name: columns}
     "guest": None,  # the party with the labels; None: the first
     "ids": None,  # columns that match rows of several parties; None: by position
@@ -36,8 +36,10 @@ TABLES: dict[str, Any] = {
     "missing": math.nan,  # a number that means missing beside NaN, or such numbers by party
 }
 OF_XGBOOST = {name: one.default for name, one in xgboost_parameters.XGBOOST_PARAMETERS.items()}
-CLASS_DEFAULTS = {"objective": objectives.of_classes(2)}  # of two; of more it is multi:softprob
-NUMBERS = {"objective": objectives.of_numbers()}
+CLASS_DEFAULTS = {
+    "objective": objectives.class_objective(2)
+}  # of two; of more it is multi:softprob
+NUMBER_DEFAULTS = {"objective": objectives.number_objective()}
 
 
 class SecureBoostClassifier(Classifier):
@@ -49,7 +51,7 @@ class SecureBoostClassifier(Classifier):
 
     _models = (SecureBoostParams,)
     _absent = OF_CLASSES | EARLIER
-    _own: ClassVar[dict[str, Any]] = {**TABLES, **OF_XGBOOST, **CLASS_DEFAULTS}
+    _own: ClassVar[dict[str, Any]] = {**TABLE_DEFAULTS, **OF_XGBOOST, **CLASS_DEFAULTS}
     _protocol_name = "secureboost"
 
 
@@ -58,7 +60,7 @@ class SecureBoostRegressor(Regressor):
 
     _models = (SecureBoostParams,)
     _absent = ONLY_CLASSES | EARLIER
-    _own: ClassVar[dict[str, Any]] = {**TABLES, **OF_XGBOOST, **NUMBERS}
+    _own: ClassVar[dict[str, Any]] = {**TABLE_DEFAULTS, **OF_XGBOOST, **NUMBER_DEFAULTS}
     _protocol_name = "secureboost"
 
 
@@ -123,7 +125,7 @@ class _FederBoost(Horizontal):
             raise InvalidParameterError(
                 f"layout is {layout!r}", todo="layout='vertical' or layout='horizontal'"
             )
-        protocol = protocols.named(f"federboost-{layout}")
+        protocol = protocols.load_protocol(f"federboost-{layout}")
         for name in self.said():
             known = any(name in model.model_fields for model in self._models)
             if known and name not in protocol.params.model_fields:
@@ -166,7 +168,7 @@ class FederBoostClassifier(_FederBoost, Classifier):
     _absent = OF_CLASSES | EARLIER
     _own: ClassVar[dict[str, Any]] = {
         "layout": "vertical",
-        **TABLES,
+        **TABLE_DEFAULTS,
         **OF_XGBOOST,
         **CLASS_DEFAULTS,
     }
@@ -179,9 +181,9 @@ class FederBoostRegressor(_FederBoost, Regressor):
     _absent = ONLY_CLASSES | EARLIER
     _own: ClassVar[dict[str, Any]] = {
         "layout": "vertical",
-        **TABLES,
+        **TABLE_DEFAULTS,
         **OF_XGBOOST,
-        **NUMBERS,
+        **NUMBER_DEFAULTS,
     }
 
 
@@ -193,7 +195,7 @@ class HybridTreeClassifier(Classifier):
 
     _models = (HybridTreeParams,)
     _absent = OF_CLASSES | EARLIER
-    _own: ClassVar[dict[str, Any]] = {**TABLES, **OF_XGBOOST, **CLASS_DEFAULTS}
+    _own: ClassVar[dict[str, Any]] = {**TABLE_DEFAULTS, **OF_XGBOOST, **CLASS_DEFAULTS}
     _protocol_name = "hybridtree"
 
 
@@ -202,5 +204,5 @@ class HybridTreeRegressor(Regressor):
 
     _models = (HybridTreeParams,)
     _absent = ONLY_CLASSES | EARLIER
-    _own: ClassVar[dict[str, Any]] = {**TABLES, **OF_XGBOOST, **NUMBERS}
+    _own: ClassVar[dict[str, Any]] = {**TABLE_DEFAULTS, **OF_XGBOOST, **NUMBER_DEFAULTS}
     _protocol_name = "hybridtree"

@@ -87,7 +87,7 @@ def remedy(name: str, known: Container[str]) -> str | None:
     """Return what to do in place of giving an unknown parameter; None if nothing is known of it."""
     if name in XGBOOST_PARAMETERS:
         return "leave it out: this estimator grows no trees"
-    return _TODO.get(name) or other_names.remedy(name, known)
+    return _TODO.get(name) or other_names.name_remedy(name, known)
 
 
 def check(params: Mapping[str, Any]) -> None:

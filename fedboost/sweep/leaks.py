@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 
 from fedboost import protocols
-from fedboost.ground.settings import parse
+from fedboost.ground.settings import parse_settings
 from fedboost.sweep.plan import Sweep
 
 
@@ -16,22 +16,26 @@ def sentences(sweep: Sweep, rows: int | None, most: float) -> list[str]:
 
     `most` is the default policy limit of released sums per bin and row.
     """
-    return [*_ids(sweep), *_sums(sweep, rows, most), *_values(sweep)]
+    return [
+        *_sentences_on_ids(sweep),
+        *_sentences_on_sums(sweep, rows, most),
+        *_sentences_on_values(sweep),
+    ]
 
 
-def _ids(sweep: Sweep) -> Iterator[str]:
-    if sweep.aligns:
+def _sentences_on_ids(sweep: Sweep) -> Iterator[str]:
+    if sweep.aligns_rows:
         yield "The rows in common are found once, by the first job; the others use them again."
 
 
-def _sums(sweep: Sweep, rows: int | None, most: float) -> Iterator[str]:
-    protocol, table = protocols.named(sweep.base.protocol), sweep.base.parties.table()
+def _sentences_on_sums(sweep: Sweep, rows: int | None, most: float) -> Iterator[str]:
+    protocol, table = protocols.load_protocol(sweep.base.protocol), sweep.base.parties.table()
     if protocol.policy.releases is None:
         return
     for host in table.hosts:
         each = []
         for member in sweep.members:
-            params = parse(protocol.params, member.spec.params, section="params")
+            params = parse_settings(protocol.params, member.spec.params, section="params")
             each.append(protocol.policy.releases(params, table, host, None).whole)
         if not sum(each):
             continue
@@ -42,15 +46,15 @@ def _sums(sweep: Sweep, rows: int | None, most: float) -> Iterator[str]:
         if rows is None:
             yield f"{sentence}; its policy bounds how many they are for each row in common."
             continue
-        training = _training(sweep, rows)
+        training = _training_rows(sweep, rows)
         allowed = _jobs_within(each, most * training)
         yield (
             f"{sentence}: {sum(each) / training:.2g} for each row that trains. A policy that says "
-            f"nothing else allows {most:g}, " + _words(allowed, len(each))
+            f"nothing else allows {most:g}, " + _allowed_in_words(allowed, len(each))
         )
 
 
-def _words(allowed: int, jobs: int) -> str:
+def _allowed_in_words(allowed: int, jobs: int) -> str:
     if allowed == jobs:
         return "so all jobs."
     return f"so {allowed} of the {jobs} jobs: ask the owner, sweep less, or make the jobs smaller."
@@ -66,7 +70,7 @@ def _jobs_within(each: list[int], budget: float) -> int:
     return len(each)
 
 
-def _training(sweep: Sweep, rows: int) -> int:
+def _training_rows(sweep: Sweep, rows: int) -> int:
     """Return the number of these rows that a job trains on."""
     folds, held = sweep.settings.folds, sweep.base.validation
     if folds is not None:
@@ -76,17 +80,17 @@ def _training(sweep: Sweep, rows: int) -> int:
     return max(1, rows - round(share * rows))
 
 
-def _values(sweep: Sweep) -> Iterator[str]:
+def _sentences_on_values(sweep: Sweep) -> Iterator[str]:
     """Yield sentences on the values that hosts disclose, once or with every job."""
-    protocol = protocols.named(sweep.base.protocol)
+    protocol = protocols.load_protocol(sweep.base.protocol)
     if protocol.reuse is None:
         return
-    params = parse(protocol.params, sweep.base.params, section="params")
+    params = parse_settings(protocol.params, sweep.base.params, section="params")
     epsilon = protocol.policy.asks(params).epsilon
     if epsilon is None:
         return
     what = "buckets" if math.isinf(epsilon) else f"noisy buckets (ε {epsilon:g} a value)"
-    if sweep.reuses:
+    if sweep.reuses_disclosure:
         yield f"Hosts disclose their {what} once, with the first job; the others train on them."
     else:
         jobs = len(sweep.members)

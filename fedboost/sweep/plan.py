@@ -21,7 +21,7 @@ from fedboost import protocols
 from fedboost.core.metrics import METRICS, MetricName
 from fedboost.core.params import BoostingParams
 from fedboost.ground.errors import ConfigError, FedboostError
-from fedboost.ground.settings import Settings, parse
+from fedboost.ground.settings import Settings, parse_settings
 from fedboost.job import FOLDS_MAX, JobSpec
 
 SECTION = "sweep"
@@ -29,7 +29,9 @@ MEMBERS_MAX = 1000  # each is a whole job, and has to be paid for by every party
 NAME_CHARS_MAX = 63 - len("-t1000-f1000")  # of the sweep, so that its jobs have names as well
 DRAWS_MAX = 100  # in search of settings that no trial has yet
 
-Values = dict[str, Any]  # a trial's settings, by their names, dots between those inside others
+TrialSettings = dict[
+    str, Any
+]  # a trial's settings, by their names, dots between those inside others
 
 
 class Range(Settings):
@@ -40,7 +42,7 @@ class Range(Settings):
     log: bool = False  # draw evenly by order of magnitude
 
     @model_validator(mode="after")
-    def _goes_up(self) -> Range:
+    def _check_order(self) -> Range:
         if not self.low < self.high:
             raise ValueError(f"low is {self.low:g}, high {self.high:g}: low has to be less")
         if self.log and self.low <= 0.0:
@@ -49,7 +51,7 @@ class Range(Settings):
 
     @field_validator("low", "high")
     @classmethod
-    def _finite(cls, given: float) -> float:
+    def _check_finite(cls, given: float) -> float:
         if not math.isfinite(given):
             raise ValueError("has to be a finite number")
         return given
@@ -80,7 +82,7 @@ class SweepSettings(Settings):
     reuse: bool = True  # whether all jobs use the hosts' disclosure of the first, where possible
 
     @model_validator(mode="after")
-    def _search_fits(self) -> SweepSettings:
+    def _check_search(self) -> SweepSettings:
         if (self.search == "random") != (self.trials is not None):
             raise ValueError(
                 "trials is the number of settings that search: random draws; set both or neither"
@@ -98,7 +100,7 @@ class Trial:
     """A choice of settings."""
 
     number: int  # from 1
-    values: Values
+    values: TrialSettings
 
 
 @dataclass(frozen=True)
@@ -161,7 +163,7 @@ class Sweep:
     @cached_property
     def trials(self) -> tuple[Trial, ...]:
         """Return every choice of settings, in order."""
-        drawn = self._grid() if self.settings.search == "grid" else self._draws()
+        drawn = self._grid_values() if self.settings.search == "grid" else self._random_values()
         return tuple(Trial(number, values) for number, values in enumerate(drawn, 1))
 
     @cached_property
@@ -174,7 +176,7 @@ class Sweep:
     @property
     def metric(self) -> MetricName:
         """Metric that ranks the trials of a sweep."""
-        return self.settings.metric or self._params(self.base).metrics[-1]
+        return self.settings.metric or self._boosting_params(self.base).metrics[-1]
 
     @property
     def bigger_is_better(self) -> bool:
@@ -182,19 +184,22 @@ class Sweep:
         return METRICS[self.metric].bigger_is_better
 
     @property
-    def reuses(self) -> bool:
+    def reuses_disclosure(self) -> bool:
         """Return True if later jobs use what the first one's hosts have disclosed."""
-        reuse = protocols.named(self.base.protocol).reuse
+        reuse = protocols.load_protocol(self.base.protocol).reuse
         swept = {name.partition(".")[0] for name in self.settings.params}
         reuses = "reuse" in self.base.params
         can = reuse is not None and not swept & set(reuse.settled)
         return self.settings.reuse and can and not reuses
 
     @property
-    def aligns(self) -> bool:
+    def aligns_rows(self) -> bool:
         """Return True if its jobs find rows in common, which later ones use again."""
         base = self.base
-        return base.aligned_by is None and protocols.aligns(base, self._params(base)) is not None
+        return (
+            base.alignment_job is None
+            and protocols.aligning_stage(base, self._boosting_params(base)) is not None
+        )
 
     @property
     def digest(self) -> str:
@@ -204,112 +209,116 @@ class Sweep:
 
     def spec(self, member: SweepJob, earlier: Earlier) -> JobSpec:
         """Return the job to submit, with references to earlier jobs."""
-        return self._with(member.spec, earlier)
+        return self._with_earlier(member.spec, earlier)
 
-    def best_job(self, values: Values, earlier: Earlier) -> JobSpec:
+    def best_job(self, values: TrialSettings, earlier: Earlier) -> JobSpec:
         """Return the job that trains with these settings, on all rows if there were folds."""
         raw = self.base.model_dump(mode="json")
-        raw |= {"name": f"{self.base.name}-best", "params": merged(raw["params"], values)}
-        return self._with(parse(JobSpec, raw), earlier)
+        raw |= {"name": f"{self.base.name}-best", "params": merged_params(raw["params"], values)}
+        return self._with_earlier(parse_settings(JobSpec, raw), earlier)
 
-    def _with(self, spec: JobSpec, earlier: Earlier) -> JobSpec:
-        if self.reuses and earlier.reuse is not None:
-            reuse = protocols.named(spec.protocol).reuse
+    def _with_earlier(self, spec: JobSpec, earlier: Earlier) -> JobSpec:
+        if self.reuses_disclosure and earlier.reuse is not None:
+            reuse = protocols.load_protocol(spec.protocol).reuse
             settled = () if reuse is None else reuse.settled
             params = {key: value for key, value in spec.params.items() if key not in settled}
             return spec.model_copy(update={"params": {**params, "reuse": earlier.reuse}})
-        if earlier.alignment is not None and spec.aligned_by is None:
+        if earlier.alignment is not None and spec.alignment_job is None:
             return spec.model_copy(update={"alignment": earlier.alignment})
         return spec
 
-    def _params(self, spec: JobSpec) -> BoostingParams:
-        kind: type[BaseModel] = protocols.named(spec.protocol).params
+    def _boosting_params(self, spec: JobSpec) -> BoostingParams:
+        kind: type[BaseModel] = protocols.load_protocol(spec.protocol).params
         if not issubclass(kind, BoostingParams):
             raise ConfigError(
                 f"{spec.protocol} trains no model to compare",
                 key="protocol",
                 todo="name a protocol that trains",
             )
-        return parse(kind, spec.params, section="params")
+        return parse_settings(kind, spec.params, section="params")
 
     def _job(self, trial: Trial, fold: int | None) -> JobSpec:
         """Return the job of a trial on a fold; a ConfigError names the trial that makes none."""
         raw = self.base.model_dump(mode="json")
-        raw["params"] = merged(raw["params"], trial.values)
+        raw["params"] = merged_params(raw["params"], trial.values)
         raw["name"] = f"{self.base.name}-t{trial.number}"
         if fold is not None:
             held = {"fold": fold, "folds": self.settings.folds, "seed": self.settings.seed}
             raw |= {"name": f"{raw['name']}-f{fold + 1}", "validation": held}
         try:
-            spec = parse(JobSpec, raw)
-            return self._measured(spec)
+            spec = parse_settings(JobSpec, raw)
+            return self._with_metric(spec)
         except FedboostError as error:
-            raise error.at(section=SECTION, trial=in_words(trial.values)) from None
+            raise error.at(section=SECTION, trial=settings_in_words(trial.values)) from None
 
-    def _measured(self, spec: JobSpec) -> JobSpec:
+    def _with_metric(self, spec: JobSpec) -> JobSpec:
         """Return the job with the metric that compares trials; early stopping keeps its own."""
-        metrics = self._params(spec).metrics
+        metrics = self._boosting_params(spec).metrics
         wanted = self.settings.metric
         if wanted is None or wanted in metrics:
             return spec
         params = {**spec.params, "eval_metric": [wanted, *metrics]}
         spec = spec.model_copy(update={"params": params})
-        self._params(spec)
+        self._boosting_params(spec)
         return spec
 
-    def _grid(self) -> Iterator[Values]:
+    def _grid_values(self) -> Iterator[TrialSettings]:
         names = list(self.settings.params)
         lists = [given for given in self.settings.params.values() if isinstance(given, list)]
         for combination in itertools.product(*lists):
             yield dict(zip(names, combination, strict=True))
 
-    def _draws(self) -> Iterator[Values]:
+    def _random_values(self) -> Iterator[TrialSettings]:
         """Yield as many distinct draws as asked for; fewer where there are no more."""
         chance = random.Random(self.settings.seed)  # noqa: S311 - which settings to try is public
         seen: set[str] = set()
         for _ in range(self.settings.trials or 0):
             for _ in range(DRAWS_MAX):
-                drawn = {name: self._draw(name, chance) for name in self.settings.params}
+                drawn = {name: self._draw_value(name, chance) for name in self.settings.params}
                 if json.dumps(drawn) not in seen:
                     seen.add(json.dumps(drawn))
                     yield drawn
                     break
 
-    def _draw(self, name: str, chance: random.Random) -> Any:
+    def _draw_value(self, name: str, chance: random.Random) -> Any:
         given = self.settings.params[name]
         if isinstance(given, Range):
-            kind = protocols.named(self.base.protocol).params
+            kind = protocols.load_protocol(self.base.protocol).params
             return given.draw(chance, integer=_is_whole(kind, name.split(".")))
         return chance.choice(given)
 
 
-def read(raw: Mapping[str, Any], base: JobSpec, **where: str) -> Sweep:
+def read_sweep(raw: Mapping[str, Any], base: JobSpec, **where: str) -> Sweep:
     """Return the sweep in a file's section, with its job; raise ConfigError like `Sweep`."""
     try:
-        return Sweep(base, parse(SweepSettings, raw, section=SECTION))
+        return Sweep(base, parse_settings(SweepSettings, raw, section=SECTION))
     except FedboostError as error:
         raise error.at(**where) from None
 
 
-def merged(params: Mapping[str, Any], values: Values) -> dict[str, Any]:
+def merged_params(params: Mapping[str, Any], values: TrialSettings) -> dict[str, Any]:
     """Return parameters overridden by those of a trial; `goss.top_rate` is a key inside `goss`."""
     tried = dict(params)
     for name, value in values.items():
         outer, dot, inner = name.partition(".")
         if dot:
             below = tried.get(outer)
-            tried[outer] = merged(below if isinstance(below, Mapping) else {}, {inner: value})
+            tried[outer] = merged_params(
+                below if isinstance(below, Mapping) else {}, {inner: value}
+            )
         else:
             tried[outer] = value
     return tried
 
 
-def in_words(values: Values) -> str:
+def settings_in_words(values: TrialSettings) -> str:
     """Return settings on one line: ``max_depth 3, learning_rate 0.1``."""
-    return ", ".join(f"{name} {_short(value)}" for name, value in values.items()) or "as the job"
+    return (
+        ", ".join(f"{name} {_value_text(value)}" for name, value in values.items()) or "as the job"
+    )
 
 
-def _short(value: Any) -> str:
+def _value_text(value: Any) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 

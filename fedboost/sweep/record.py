@@ -13,7 +13,7 @@ from typing import Any
 from pydantic import Field
 
 from fedboost.ground.errors import ConfigError
-from fedboost.ground.settings import Settings, parse
+from fedboost.ground.settings import Settings, parse_settings
 from fedboost.sweep.plan import Earlier, Sweep, SweepJob, Trial
 
 FORMAT = 1
@@ -82,7 +82,7 @@ class SweepRecord:
             raise ConfigError(
                 "the record of the sweep is no JSON", todo="move it away, to begin anew", **where
             ) from None
-        kept = parse(SweepFile, raw, **where)
+        kept = parse_settings(SweepFile, raw, **where)
         if kept.format != FORMAT or kept.digest != sweep.digest:
             raise ConfigError(
                 "the record belongs to another sweep: the job file has changed since this "
@@ -134,7 +134,7 @@ class SweepRecord:
             "reuse": self.earlier.reuse,
             "trials": [standing.said() for standing in standings],
             "best": None if best is None else best.said(),
-            **({"fit": _fit(self.best)} if self.best is not None else {}),
+            **({"fit": _fit_fields(self.best)} if self.best is not None else {}),
         }
 
 
@@ -193,18 +193,18 @@ class TrialResult:
             "params": self.trial.values,
             "rank": self.rank,
             "state": next((e.state for e in self.entries if e.state != FINISHED), FINISHED),
-            "mean": _number(self.mean),
-            "std": _number(self.std),
-            "train_mean": _number(self.mean_of(TRAIN)),
-            "train_std": _number(self.std_of(TRAIN)),
-            "values": [_number(value) for value in self.values(VALIDATION)],
+            "mean": _number_or_null(self.mean),
+            "std": _number_or_null(self.std),
+            "train_mean": _number_or_null(self.mean_of(TRAIN)),
+            "train_std": _number_or_null(self.std_of(TRAIN)),
+            "values": [_number_or_null(value) for value in self.values(VALIDATION)],
             "seconds": self.seconds,
             "jobs": [entry.job for entry in self.entries],
-            **_errors(self.entries),
+            **_error_fields(self.entries),
         }
 
 
-def ended(result: Mapping[str, Any], job: str) -> SweepEntry:
+def entry_of_result(result: Mapping[str, Any], job: str) -> SweepEntry:
     """Return the entry of a finished job, from its result."""
     released = result.get("released") or {}
     return SweepEntry(
@@ -217,21 +217,21 @@ def ended(result: Mapping[str, Any], job: str) -> SweepEntry:
     )
 
 
-def load(sweep: Sweep, path: Path) -> SweepRecord:
+def load_record(sweep: Sweep, path: Path) -> SweepRecord:
     """Read the record in a file; return a new one if the file is missing."""
     if not path.is_file():
         return SweepRecord(sweep)
     return SweepRecord.read(sweep, path.read_bytes(), file=str(path))
 
 
-def _fit(entry: SweepEntry) -> dict[str, Any]:
+def _fit_fields(entry: SweepEntry) -> dict[str, Any]:
     return {"job": entry.job, "state": entry.state, "model": entry.job, "metrics": entry.metrics}
 
 
-def _errors(entries: tuple[SweepEntry, ...]) -> dict[str, Any]:
+def _error_fields(entries: tuple[SweepEntry, ...]) -> dict[str, Any]:
     errors = [entry.error for entry in entries if entry.error is not None]
     return {"errors": errors} if errors else {}
 
 
-def _number(value: float) -> float | None:
+def _number_or_null(value: float) -> float | None:
     return None if math.isnan(value) else value

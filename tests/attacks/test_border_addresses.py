@@ -11,7 +11,7 @@ import pytest
 from fedboost.data import kinds, queries, sources
 from fedboost.data.sources import Connection, SourceSpec
 from fedboost.ground.errors import ConfigError, FedboostError
-from fedboost.ground.settings import parse
+from fedboost.ground.settings import parse_settings
 
 PASSWORD = "first@second/third"
 ADDRESS = f"postgresql://bank:{PASSWORD}@db/credit"
@@ -36,7 +36,7 @@ def read_of(monkeypatch):
     engine = replace(kinds.ENGINES["postgresql"], opened=connect)
     monkeypatch.setitem(kinds.ENGINES, "postgresql", engine)
     source = SourceSpec(sql="select 1", connection=Connection(env="DSN"))
-    with pytest.raises(FedboostError) as ended, queries.opened(source):
+    with pytest.raises(FedboostError) as ended, queries.open_answer(source):
         pass
     return "\n".join([ended.value.private, *ended.value.lines()])
 
@@ -55,7 +55,7 @@ def test_no_part_of_a_password_is_read_from_a_log(monkeypatch):
 def test_a_password_in_a_file_is_refused_without_being_shown():
     for address in (ADDRESS, SLASHED):
         with pytest.raises(ConfigError) as refused:
-            parse(Connection, {"url": address})
+            parse_settings(Connection, {"url": address})
         assert shown(str(refused.value)) == []
 
 
@@ -71,4 +71,6 @@ def test_parts_of_a_password_are_read_from_a_log_where_a_common_parser_finds_it(
     monkeypatch.setattr(queries, "without_secrets", by_a_common_parser)
     assert shown(read_of(monkeypatch)) == ["second"]
     monkeypatch.setattr(sources, "password_of", lambda address: urlsplit(address).password)
-    assert str(parse(Connection, {"url": SLASHED})) == SLASHED  # which errors and pages print
+    assert (
+        str(parse_settings(Connection, {"url": SLASHED})) == SLASHED
+    )  # which errors and pages print

@@ -21,7 +21,7 @@ MOST = 3
 
 def signed(node, monkeypatch):
     """The submitter lies too, and signs each job: here nobody looks."""
-    monkeypatch.setattr(node.judge, "_submission", lambda *_: None)
+    monkeypatch.setattr(node.judge, "_judge_submission", lambda *_: None)
 
 
 async def proposed(folder, monkeypatch, jobs, states=(), **rules):
@@ -35,13 +35,13 @@ async def proposed(folder, monkeypatch, jobs, states=(), **rules):
         ruled(telco, **rules)
         signed(telco, monkeypatch)
         first = telco.store.job(done.status.id)
-        terms, refused = manifest.decode(first.manifest), []
+        terms, refused = manifest.decode_manifest(first.manifest), []
         for number in range(jobs):
             text = terms.model_copy(update={"job": f"another-{number}"}).encode()
             try:
                 await telco.propose(LEADER, party_pb2.Proposal(manifest=text))
                 for state in states:
-                    telco.store.move(f"another-{number}", state)
+                    telco.store.move_to_state(f"another-{number}", state)
             except PolicyError as error:
                 refused.append(error.where["key"])
         return [job.id for job in telco.store.jobs() if job.id != first.id], refused
@@ -83,18 +83,18 @@ async def begun_again(folder, monkeypatch, call):
         while not telco.store.jobs():
             await asyncio.sleep(0.01)
         [first] = telco.store.jobs()
-        terms = manifest.decode(first.manifest)
-        telco.store.move(first.id, JobState.FAILED)
+        terms = manifest.decode_manifest(first.manifest)
+        telco.store.move_to_state(first.id, JobState.FAILED)
         text = terms.model_copy(update={"job": "another"}).encode()
         await telco.propose(LEADER, party_pb2.Proposal(manifest=text))
         again = {
             "propose": party_pb2.Proposal(manifest=first.manifest),
             "begin": party_pb2.BeginRequest(
-                job=first.id, attempt=2, manifest_sha256=manifest.sha256(first.manifest)
+                job=first.id, attempt=2, manifest_sha256=manifest.manifest_sha256(first.manifest)
             ),
         }
         monkeypatch.setattr(telco.judge, "signatures", lambda *_: None)
-        monkeypatch.setattr(telco.parts, "consents", lambda _: True)
+        monkeypatch.setattr(telco.parts, "has_consent", lambda _: True)
         try:
             await getattr(telco, call)(LEADER, again[call])
         finally:
@@ -131,7 +131,7 @@ async def filled(folder, monkeypatch, *, names):
         done = await cluster.run(JOB)
         ruled(telco, approve="always")
         signed(telco, monkeypatch)
-        terms, refused = manifest.decode(telco.store.job(done.status.id).manifest), 0
+        terms, refused = manifest.decode_manifest(telco.store.job(done.status.id).manifest), 0
         for number in range(MOST):
             text = long_text(terms, number, names)
             try:
@@ -143,9 +143,9 @@ async def filled(folder, monkeypatch, *, names):
                 job=f"another-{number}", attempt=9, state=("failed", "cancelled")[number % 2]
             )
             await telco.stop(LEADER, stop)
-        read = telco.store._read("SELECT * FROM jobs")
+        read = telco.store._select("SELECT * FROM jobs")
         looked = sum(len(cell) for row in read for cell in row if isinstance(cell, str | bytes))
-        [[kept]] = telco.store._read("SELECT sum(length(text)) FROM manifests")
+        [[kept]] = telco.store._select("SELECT sum(length(text)) FROM manifests")
         listed = (await telco.jobs(OWNER, job_pb2.ListRequest())).jobs
         assert len(listed) == 1 + MOST - refused
         return kept, looked, refused

@@ -18,7 +18,7 @@ from fedboost.messages.protocol.align_pb2 import CommonSet
 from fedboost.protocols.align import guest, host, ring
 from fedboost.protocols.align_pairs import guest as pairs_guest
 from fedboost.protocols.align_pairs import host as pairs_host
-from fedboost.runtime.cluster.local import cluster
+from fedboost.runtime.cluster.local import open_cluster
 from tests.support.contexts import altered
 from tests.support.federated import GUEST, HOSTS, PLAIN, Room, frame_of, job_spec, now, room_for
 from tests.unit.crypto.test_intersection import taken_off
@@ -63,7 +63,9 @@ def ids_opened(at):
 
 
 def test_a_guest_has_nothing_opened_that_is_not_of_its_own_set():
-    """The defence is `host.given_back`: a host has no inverse, it looks up what it has blinded."""
+    """The defence is `host.points_as_received`: a host has no inverse, it looks up what it has
+    blinded.
+    """
     at = room()
     with pytest.raises(PeerError, match="not of the guest's set"):
         ids_opened(at)
@@ -71,7 +73,9 @@ def test_a_guest_has_nothing_opened_that_is_not_of_its_own_set():
 
 
 def test_a_guest_has_the_hosts_own_set_opened_where_any_point_is_unblinded(monkeypatch):
-    monkeypatch.setattr(host, "given_back", lambda me, points: taken_off(points, me.exponent))
+    monkeypatch.setattr(
+        host, "points_as_received", lambda me, points: taken_off(points, me.exponent)
+    )
     assert ids_opened(room()) == GUESSES[3 : 3 + THEIRS]
 
 
@@ -110,7 +114,7 @@ def test_points_of_one_job_are_not_known_again_in_another():
 
 
 def test_points_of_one_job_are_known_again_in_another_where_all_hash_alike(monkeypatch):
-    monkeypatch.setattr(ring, "domain_of", lambda _: ring.DOMAIN)
+    monkeypatch.setattr(ring, "domain_of", lambda _: ring.RING_DOMAIN)
     assert known_again(bytes(32)) == THEIRS
 
 
@@ -141,7 +145,7 @@ def left_with_ids(folder, monkeypatch):
         sources[party] = SourceSpec(path=str(folder / f"{party}.parquet"))
 
     async def work():
-        async with cluster(folder / "c", PAIR, sources, Serial()) as made_of:
+        async with open_cluster(folder / "c", PAIR, sources, Serial()) as made_of:
             await made_of.run(PAIR)
             entries = made_of.parties["telco"].spending.account.entries()
             return sum(sum(one.charged.get(Spent.IDS, {}).values()) for one in entries)

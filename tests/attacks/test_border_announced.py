@@ -10,7 +10,7 @@ from contextlib import suppress
 import numpy as np
 import pytest
 
-from fedboost.crypto.oprf.sizes import OprfSizes, told_size
+from fedboost.crypto.oprf.sizes import OprfSizes, announced_size
 from fedboost.encrypted.cells.candidates import Shape
 from fedboost.encrypted.cells.shapes import write_shapes
 from fedboost.encrypted.guest.offers import HOST_COLUMNS_MAX
@@ -65,7 +65,7 @@ def test_a_job_counts_what_a_peer_may_send_by_its_owners_memory(tmp_path, monkey
         spec = world.spec(world.job("bank", ("telco", "shop")))
         tables = {"bank": world.toy(label=True), "telco": world.toy(columns=3), "shop": world.toy()}
         sources = {n: world.write(tmp_path / f"{n}.parquet", t) for n, t in tables.items()}
-        async with local.cluster(tmp_path / "c", spec, sources, Serial()) as cluster:
+        async with local.open_cluster(tmp_path / "c", spec, sources, Serial()) as cluster:
             journal = await cluster.run(spec)
             free = {p: node.parts.memory._free.memory for p, node in cluster.parties.items()}
         return journal.status.state, free
@@ -83,9 +83,9 @@ def columns_read(bytes_max):
     """Columns of a single bucket, which take no byte on the wire; how many cells they become."""
     one = np.ones(COLUMNS, np.int32)
     none = np.zeros(COLUMNS, np.bool_)
-    message = buckets.write(Buckets(one, none, none, np.zeros((0, COLUMNS), np.uint8)))
+    message = buckets.write_message(Buckets(one, none, none, np.zeros((0, COLUMNS), np.uint8)))
     assert message.ByteSize() < 5 * COLUMNS
-    return buckets.read(message, ROWS, HOST, bytes_max).ids.size
+    return buckets.read_message(message, ROWS, HOST, bytes_max).ids.size
 
 
 def test_columns_of_no_bytes_do_not_become_a_table():
@@ -131,7 +131,7 @@ async def aligned(folder, jobs=3):
     spec = world.spec(world.job("bank", ("telco",)))
     tables = {"bank": world.toy(label=True), "telco": world.toy(columns=3)}
     sources = {n: world.write(folder / f"{n}.parquet", table) for n, table in tables.items()}
-    async with local.cluster(folder / "c", spec, sources, Serial()) as cluster:
+    async with local.open_cluster(folder / "c", spec, sources, Serial()) as cluster:
         ruled(cluster.parties["telco"], peer_ids_max=IDS_A_DAY)
         ended = []
         for number in range(jobs):
@@ -170,7 +170,7 @@ GUESTS, ASKS = 600_000, 1 << 30
 
 
 def test_a_false_size_of_the_largest_set_asks_for_more_ids_than_the_guest_declares():
-    honest, false = (OprfSizes(GUESTS, 1000, told_size(GUESTS, n)) for n in (1000, ASKS))
+    honest, false = (OprfSizes(GUESTS, 1000, announced_size(GUESTS, n)) for n in (1000, ASKS))
     assert honest.guest_room < 1.05 * GUESTS
     assert false.guest_room > 1.4 * GUESTS
 

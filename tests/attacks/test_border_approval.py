@@ -32,7 +32,7 @@ def town(folder):
     """A cluster in which the owner of one party wants to be asked."""
     tables = {"bank": world.toy(label=True), "telco": world.toy(columns=3), "shop": world.toy()}
     sources = {n: world.write(folder / f"{n}.parquet", table) for n, table in tables.items()}
-    return local.cluster(folder / "c", JOB, sources, Serial())
+    return local.open_cluster(folder / "c", JOB, sources, Serial())
 
 
 def left(node):
@@ -84,7 +84,7 @@ def test_a_job_that_another_party_refused_once_does_not_run_unapproved(tmp_path)
 def test_a_job_that_another_party_refused_once_runs_unapproved_where_the_record_is_not_asked(
     tmp_path, monkeypatch
 ):
-    monkeypatch.setattr(PartyParts, "consents", lambda *_: True)
+    monkeypatch.setattr(PartyParts, "has_consent", lambda *_: True)
     released, _ = now(resumed_after_a_refusal(tmp_path))
     assert released
 
@@ -132,7 +132,7 @@ def test_a_coordinator_that_stops_a_waiting_job_begins_it_where_the_record_is_no
     tmp_path, monkeypatch
 ):
     def off():
-        monkeypatch.setattr(PartyParts, "consents", lambda *_: True)
+        monkeypatch.setattr(PartyParts, "has_consent", lambda *_: True)
 
     signature, job = now(stopped_into_a_state(tmp_path, "failed", off))
     assert signature

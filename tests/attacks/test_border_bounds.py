@@ -21,13 +21,13 @@ def owner_says(monkeypatch):
     """Lets one party's policy differ from the others' in the next cluster."""
 
     def differing(**limits):
-        permissive = local.permissive
+        permissive = local.permissive_policy
 
         def policy(name, spec, *, has_data=True):
             own = permissive(name, spec, has_data=has_data)
             return own if name != OWNER else Policy.model_validate({**own.model_dump(), **limits})
 
-        monkeypatch.setattr(local, "permissive", policy)
+        monkeypatch.setattr(local, "permissive_policy", policy)
 
     return differing
 

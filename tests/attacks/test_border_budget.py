@@ -26,7 +26,7 @@ from fedboost.protocols.hybridtree import guest as hybridtree_guest
 from fedboost.protocols.predict import guest as predict_guest
 from fedboost.protocols.secureboost import guest as secureboost_guest
 from fedboost.protocols.secureboost import host as secureboost_host
-from fedboost.runtime.cluster.local import LocalCluster, cluster
+from fedboost.runtime.cluster.local import LocalCluster, open_cluster
 from fedboost.runtime.config.policy import PredictPolicy
 from fedboost.runtime.coordinator.stage import StageWalk
 from fedboost.runtime.party.job.files import JobFiles
@@ -117,7 +117,7 @@ def begun_again_and_again(town, monkeypatch, **rules):
     failing(monkeypatch, secureboost_guest, "close_model", ATTEMPTS)
 
     async def work():
-        async with cluster(town.folder / "c", SUMS, town.sources, Serial()) as made_of:
+        async with open_cluster(town.folder / "c", SUMS, town.sources, Serial()) as made_of:
             host = ruled(made_of, **rules)
             journal = await made_of.run(SUMS)
             for attempt in range(1, ATTEMPTS):
@@ -157,7 +157,7 @@ async def test_attempts_with_other_labels_tell_several_budgets_where_nothing_is_
     monkeypatch.setattr(Spending, "charge", lambda *_: None)
     most = 1.5 * 2 * ROUND / ROWS
     failing(monkeypatch, secureboost_guest, "close_model", ATTEMPTS)
-    async with cluster(town.folder / "c", SUMS, town.sources, Serial()) as made_of:
+    async with open_cluster(town.folder / "c", SUMS, town.sources, Serial()) as made_of:
         ruled(made_of, disclosure_max=most)
         journal = await made_of.run(SUMS)
         for attempt in range(1, ATTEMPTS):
@@ -190,13 +190,13 @@ def deeper(**own):
 
 
 def test_a_tree_has_no_more_layers_than_the_job_that_the_host_signed():
-    """The defence is the number of layers in `secureboost.host._follow`."""
+    """The defence is the number of layers in `secureboost.host._follow_frontier`."""
     with pytest.raises(PeerError, match="asked for layer 3 of a tree, it has 2"):
         now(deeper().walk())
 
 
 def test_a_tree_has_as_many_layers_as_the_guest_asks_for_where_the_host_counts_none(monkeypatch):
-    monkeypatch.setattr(secureboost_host, "_layers", lambda *_: 99)
+    monkeypatch.setattr(secureboost_host, "_candidate_layers", lambda *_: 99)
     room = deeper()
     now(room.walk())
     asked = [p for p in room.posted if p.envelope.step == "sum_candidates" and not p.envelope.part]
@@ -214,7 +214,7 @@ def predicted(town, monkeypatch, observer):
     training = job_spec("secureboost", (GUEST, HOST), params=trained)
 
     async def work():
-        async with cluster(town.folder / "c", training, town.sources, Serial()) as made_of:
+        async with open_cluster(town.folder / "c", training, town.sources, Serial()) as made_of:
             first: Finished = _left(made_of, await made_of.run(training))
             allowed = PredictPolicy(peers=(GUEST,), rows_per_day=PREDICTED)
             ruled(made_of, predict=allowed, intersection_min=1)
@@ -238,7 +238,7 @@ def predicted(town, monkeypatch, observer):
 
 
 def test_a_job_predicts_the_rows_with_which_it_began(town, monkeypatch, observer):
-    """The defence is the digest of the rows (`JobFiles.pin`)."""
+    """The defence is the digest of the rows (`JobFiles.pin_digest`)."""
     done, _ = predicted(town, monkeypatch, observer)
     assert done.state == "failed"
     assert "have changed since the job began" in done.error.what
@@ -246,7 +246,7 @@ def test_a_job_predicts_the_rows_with_which_it_began(town, monkeypatch, observer
 
 
 def test_attempts_predict_other_rows_each_where_rows_are_not_bound(town, monkeypatch, observer):
-    monkeypatch.setattr(JobFiles, "pin", lambda *_: True)
+    monkeypatch.setattr(JobFiles, "pin_digest", lambda *_: True)
     done, bits = predicted(town, monkeypatch, observer)
     assert done.state == "finished"
     assert bits >= ATTEMPTS * PREDICTED
@@ -264,7 +264,7 @@ def noisy(town, monkeypatch, rows):
     failing(monkeypatch, federboost_guest, "receive_buckets", ATTEMPTS)
 
     async def work():
-        async with cluster(town.folder / "c", NOISY, town.sources, Serial()) as made_of:
+        async with open_cluster(town.folder / "c", NOISY, town.sources, Serial()) as made_of:
             host = ruled(made_of, epsilon_element_max=1.0, epsilon_row_max=len(COLUMNS))
             journal = await made_of.run(NOISY)
             for count in rows:
@@ -286,7 +286,7 @@ def test_the_same_buckets_are_charged_once(town, monkeypatch, observer):
 
 def test_buckets_of_other_rows_are_charged_again_and_refused(town, monkeypatch, observer):
     """Two defences: the rows of a job are bound, and only the same bytes are free."""
-    monkeypatch.setattr(JobFiles, "pin", lambda *_: True)
+    monkeypatch.setattr(JobFiles, "pin_digest", lambda *_: True)
     entry, done = noisy(town, monkeypatch, [ROWS - 1])
     assert done.error.where["key"] == "policy.epsilon_row_max"
     assert entry.noise == sum(observer.noise(HOST, 1.0).values()) == len(COLUMNS)
@@ -314,7 +314,7 @@ def listened(town, monkeypatch, **rules):
     town.write(HOST, id=IDS, x=np.random.default_rng(1).normal(size=ROWS))
 
     async def work():
-        async with cluster(town.folder / "c", UNSCORED, town.sources, Serial()) as made_of:
+        async with open_cluster(town.folder / "c", UNSCORED, town.sources, Serial()) as made_of:
             host = ruled(made_of, group_rows_min=10, **rules)
             journal = await made_of.run(UNSCORED)
             return heard, _left(made_of, journal), host.spending.account.entries()
@@ -333,7 +333,7 @@ def in_order(heard):
 
 
 def test_random_cuts_are_charged_and_a_column_is_not_put_in_order(town, monkeypatch):
-    """The defence is the charge of the cuts' order (`Meter.cut`, in the host's answer)."""
+    """The defence is the charge of the cuts' order (`Meter.charge_cuts`, in the host's answer)."""
     heard, done, _ = listened(town, monkeypatch, disclosure_max=0.15)
     assert done.error.where["key"] == "policy.disclosure_max"
     assert not heard  # it is not even begun: the forecast says so
@@ -346,7 +346,7 @@ def test_random_cuts_are_charged_and_a_column_is_not_put_in_order(town, monkeypa
 
 
 def test_random_cuts_put_a_column_in_order_where_they_are_free(town, monkeypatch):
-    monkeypatch.setattr(Meter, "cut", lambda *_: ())
+    monkeypatch.setattr(Meter, "charge_cuts", lambda *_: ())
     monkeypatch.setattr(Spending, "judge_table", _knows_the_table)
     monkeypatch.setattr(Spending, "judge_context", lambda *_: StatusReport())
     heard, done, _ = listened(town, monkeypatch, disclosure_max=0.15)
@@ -357,4 +357,4 @@ def test_random_cuts_put_a_column_in_order_where_they_are_free(town, monkeypatch
 def _knows_the_table(self, job, frame):
     """What a party notes when a job begins, without a forecast."""
     if frame is not None:
-        self._jobs[job.id] = self._entry(job, Releases(0), 0, frame.n_rows)
+        self._jobs[job.id] = self._new_entry(job, Releases(0), 0, frame.n_rows)

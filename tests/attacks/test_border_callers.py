@@ -16,7 +16,7 @@ from fedboost.runtime.cluster.local import COORDINATOR, USER, tls_of
 from fedboost.runtime.party.node import node as party
 from fedboost.runtime.party.node.node import PartyNode
 from fedboost.runtime.transport import authority, server
-from fedboost.runtime.transport.identity import Peer, Role
+from fedboost.runtime.transport.identity import CertificateRole, Peer
 from fedboost.runtime.transport.server import CallerGate, Servicer
 from fedboost.runtime.transport.tls import Revocations
 from tests.attacks.test_border_approval import JOB, town, until
@@ -47,7 +47,7 @@ class Context:
 
 def certificates(folder):
     """The folder of a CA with everybody's certificates."""
-    leaves: list[tuple[Role, str]] = [
+    leaves: list[tuple[CertificateRole, str]] = [
         ("coordinator", COORDINATOR),
         ("user", USER),
         ("party", "telco"),
@@ -149,7 +149,7 @@ def watched(certs, between, clock=None):
 
 def revoke(certs, name=USER):
     """Takes a certificate back, the user's for instance."""
-    authority.revoke(certs, name, datetime.now(UTC))
+    authority.revoke_certificates(certs, name, datetime.now(UTC))
 
 
 def test_a_revoked_user_hears_no_more_of_a_job_that_is_watched(tmp_path):
@@ -160,7 +160,7 @@ def test_a_revoked_user_hears_no_more_of_a_job_that_is_watched(tmp_path):
 
 def test_a_revoked_user_hears_on_where_only_the_call_is_judged(tmp_path, monkeypatch):
     certs = certificates(tmp_path)
-    judge = CallerGate.caller
+    judge = CallerGate.identify_caller
     judged: list[Peer] = []
 
     def once(gate, context):
@@ -168,7 +168,7 @@ def test_a_revoked_user_hears_on_where_only_the_call_is_judged(tmp_path, monkeyp
             judged.append(judge(gate, context))
         return judged[0]
 
-    monkeypatch.setattr(CallerGate, "caller", once)
+    monkeypatch.setattr(CallerGate, "identify_caller", once)
     assert watched(certs, lambda: revoke(certs)) == [1, 2]
 
 
@@ -219,7 +219,7 @@ def test_an_idle_stream_stays_open_where_its_caller_is_judged_at_its_messages(
 ):
     async def at_messages(replies, gate, context):
         reply = await anext(replies, None)
-        gate.caller(context)
+        gate.identify_caller(context)
         return reply
 
     monkeypatch.setattr(server, "JUDGED_AGAIN_S", 0.01)
@@ -260,12 +260,12 @@ async def posted(certs, change, *, more=True):
     services: Any = Servicer(desk, gate, exchange_pb2.DESCRIPTOR.services_by_name["Exchange"])
 
     async def parcels():
-        yield Parcel(envelope=Envelope(number=1), piece=next(wire.pieces(b"")))
+        yield Parcel(envelope=Envelope(number=1), piece=next(wire.cut_payload(b"")))
         await until(lambda: desk.taken)
         change()
         if not more:
             await asyncio.Event().wait()
-        yield Parcel(envelope=Envelope(number=2), piece=next(wire.pieces(b"")))
+        yield Parcel(envelope=Envelope(number=2), piece=next(wire.cut_payload(b"")))
 
     try:
         posting = services.Post(parcels(), Context(certs, "shop"))
@@ -293,13 +293,13 @@ def test_a_revoked_peer_loses_its_stream_soon_where_nothing_comes(tmp_path, monk
 def test_a_revoked_peer_posts_on_where_only_the_beginning_of_a_stream_is_judged(
     tmp_path, monkeypatch
 ):
-    judge, judged = CallerGate.caller, list[Peer]()
+    judge, judged = CallerGate.identify_caller, list[Peer]()
 
     def once(gate, context):
         judged[:] = judged or [judge(gate, context)]
         return judged[0]
 
-    monkeypatch.setattr(CallerGate, "caller", once)
+    monkeypatch.setattr(CallerGate, "identify_caller", once)
     certs = certificates(tmp_path)
     assert now(posted(certs, lambda: revoke(certs, "shop"))) == ([1, 2], None)
 
@@ -323,9 +323,9 @@ def test_a_certificate_that_expires_on_an_open_connection_counts_no_more(tmp_pat
     assert watched(certs, clock.forward, clock) == [1]
     gate = CallerGate(Revocations(tls_of(certs, COORDINATOR)), clock)
     with pytest.raises(UnreachableError, match="the certificate of party telco expired on"):
-        gate.caller(Context(certs, "telco"))
+        gate.identify_caller(Context(certs, "telco"))
     with pytest.raises(PolicyError, match="the certificate of user user expired on"):
-        gate.caller(Context(certs, USER))
+        gate.identify_caller(Context(certs, USER))
 
 
 def test_a_certificate_that_expires_on_an_open_connection_counts_on_where_only_tls_looks_at_dates(
@@ -376,20 +376,20 @@ def bomb(levels=9):
 def test_a_job_of_aliases_is_refused_before_it_is_built():
     assert len(bomb()) < 600
     with pytest.raises(ConfigError, match="aliases stand for more than"):
-        settings.yaml_in(bomb())
+        settings.parse_yaml(bomb())
     with pytest.raises(ConfigError, match="an alias of a value that contains it"):
-        settings.yaml_in(b"a: &a [*a]")
+        settings.parse_yaml(b"a: &a [*a]")
     merged = bomb(6).replace(b"l5: &l5 [", b"l5:\n  <<: [")
     with pytest.raises(ConfigError, match="aliases stand for more than"):
-        settings.yaml_in(merged)
-    assert settings.yaml_in(b"a: &a [1, 2]\nb: [*a, *a]") == {"a": [1, 2], "b": [[1, 2], [1, 2]]}
+        settings.parse_yaml(merged)
+    assert settings.parse_yaml(b"a: &a [1, 2]\nb: [*a, *a]") == {"a": [1, 2], "b": [[1, 2], [1, 2]]}
 
 
 def test_a_job_of_aliases_becomes_a_million_values_where_nobody_counts(monkeypatch):
-    monkeypatch.setattr(strict_yaml, "NODES_MAX", float("inf"))
+    monkeypatch.setattr(strict_yaml, "YAML_NODES_MAX", float("inf"))
 
     def leaves(value):
         return sum(map(leaves, value)) if isinstance(value, list) else 1
 
-    built: Any = settings.yaml_in(bomb(6))
+    built: Any = settings.parse_yaml(bomb(6))
     assert leaves(built["l5"]) == 1_000_000

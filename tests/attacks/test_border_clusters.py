@@ -12,7 +12,7 @@ import pytest
 from distributed import Client, Security
 
 from fedboost.ground.errors import ConfigError, UnreachableError
-from fedboost.ground.settings import parse
+from fedboost.ground.settings import parse_settings
 from fedboost.runtime.config.daemons import PartyConfig
 from fedboost.runtime.party.workers import dask_part_workers
 from fedboost.runtime.party.workers.dask_part_workers import DaskPartWorkers, part_workers_of
@@ -29,14 +29,14 @@ def cluster(tmp_path_factory):
     with dask_cluster(tmp_path_factory.mktemp("dask")) as made:
         certs = made.folder / "certs"
         parties = [Leaf("party", "telco"), Leaf("party", "mill")]
-        authority.create(certs, parties, Term(datetime.now(UTC)))
+        authority.create_certificates(certs, parties, Term(datetime.now(UTC)))
         yield made
 
 
 def party(cluster, **workers):
     """The party telco of the federation, with the cluster's workers."""
     raw = {"dask": cluster.address, "tls": cluster.files(), **workers}
-    return parse(PartyConfig, {
+    return parse_settings(PartyConfig, {
         "name": "telco", "listen": "127.0.0.1:1", "store": str(cluster.folder / "store"),
         "tls": cluster.files(name="telco"), "workers": raw,
         "coordinator": {"name": "coord", "address": "127.0.0.1:2"},
@@ -79,9 +79,11 @@ def _driver(cluster):
 
 def test_a_cluster_under_a_ca_that_the_federation_has_retired_is_refused(cluster):
     certs, later = cluster.folder / "certs", cluster.folder / "later"
-    authority.create(later, [Leaf("party", "telco")], Term(datetime.now(UTC)))
+    authority.create_certificates(later, [Leaf("party", "telco")], Term(datetime.now(UTC)))
     shutil.copy(certs / "ca.pem", later / "ca.retired")
-    config = party(cluster).model_copy(update={"tls": parse(PartyConfig, _raw(cluster, later)).tls})
+    config = party(cluster).model_copy(
+        update={"tls": parse_settings(PartyConfig, _raw(cluster, later)).tls}
+    )
     with pytest.raises(ConfigError, match="certificates of the federation's CA"):
         part_workers_of(config)
 

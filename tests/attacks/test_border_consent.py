@@ -11,7 +11,7 @@ import re
 
 import pytest
 
-from fedboost.data.row_count import row_count_most
+from fedboost.data.row_count import row_count_bound
 from fedboost.ground.errors import FedboostError
 from fedboost.ground.workers import Serial
 from fedboost.messages import exchange_pb2, job_pb2, party_pb2
@@ -100,14 +100,14 @@ def limited(node):
     memory_gb = (most + DAEMON_BYTES + node.config.processes * WORKER_BYTES) / GB
     config = node.config.model_copy(update={"memory_gb": memory_gb})
     node.parts.memory = JobMemory(config, lambda: node.config.datasets, node.under_way)
-    node.parts.memory.of = lambda _, __, table: Space(row_count_most(table) * ROW_BYTES)
+    node.parts.memory.of = lambda _, __, table: Space(row_count_bound(table) * ROW_BYTES)
 
 
 async def answers(folder, rows, approve="always"):
     """All that others hear of a waiting job, by method, caller and number of the request."""
     tables = {OWNED: world.toy(rows=rows, label=True), HOST: world.toy(columns=3, rows=SMALL)}
     sources = {n: world.write(folder / f"{n}.parquet", table) for n, table in tables.items()}
-    async with local.cluster(folder / "c", JOB, sources, Serial()) as cluster:
+    async with local.open_cluster(folder / "c", JOB, sources, Serial()) as cluster:
         node = cluster.parties[OWNED]
         ruled(node, approve="always")
         limited(node)
@@ -117,7 +117,7 @@ async def answers(folder, rows, approve="always"):
         await cluster.coordinator.close()
         ruled(node, approve=approve)
         [job] = node.store.jobs()
-        asked = requests(job.id, manifest.sha256(job.manifest), job.manifest)
+        asked = requests(job.id, manifest.manifest_sha256(job.manifest), job.manifest)
         served, heard = _Served(node, _no_links), {}
         for method, given in asked.items():
             for caller in (PEER, STRANGER, LEADER):
@@ -138,7 +138,7 @@ def different(folder):
 def _many_rows(monkeypatch):
     """A table counts as many times its rows where a scheme is chosen."""
     monkeypatch.setattr(
-        scheme_offers, "row_count_most", lambda table: row_count_most(table) * ROWS_EACH
+        scheme_offers, "row_count_bound", lambda table: row_count_bound(table) * ROWS_EACH
     )
 
 
@@ -185,7 +185,7 @@ def test_an_owner_who_pads_a_set_is_offered_schemes_for_the_padded_size(tmp_path
         tables = {OWNED: world.toy(rows=rows, label=True), HOST: world.toy(columns=3)}
         folder = tmp_path / f"{rows}-{padded}"
         sources = {n: world.write(folder / f"{n}.parquet", t) for n, t in tables.items()}
-        async with local.cluster(folder / "c", JOB, sources, Serial()) as cluster:
+        async with local.open_cluster(folder / "c", JOB, sources, Serial()) as cluster:
             node = cluster.parties[OWNED]
             ruled(node, approve="always", ids_padded_to=padded)
             asked = requests("", b"", b"")["OfferSchemes"][0]

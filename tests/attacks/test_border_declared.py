@@ -1,7 +1,7 @@
 """What a job may use of a table is its owner's word: id columns, columns, labels, roles, peers.
 
 Each attack is a job that a submitter writes; the parties' own nodes run it. The defence is
-`declared.judge`, which `Judge.job` calls before a party signs: without it the attack succeeds.
+`declared.judge_use`, which `Judge.job` calls before a party signs: without it the attack succeeds.
 """
 
 from typing import Any
@@ -58,7 +58,7 @@ def attempt(folder, attack, **telco):
         sources[party] = SourceSpec(path=str(folder / f"{party}.parquet"), **more)
 
     async def run():
-        async with local.cluster(folder / "c", job(), sources, Serial()) as cluster:
+        async with local.open_cluster(folder / "c", job(), sources, Serial()) as cluster:
             journal = await cluster.run(attack)
             kept = RowsInCommon(cluster.parties[BANK].store.folder)
             try:
@@ -71,12 +71,12 @@ def attempt(folder, attack, **telco):
 
 
 def undefended(monkeypatch):
-    monkeypatch.setattr(declared, "judge", lambda *_: None)
+    monkeypatch.setattr(declared, "judge_use", lambda *_: None)
 
 
 def refusal(status):
     assert status.state == "failed"
-    error = faults.from_message(status.reason)
+    error = faults.error_of_fault(status.reason)
     assert error.code == "policy"
     return error.where["party"], error.where["key"]
 
@@ -100,7 +100,7 @@ def test_a_job_uses_of_a_table_only_what_its_owner_has_declared(tmp_path, wish):
     status, rows = attempt(tmp_path, job(guest, host), **owned)
     assert status.state == "failed"
     assert rows is None
-    error = faults.from_message(status.reason)
+    error = faults.error_of_fault(status.reason)
     assert (error.code, error.where["party"]) == ("policy", party)
     assert error.where["key"] == f"datasets.data.{key}"
 
@@ -108,11 +108,11 @@ def test_a_job_uses_of_a_table_only_what_its_owner_has_declared(tmp_path, wish):
 @pytest.mark.some(3)
 @pytest.mark.parametrize("wish", WISHES)
 def test_a_job_uses_of_a_table_whatever_it_names_where_nobody_judges(tmp_path, wish, monkeypatch):
-    monkeypatch.setattr(declared, "judge", lambda *_: None)
+    monkeypatch.setattr(declared, "judge_use", lambda *_: None)
     guest, host, owned, _ = WISHES[wish]
     status, rows = attempt(tmp_path, job(guest, host), **owned)
     if wish == "label of a host":  # no table of a host is read for labels
-        assert "whose labels it does not read" in faults.from_message(status.reason).what
+        assert "whose labels it does not read" in faults.error_of_fault(status.reason).what
         return
     if wish != "id":
         assert status.state == "finished"

@@ -1,6 +1,7 @@
 """An error about a table tells others its kind, and the table's owner the figures.
 
-The defence is `PartyNode.hush`, through which such an error leaves a party, whatever was asked.
+The defence is `PartyNode.public_error`, through which such an error leaves a party, whatever was
+asked.
 """
 
 import re
@@ -14,14 +15,14 @@ from google.protobuf.message_factory import GetMessageClass
 from fedboost import protocols
 from fedboost.data.sources import SourceSpec
 from fedboost.ground.errors import DataError, PolicyError
-from fedboost.ground.settings import parse
+from fedboost.ground.settings import parse_settings
 from fedboost.ground.workers import Serial
 from fedboost.messages import exchange_pb2, party_pb2
 from fedboost.runtime.cluster import local
 from fedboost.runtime.party.node.node import PartyNode
 from fedboost.runtime.transport import faults
 from fedboost.runtime.transport.identity import Peer
-from fedboost.runtime.transport.server import _snake
+from fedboost.runtime.transport.server import _snake_case
 from tests.support.federated import PLAIN, job_spec, now
 
 BANK, TELCO = "bank", "telco"
@@ -53,13 +54,13 @@ def failed(folder, columns=None, spec=JOB, **rules):
         sources[party] = SourceSpec(path=str(folder / f"{party}.parquet"))
 
     async def run():
-        async with local.cluster(folder / "c", spec, sources, Serial()) as cluster:
+        async with local.open_cluster(folder / "c", spec, sources, Serial()) as cluster:
             node = cluster.parties[TELCO]
             policy = node.config.policy.model_copy(update={"tells": ("metrics", "curves"), **rules})
             node.config = node.judge.config = node.config.model_copy(update={"policy": policy})
             status = (await cluster.run(spec)).status
             bank = cluster.parties[BANK].store.job(status.id).reason
-            return faults.from_message(status.reason), bank, node.store.job(status.id).reason
+            return faults.error_of_fault(status.reason), bank, node.store.job(status.id).reason
 
     return now(run())
 
@@ -86,7 +87,7 @@ def test_values_beyond_the_jobs_domains_are_counted_for_their_owner_alone(tmp_pa
 
 
 def test_values_beyond_the_jobs_domains_were_counted_for_everybody(tmp_path, monkeypatch):
-    monkeypatch.setattr(DataError, "quiet", lambda self: self)
+    monkeypatch.setattr(DataError, "redacted", lambda self: self)
     told, _, _ = failed(tmp_path, LISTED, DOMAINS)
     assert "13 of 47" in told.what
 
@@ -103,7 +104,7 @@ def test_a_fault_of_a_table_tells_others_its_kind_and_its_owner_the_figures(tmp_
 
 @pytest.mark.parametrize("fault", FAULTY)
 def test_a_fault_of_a_table_told_everybody_its_figures(tmp_path, fault, monkeypatch):
-    monkeypatch.setattr(DataError, "quiet", lambda self: self)
+    monkeypatch.setattr(DataError, "redacted", lambda self: self)
     told, bank, _ = failed(tmp_path, FAULTY[fault])
     for text in (told.what, bank):
         assert re.search(r"\b(13|47)\b", text)
@@ -132,12 +133,12 @@ def test_a_limit_tells_others_its_key_and_its_owner_how_far_a_table_is_above_it(
 
 
 def test_a_limit_told_everybody_how_many_rows_a_table_has(tmp_path, monkeypatch):
-    monkeypatch.setattr(PolicyError, "quiet", lambda self: self)
+    monkeypatch.setattr(PolicyError, "redacted", lambda self: self)
     told, _, _ = failed(tmp_path, **LIMITS["disclosure_max"])
     [ratio] = re.findall(r"the job would release up to ([\d.]+)", told.what)
     table = JOB.parties.table()
-    secureboost = protocols.named("secureboost")
-    params = parse(secureboost.params, JOB.params)
+    secureboost = protocols.load_protocol("secureboost")
+    params = parse_settings(secureboost.params, JOB.params)
     assert secureboost.policy.releases is not None
     planned = secureboost.policy.releases(params, table, TELCO, None).whole
     assert round(planned / float(ratio)) == pytest.approx(ROWS, rel=0.05)
@@ -150,7 +151,7 @@ def calls():
     """What each method of a party that others may call is asked, by name; links tell no table."""
     party, exchange = party_pb2.DESCRIPTOR, exchange_pb2.DESCRIPTOR
     found = {
-        _snake(method.name): (GetMessageClass(method.input_type)(),)
+        _snake_case(method.name): (GetMessageClass(method.input_type)(),)
         for service in (party.services_by_name["Party"], exchange.services_by_name["Exchange"])
         for method in service.methods
         if method.name not in ("CheckLink", "Deliver", "Post")
@@ -171,15 +172,15 @@ def refusals(folder, monkeypatch):
 
     async def run():
         found = {}
-        async with local.cluster(folder / "c", JOB, node_of, Serial()) as cluster:
+        async with local.open_cluster(folder / "c", JOB, node_of, Serial()) as cluster:
             node = cluster.parties[TELCO]
             policy = node.config.policy.model_copy(update={"tells": ()})
             node.config = node.judge.config = node.config.model_copy(update={"policy": policy})
-            for name in ("stages.check_leader", "halting.check_leader", "node.greeting"):
+            for name in ("stages.check_leader", "halting.check_leader", "node.hello_reply"):
                 monkeypatch.setattr(f"fedboost.runtime.party.node.{name}", fails)
             monkeypatch.setattr(node, "_receiver", fails)
-            monkeypatch.setattr(node.under_way, "led", fails)
-            monkeypatch.setattr(node.ledger, "newest_kept", fails)
+            monkeypatch.setattr(node.under_way, "job_led_by", fails)
+            monkeypatch.setattr(node.ledger, "newest_head", fails)
             for name, asked in calls().items():
                 caller = Peer("party", BANK, "", 0)
                 with pytest.raises(DataError) as caught:
@@ -196,7 +197,7 @@ def test_no_call_of_others_is_refused_with_figures(tmp_path, monkeypatch):
 
 
 def test_calls_of_others_were_refused_with_figures(tmp_path, monkeypatch):
-    monkeypatch.setattr(PartyNode, "hush", lambda _, __, error: error)
+    monkeypatch.setattr(PartyNode, "public_error", lambda _, __, error: error)
     found = refusals(tmp_path, monkeypatch)
     assert set(found) >= {"propose", "begin", "accept", "recall"}
     assert all(str(ROWS) in text for text in found.values())

@@ -19,7 +19,7 @@ from fedboost.ground.workers import Serial
 from fedboost.job import Validation
 from fedboost.protocols.secureboost import host as secureboost_host
 from fedboost.runtime.cluster import local
-from fedboost.runtime.cluster.local import cluster
+from fedboost.runtime.cluster.local import open_cluster
 from fedboost.runtime.party.job.value_groups import ValueGroups
 from fedboost.runtime.policy import declared
 from fedboost.runtime.policy.same_tables import Owned
@@ -42,7 +42,7 @@ def sources(tmp_path, monkeypatch):
     }
     for party, columns in tables.items():
         pq.write_table(pa.table(columns), tmp_path / f"{party}.parquet")
-    tables_of = local.declared
+    tables_of = local.declared_sources
 
     def bounded(*asked):
         return {
@@ -50,7 +50,7 @@ def sources(tmp_path, monkeypatch):
             for name, table in tables_of(*asked).items()
         }
 
-    monkeypatch.setattr(local, "declared", bounded)
+    monkeypatch.setattr(local, "declared_sources", bounded)
     return {party: SourceSpec(path=str(tmp_path / f"{party}.parquet")) for party in tables}
 
 
@@ -66,7 +66,7 @@ async def groups_told(tmp_path, monkeypatch, sources):
 
     monkeypatch.setattr(secureboost_host, "begin", noted)
     first = job_spec("secureboost", (GUEST, HOST), params=TREES)
-    async with cluster(tmp_path / "c", first, sources, Serial()) as made:
+    async with open_cluster(tmp_path / "c", first, sources, Serial()) as made:
         for bins, seed in JOBS:
             spec = first.model_copy(
                 update={
@@ -91,7 +91,7 @@ def test_jobs_with_other_rows_and_bins_tell_no_more_groups_than_the_owner_allows
 def test_jobs_with_other_rows_and_bins_tell_many_groups_where_each_has_its_own_cut_points(
     tmp_path, monkeypatch, sources
 ):
-    monkeypatch.setattr(ValueGroups, "coarsen", lambda _, frame, *__: frame)
+    monkeypatch.setattr(ValueGroups, "coarsen_frame", lambda _, frame, *__: frame)
     assert now(groups_told(tmp_path, monkeypatch, sources)) > 5 * GROUPS
 
 
@@ -105,20 +105,22 @@ def rows_with_exact_ages(tmp_path):
     with Store(tmp_path / "store", "party telco") as store:
         for age in range(18, 60):
             selection = Selection(dataset="ages", missing=float(age))
-            declared.judge(table, declared.Use("ages", selection, Role.HOST, ()))
+            declared.judge_use(table, declared.Use("ages", selection, Role.HOST, ()))
             frame, _ = load_with_ids(table, selection, party=HOST, needs_features=True)
-            coarse = ValueGroups(store).coarsen(frame, Owned("ages", table.identity), table)
+            coarse = ValueGroups(store).coarsen_frame(frame, Owned("ages", table.identity), table)
             (rows,) = np.nonzero(np.isnan(coarse.values[:, 0]))
             known |= dict.fromkeys(rows.tolist(), age)
     return np.mean([known.get(row) == age for row, age in enumerate(ages.tolist())])
 
 
 def test_no_job_asks_of_every_value_who_has_it(tmp_path):
-    """The defence is that the owner alone says what counts as missing (`declared.wishes`)."""
+    """The defence is that the owner alone says what counts as missing
+    (`declared.wishes_of_job`).
+    """
     with pytest.raises(PolicyError, match="missing value '18' of ages, but its owner allows none"):
         rows_with_exact_ages(tmp_path)
 
 
 def test_jobs_ask_of_every_value_who_has_it_where_they_say_what_is_missing(tmp_path, monkeypatch):
-    monkeypatch.setattr(declared, "judge", lambda *_: None)
+    monkeypatch.setattr(declared, "judge_use", lambda *_: None)
     assert rows_with_exact_ages(tmp_path) == 1.0

@@ -37,7 +37,7 @@ async def trained(folder, held, *, jobs=1, **rules):
     about that but for `rules`; how each ended, and what the host's account says of rows.
     """
     sources = {n: world.write(folder / f"{n}.parquet", table) for n, table in tables().items()}
-    async with local.cluster(folder / "c", JOB, sources, Serial()) as cluster:
+    async with local.open_cluster(folder / "c", JOB, sources, Serial()) as cluster:
         host = cluster.parties[HOST]
         ruled(host, **{"holdout_max": DEFAULT.holdout_max, "predict": DEFAULT.predict} | rules)
         ended = []

@@ -42,14 +42,16 @@ def sides_read(scheme, patch):
     params, cuts = contexts[GUEST].params, binning.fit(values, 8, ())
     guest: Any = keys.guest_side(contexts[GUEST], 12, [OF_TREE])
     host: Any = keys.host_side(contexts[HOST], guest.told(0), OF_TREE, cuts, are_all=True)
-    layout = keys.layout(params, 12, OF_TREE, host.keys.key.plaintext_bits)
+    layout = keys.gh_layout(params, 12, OF_TREE, host.keys.key.plaintext_bits)
     mark = layout.modulus(OF_NODE)
     assert mark > 16 * NoiseScale.of(params, 12).sigma_of(OF_NODE).max()  # far above the noise
     gh = np.zeros((OF_TREE, 2), np.int64)
     gh[0, 0] = mark
     patch.setattr(type(layout), "check_values", lambda *_: None)
     given = guest.rows(0, gh, OF_TREE)
-    parts = [host.received(p.rows.data, p.rows.count // given.sizes.per_row) for p in given.parts()]
+    parts = [
+        host.read_part(p.rows.data, p.rows.count // given.sizes.per_row) for p in given.parts()
+    ]
     held: Any = host.rows(np.concatenate(parts), 0, b"")
     # Of two cells of the node the first has the row; each is told as many times as there are cuts.
     node_rows = np.arange(OF_NODE, dtype=np.int32)

@@ -9,7 +9,7 @@ from contextlib import closing
 import pytest
 from prometheus_client import CollectorRegistry, Gauge
 
-from fedboost.ground.settings import parse
+from fedboost.ground.settings import parse_settings
 from fedboost.runtime.config.daemons import MetricsConfig
 from fedboost.runtime.daemons import metrics
 from fedboost.runtime.transport.hosts import OwnHosts
@@ -25,8 +25,10 @@ def read_as(host):
     """What a browser reads that believes to call `host`; empty where it is refused."""
     registry = CollectorRegistry()
     Gauge("rows", "of a table", registry=registry).set(41)
-    names = parse(MetricsConfig, {"listen": "127.0.0.1:1", "names": ["metrics.bank.example"]}).names
-    with metrics.served("127.0.0.1:0", registry, ("telco", *names)) as port:
+    names = parse_settings(
+        MetricsConfig, {"listen": "127.0.0.1:1", "names": ["metrics.bank.example"]}
+    ).names
+    with metrics.serve_metrics("127.0.0.1:0", registry, ("telco", *names)) as port:
         link = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
         with closing(link):
             link.request("GET", "/metrics", headers={"Host": host})
@@ -46,5 +48,5 @@ def test_metrics_are_read_under_names_of_ours(host):
 
 @pytest.mark.parametrize("host", EVIL)
 def test_metrics_are_read_under_a_name_of_somebody_else_where_nobody_looks_at_it(host, monkeypatch):
-    monkeypatch.setattr(OwnHosts, "include", lambda *_: True)
+    monkeypatch.setattr(OwnHosts, "is_own_host", lambda *_: True)
     assert "rows 41" in read_as(host)

@@ -1,7 +1,7 @@
 """Labels one by one: a fold of one row, whose metric is that person's label.
 
-The coordinator and the submitter read metrics alone; the defence is `Judge.measured`, of sets that
-overlap `Judge.row_sets`.
+The coordinator and the submitter read metrics alone; the defence is `Judge.judge_row_counts`, of
+sets that overlap `Judge.judge_row_sets`.
 """
 
 import math
@@ -52,7 +52,7 @@ def measured(folder, jobs, split="validation", **rules):
         sources[party] = SourceSpec(path=str(folder / f"{party}.parquet"))
 
     async def run():
-        async with local.cluster(folder / "c", EVERYBODY, sources, Serial()) as cluster:
+        async with local.open_cluster(folder / "c", EVERYBODY, sources, Serial()) as cluster:
             node = cluster.parties[BANK]
             policy = node.config.policy.model_copy(update={"holdout_rows_min": 20, **rules})
             node.config = node.config.model_copy(update={"policy": policy})
@@ -77,13 +77,13 @@ def held_out(fold):
 def test_no_metric_is_about_a_single_person(tmp_path):
     [(status, loss)], told = measured(tmp_path, [job(0, ROWS)])
     assert (status.state, loss, sum(told)) == ("failed", None, 0)
-    error = faults.from_message(status.reason)
+    error = faults.error_of_fault(status.reason)
     assert (error.code, error.where["key"]) == ("policy", "policy.holdout_rows_min")
     assert "1" not in error.what
 
 
 def test_the_metric_of_a_fold_of_one_row_was_its_label(tmp_path, monkeypatch):
-    for judgement in ("measured", "row_sets"):
+    for judgement in ("judge_row_counts", "judge_row_sets"):
         monkeypatch.setattr(Judge, judgement, lambda *_: lambda: None)
     found, _ = measured(tmp_path, [job(fold, ROWS) for fold in range(FOLDS_TRIED)])
     learned = [int(loss < -math.log(0.5)) for _, loss in found]
@@ -92,7 +92,7 @@ def test_the_metric_of_a_fold_of_one_row_was_its_label(tmp_path, monkeypatch):
 
 def test_no_metric_is_about_few_people_of_a_class(tmp_path):
     [(status, _)], _ = measured(tmp_path, [job(0, 2)])  # 30 rows, of which fewer than 20 have a 1
-    error = faults.from_message(status.reason)
+    error = faults.error_of_fault(status.reason)
     assert "of each class" in error.what
 
 
@@ -108,7 +108,7 @@ def test_metrics_that_are_told_are_counted(tmp_path):
 def test_metrics_beyond_the_owners_limit_are_not_told(tmp_path):
     jobs = [job(0, 2), job(1, 2)]
     found, told = measured(tmp_path, jobs, holdout_rows_min=5, metrics_max=1)
-    errors = [faults.from_message(status.reason) for status, _ in found]
+    errors = [faults.error_of_fault(status.reason) for status, _ in found]
     assert [one.where["key"] for one in errors] == ["policy.metrics_max"] * 2
     assert [loss for _, loss in found] == [None, None]
     assert sum(told) <= 1
@@ -131,13 +131,13 @@ NESTED = [held_job(fraction=held / ROWS) for held in (24, 25)]
 def test_no_two_metrics_differ_by_a_single_person(tmp_path):
     found, _ = measured(tmp_path, [*NESTED, NESTED[0]], holdout_rows_min=4)
     assert [status.state for status, _ in found] == ["finished", "failed", "finished"]
-    error = faults.from_message(found[1][0].reason)
+    error = faults.error_of_fault(found[1][0].reason)
     assert error.where["key"] == "policy.holdout_rows_min"
     assert "with this job it would be fewer" in error.what
 
 
 def test_the_difference_of_two_metrics_was_a_persons_label(tmp_path, monkeypatch):
-    monkeypatch.setattr(Judge, "row_sets", lambda *_: lambda: None)
+    monkeypatch.setattr(Judge, "judge_row_sets", lambda *_: lambda: None)
     found, _ = measured(tmp_path, NESTED, holdout_rows_min=4)
     [(_, few), (_, more)] = found
     ids = encode_ids([pa.chunked_array([pa.array(PEOPLE)])], ["id"])
@@ -159,6 +159,6 @@ def test_no_two_metrics_of_training_rows_differ_by_a_single_person(tmp_path):
 
 
 def test_the_difference_of_two_metrics_of_training_rows_was_a_persons_label(tmp_path, monkeypatch):
-    monkeypatch.setattr(Judge, "row_sets", lambda *_: lambda: None)
+    monkeypatch.setattr(Judge, "judge_row_sets", lambda *_: lambda: None)
     [(_, more), (_, few)], _ = measured(tmp_path, ALL_TRAIN, "train", holdout_rows_min=4)
     assert int(60 * more - 59 * few < -math.log(0.5)) == LABELS[0]

@@ -8,12 +8,12 @@ from contextlib import suppress
 import pytest
 
 from fedboost.ground.errors import ConfigError, PolicyError, UnreachableError
-from fedboost.ground.settings import parse
+from fedboost.ground.settings import parse_settings
 from fedboost.messages.job_pb2 import CheckLinkRequest
 from fedboost.runtime.config.daemons import CoordinatorConfig, PartyConfig
 from fedboost.runtime.daemons import doctor
 from fedboost.runtime.daemons.access import DaemonAccess, _Served
-from fedboost.runtime.transport.faults import from_message
+from fedboost.runtime.transport.faults import error_of_fault
 from fedboost.runtime.transport.identity import Peer
 from tests.support.federated import now
 
@@ -39,7 +39,7 @@ NAMES = ("bank", "shop", "mill", "coord", "telco")
 def answers(folder, monkeypatch, role, caller, names=NAMES):
     """What a daemon answers a caller about each name: nothing, or the lines of an error."""
     kind, said = (PartyConfig, PARTY) if role == "party" else (CoordinatorConfig, COORDINATOR)
-    config = parse(kind, {**said, "store": str(folder / "store")})
+    config = parse_settings(kind, {**said, "store": str(folder / "store")})
 
     async def say_hello(_, known, name):
         if name not in known:
@@ -55,7 +55,7 @@ def answers(folder, monkeypatch, role, caller, names=NAMES):
         with suppress(PolicyError):
             reply = now(served.check_link(caller, CheckLinkRequest(name=name)))
             fault = reply.fault
-            found[name] = f"{fault.code} {from_message(fault)}" if reply.HasField("fault") else ""
+            found[name] = f"{fault.code} {error_of_fault(fault)}" if reply.HasField("fault") else ""
     return found
 
 

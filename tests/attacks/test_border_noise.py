@@ -41,7 +41,7 @@ def host_seat(rows, protocol="federboost-vertical", params=None, notebook=None, 
 def told(context):
     """The buckets that a host tells, uint8 (rows, columns)."""
     message: Any = training.send_buckets(training.begin(context)).send
-    return buckets.read(message, len(context.frame.ids), TELCO, 1 << 30).ids
+    return buckets.read_message(message, len(context.frame.ids), TELCO, 1 << 30).ids
 
 
 # Another attempt with other rows
@@ -104,8 +104,8 @@ def test_other_jobs_tables_cuts_columns_and_epsilons_meet_other_noise():
         replace(own, binning=replace(own.binning, cuts=tuple(c + 1 for c in own.binning.cuts))),
     ]
     ids = EncodedIds.of(IDS)
-    moved = [one.tell(VALUES, ids, context).ids != TRUTH for one in (own, *others)]
-    moved.append(own.tell(VALUES, ids, replace(context, dataset="june")).ids != TRUTH)
+    moved = [one.tell_values(VALUES, ids, context).ids != TRUTH for one in (own, *others)]
+    moved.append(own.tell_values(VALUES, ids, replace(context, dataset="june")).ids != TRUTH)
     for other in moved[1:]:
         assert abs((moved[0] == other).mean() - 0.5) < 0.06  # each moves nearly half of all values
 
@@ -134,7 +134,7 @@ def trained(rows, nodes):
     me = training.begin(host_seat(rows))
     message: Any = training.send_buckets(me).send
     training.keep_splits(me, splits(nodes))
-    return buckets.read(message, len(rows), TELCO, 1 << 30).ids, training.finish(me)
+    return buckets.read_message(message, len(rows), TELCO, 1 << 30).ids, training.finish(me)
 
 
 def asked(context, nodes, rows):
@@ -164,7 +164,7 @@ def read_back(context):
 
 
 def test_a_model_of_the_guests_making_tells_what_training_told_and_no_more():
-    """The defence is `Telling` in `predict.host._known`: the host answers as it told."""
+    """The defence is `Telling` in `predict.host._noisy_shard`: the host answers as it told."""
     first, shard = trained(range(ROWS), EVERY_BUCKET)
     assert read_back(predicting_seat(shard, range(ROWS))).tolist() == first.tolist()
     backwards = predicting_seat(shard, range(ROWS)[::-1])

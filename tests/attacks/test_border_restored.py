@@ -11,7 +11,7 @@ from click.testing import CliRunner
 from fedboost.cli.groups import ledger_group
 from fedboost.ground.errors import PolicyError
 from fedboost.ground.workers import Serial
-from fedboost.runtime.cluster.local import cluster
+from fedboost.runtime.cluster.local import open_cluster
 from fedboost.runtime.ledger.signed_heads import Recalled
 from tests.support import small_jobs
 from tests.support.federated import _left
@@ -34,7 +34,7 @@ class Town:
 
         async def work():
             folder = self.folder / "c"
-            async with cluster(folder, self.spec, self.sources, Serial()) as made_of:
+            async with open_cluster(folder, self.spec, self.sources, Serial()) as made_of:
                 done = _left(made_of, await made_of.run(self.spec))
                 return done, made_of.parties[HOST].spending.account.entries()
 

@@ -28,7 +28,7 @@ SAYS = {
 
 def choose_rows(monkeypatch, *, without):
     """The guest has every tree learn from all rows, those of some rounds without one person."""
-    of_round = sampling.of_round
+    of_round = sampling.round_sample
 
     def chosen(params, gradients, round_number, *more):
         rows = np.arange(len(gradients), dtype=np.int32)
@@ -37,7 +37,7 @@ def choose_rows(monkeypatch, *, without):
         drawn = of_round(params, gradients, round_number, *more)
         return replace(drawn, trees=(rows,), rows=rows, factor=np.ones(len(rows)))
 
-    monkeypatch.setattr(sampling, "of_round", chosen)
+    monkeypatch.setattr(sampling, "round_sample", chosen)
 
 
 def bin_read(says, heard):
@@ -82,7 +82,7 @@ def hybrid_job(says):
 
 def choose_below(monkeypatch):
     """The guest leaves a person out of the rows that a host's subtrees learn from."""
-    drawn = HeldRows.drawn
+    drawn = HeldRows.draw_rows
 
     def chosen(*given):
         held = drawn(*given)
@@ -90,7 +90,7 @@ def choose_below(monkeypatch):
         learns[np.flatnonzero(learns)[0]] = False
         return replace(held, learns=learns, fractions=held.fractions[1:])
 
-    monkeypatch.setattr(HeldRows, "drawn", chosen)
+    monkeypatch.setattr(HeldRows, "draw_rows", chosen)
 
 
 @pytest.mark.parametrize("says", HYBRID.values(), ids=HYBRID)

@@ -110,7 +110,7 @@ def test_what_no_user_signed_is_agreed_to_by_nobody(tmp_path, what):
 
 @pytest.mark.parametrize("what", WORDS)
 def test_what_no_user_signed_is_agreed_to_where_parties_do_not_look(tmp_path, monkeypatch, what):
-    monkeypatch.setattr(Judge, "_submission", lambda *_: None)
+    monkeypatch.setattr(Judge, "_judge_submission", lambda *_: None)
     assert now(proposed(tmp_path, what))
 
 
@@ -119,7 +119,7 @@ def test_a_revoked_user_submits_nothing(tmp_path):
         async with town(tmp_path) as cluster:
             certs = tmp_path / "c" / "certs"
             made = terms(certs)
-            authority.revoke(certs, USER, datetime.now(UTC))
+            authority.revoke_certificates(certs, USER, datetime.now(UTC))
             await _propose(cluster.parties["telco"], made)
 
     with pytest.raises(UnreachableError, match="the certificate of user user has been revoked"):
@@ -133,10 +133,10 @@ def test_a_submitter_is_a_name_or_the_manifest_is_none(tmp_path, name):
     world.issue(tmp_path, [("user", USER), *(("party", one) for one in JOB.parties.everybody)])
     text = terms(tmp_path).model_copy(update={"submitter": name}).encode()
     if name == "coordinator":
-        assert manifest.decode(text).submitter == name
+        assert manifest.decode_manifest(text).submitter == name
     else:
         with pytest.raises(PeerError, match="the manifest is invalid"):
-            manifest.decode(text)
+            manifest.decode_manifest(text)
 
 
 async def test_a_coordinator_refuses_what_its_caller_did_not_sign(tmp_path):

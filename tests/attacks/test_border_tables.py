@@ -18,7 +18,7 @@ from fedboost.runtime.config.policy import Policy
 from fedboost.runtime.ledger.rows import Noted
 from fedboost.runtime.policy.account import Account
 from fedboost.runtime.policy.differences import alignments_today, count_alignment
-from fedboost.runtime.policy.same_tables import owned
+from fedboost.runtime.policy.same_tables import owned_table
 from fedboost.runtime.policy.spending import Spending
 from fedboost.runtime.store.store import Store
 from tests.support import accounts
@@ -84,7 +84,7 @@ def told(folder, tables, *, store="store"):
     with Store(folder / store, "party telco") as kept, closing(Account(kept.database)) as account:
         spending = Spending("telco", lambda: policy, lambda: tables, account)
         for name in tables:
-            table = owned(kept.transaction, tables, name)
+            table = owned_table(kept.transaction, tables, name)
             entry = replace(accounts.SUMS, job=name, dataset=name, source=table.source)
             spending._jobs[name] = entry
             envelope = Envelope(job=name, receiver="bank", payload_sha256=os.urandom(32))
@@ -117,7 +117,7 @@ def test_a_table_has_one_budget_under_whatever_place(made, tmp_path):
 def test_what_was_one_table_stays_one_when_its_first_place_is_declared_no_more(made, tmp_path):
     tables = both(made, tmp_path)
     with Store(tmp_path / "store", "party telco") as store:
-        owned(store.transaction, tables, "credit")
+        owned_table(store.transaction, tables, "credit")
     for name, spec in tables.items():
         told_now = told(tmp_path, {name: spec})
         assert told_now == ((EACH, 1) if name == "credit" else (0.0, 0))
@@ -127,10 +127,10 @@ def test_a_file_that_replaces_a_table_is_the_same_table_and_another_file_is_not(
     one, other = hard_link(tmp_path)
     with Store(tmp_path / "store", "party telco") as store:
         tables = {"credit": declared(one)}
-        first = owned(store.transaction, tables, "credit")
+        first = owned_table(store.transaction, tables, "credit")
         (tmp_path / "new.csv").write_text("id,x\n1,3\n")
         (tmp_path / "new.csv").replace(one)
-        assert owned(store.transaction, tables, "credit") == first
+        assert owned_table(store.transaction, tables, "credit") == first
     other.write_text("id,x\n1,4\n")
     (tmp_path / "c.csv").write_text("id,x\n1,4\n")
     apart = {"credit": declared(one), "cars": declared(tmp_path / "c.csv")}
@@ -142,7 +142,7 @@ def test_a_table_has_a_budget_for_each_place_where_only_declarations_are_compare
     made, tmp_path, monkeypatch
 ):
     monkeypatch.setattr(sources, "location_of", lambda address: address)
-    monkeypatch.setattr(sources, "_real", str)
-    for name in ("marks", "folders"):
+    monkeypatch.setattr(sources, "_resolved_path", str)
+    for name in ("identity_marks", "folder_identities"):
         monkeypatch.setattr(SourceSpec, name, lambda _: frozenset())
     assert told(tmp_path, both(made, tmp_path)) == (2 * EACH, 2)

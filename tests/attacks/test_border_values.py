@@ -20,7 +20,7 @@ from fedboost.data.sources import SourceSpec
 from fedboost.flow import Out
 from fedboost.ground import wire
 from fedboost.ground.errors import FedboostError
-from fedboost.ground.settings import parse
+from fedboost.ground.settings import parse_settings
 from fedboost.ground.workers import Serial
 from fedboost.messages.protocol.federboost_vertical_pb2 import OwnSplits
 from fedboost.messages.protocol.predict_pb2 import Questions
@@ -109,7 +109,7 @@ def ask_every_row(state) -> Out:
 def written(path, scores) -> SourceSpec:
     columns: dict[str, Any] = {"id": IDS, "score": scores}
     pq.write_table(pa.table(columns), path)
-    return parse(SourceSpec, {"path": str(path)})
+    return parse_settings(SourceSpec, {"path": str(path)})
 
 
 def heard(folder, patch, scores, *, epsilon_row_max, asked_of="data") -> Heard:
@@ -122,7 +122,7 @@ def heard(folder, patch, scores, *, epsilon_row_max, asked_of="data") -> Heard:
     }
     pq.write_table(pa.table(labels), folder / "bank.parquet")
     sources = {GUEST: SourceSpec(path=str(folder / "bank.parquet")), HOST: tables["data"]}
-    permissive, declared = local.permissive, local.declared
+    permissive, declared = local.permissive_policy, local.declared_sources
     limits = {"epsilon_element_max": EPSILON, "epsilon_row_max": epsilon_row_max}
     limits |= {"predict": PredictPolicy(peers=(GUEST,), rows_per_day=10 * ROWS)}
 
@@ -130,10 +130,10 @@ def heard(folder, patch, scores, *, epsilon_row_max, asked_of="data") -> Heard:
         rules = {**limits, "datasets": tuple(tables)} if name == HOST else {}
         return permissive(name, spec, **how).model_copy(update=rules)
 
-    patch.setattr(local, "permissive", policy)
+    patch.setattr(local, "permissive_policy", policy)
     patch.setattr(
         local,
-        "declared",
+        "declared_sources",
         lambda name, *said: dict(tables) if name == HOST else declared(name, *said),
     )
     found = Heard(np.empty(0, np.int64))
@@ -153,7 +153,7 @@ def heard(folder, patch, scores, *, epsilon_row_max, asked_of="data") -> Heard:
     patch.setattr(training, "close_model", partial(split_behind_every_bucket, close))
 
     async def work():
-        async with local.cluster(folder / "c", TRAINING, sources, Serial()) as made:
+        async with local.open_cluster(folder / "c", TRAINING, sources, Serial()) as made:
             first = _left(made, await made.run(TRAINING))
             assert first.state == "finished"
             written(folder / f"{asked_of}.parquet", scores)
@@ -175,23 +175,23 @@ def heard(folder, patch, scores, *, epsilon_row_max, asked_of="data") -> Heard:
 
 def noise_by_id_alone(patch):
     """Whatever the value: what is told of it is moved by the same step, and charged once."""
-    by_value = ValueNoise._words
+    by_value = ValueNoise._random_words
 
     def by_id(state, purpose, true):
         return by_value(state, purpose, np.zeros_like(true))
 
-    patch.setattr(ValueNoise, "_words", by_id)
-    patch.setattr(noisy_values, "further", lambda *_: [])
+    patch.setattr(ValueNoise, "_random_words", by_id)
+    patch.setattr(noisy_values, "charges_of_new_values", lambda *_: [])
 
 
 def noise_of_any_table(patch):
     """Noise that does not know of which table it is."""
-    tell = Telling.tell
+    tell = Telling.tell_values
 
     def of_any(terms, values, ids, context):
         return tell(terms, values, ids, replace(context, dataset=""))
 
-    patch.setattr(Telling, "tell", of_any)
+    patch.setattr(Telling, "tell_values", of_any)
 
 
 def test_the_same_table_is_told_again_with_the_same_noise_and_nothing_is_charged(
@@ -207,7 +207,7 @@ def test_the_same_table_is_told_again_with_the_same_noise_and_nothing_is_charged
 
 
 def test_a_changed_table_is_charged_again_and_its_changes_are_not_read(tmp_path, monkeypatch):
-    """The defences: the value in `ValueNoise`, and `noisy_values.further`."""
+    """The defences: the value in `ValueNoise`, and `noisy_values.charges_of_new_values`."""
     found = heard(tmp_path, monkeypatch, AFTER, epsilon_row_max=2 * EPSILON)
     assert found.share_read < BY_CHANCE + 0.12
     assert found.noise == (EPSILON, EPSILON)
@@ -232,7 +232,9 @@ def test_changes_of_a_table_are_read_exactly_where_noise_goes_by_id_alone(tmp_pa
 
 
 def test_another_table_meets_noise_of_its_own_and_is_charged(tmp_path, monkeypatch):
-    """The defences: the table in the noise's derivation, and `noisy_values.further`."""
+    """The defences: the table in the noise's derivation, and
+    `noisy_values.charges_of_new_values`.
+    """
     found = heard(tmp_path, monkeypatch, AFTER, epsilon_row_max=EPSILON, asked_of="june")
     assert found.share_read < BY_CHANCE + 0.12
     assert found.noise == (EPSILON, EPSILON)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from fedboost.ground import printable
-from fedboost.ground.settings import parse
+from fedboost.ground.settings import parse_settings
 from fedboost.messages import job_pb2
 from fedboost.messages.party_pb2 import OwnedJob, OwnedJobs
 from fedboost.report import html
@@ -24,7 +24,7 @@ OBEYED = "\x1b\x07\u202e"
 def terminal():
     """What an owner's command has to print of a job, its submitter and its reason."""
     remote = {"name": "bank", "address": "127.0.0.1:9"}
-    owner = Owner(parse(ClientConfig, {"coordinator": remote, "insecure_loopback": True}))
+    owner = Owner(parse_settings(ClientConfig, {"coordinator": remote, "insecure_loopback": True}))
     told = OwnedJobs(jobs=[OwnedJob(id="j-1", submitter=EVIL, parties=["shop", EVIL])])
     told.jobs[0].reason.what = EVIL
 
@@ -42,7 +42,7 @@ def log(style):
     kept, root = io.StringIO(), logging.getLogger()
     before = root.handlers[:], root.level
     try:
-        logs.set_up(style, logging.INFO)
+        logs.set_up_logging(style, logging.INFO)
         handler: Any = root.handlers[0]
         handler.setStream(kept)
         logging.getLogger("fedboost").warning("refused: %s", EVIL)

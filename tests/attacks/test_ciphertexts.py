@@ -46,7 +46,7 @@ def test_equal_gradients_do_not_show_in_ciphertexts(scheme):
 
 
 def test_equal_gradients_show_the_labels_where_encryption_is_not_fresh(monkeypatch):
-    monkeypatch.setattr(PrimePowers, "make", lambda _, count: [(mpz(1), mpz(0))] * count)
+    monkeypatch.setattr(PrimePowers, "make_powers", lambda _, count: [(mpz(1), mpz(0))] * count)
     alike, same_label = rows_like_the_first("paillier")
     assert alike == same_label
 

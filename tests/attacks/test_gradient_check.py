@@ -11,7 +11,7 @@ from fedboost.encrypted.checks import gradient_check
 from fedboost.encrypted.checks.gradient_check import NORMAL, Committed, SignedRows
 from fedboost.encrypted.guest import rounds
 from fedboost.encrypted.guest.rounds import OpenRound
-from fedboost.encrypted.scheme.ciphers import Expected
+from fedboost.encrypted.scheme.ciphers import NodeBounds
 from fedboost.flow import Out
 from fedboost.ground import wire
 from fedboost.ground.errors import PeerError, ProtocolError
@@ -49,10 +49,12 @@ def marking(monkeypatch, marks):
         self.round = OpenRound(self.round.sample, gh)
 
     monkeypatch.setattr(rounds.Rounds, "start_round", marked)
-    monkeypatch.setattr(lattice_secret, "_check", lambda *_: None)
+    monkeypatch.setattr(lattice_secret, "_check_messages", lambda *_: None)
     monkeypatch.setattr(GhLayout, "check_values", lambda *_: None)
     # Nor does it refuse what it reads.
-    monkeypatch.setattr(gradient_check, "Expected", lambda rows, most: Expected(rows, most << 20))
+    monkeypatch.setattr(
+        gradient_check, "NodeBounds", lambda rows, most: NodeBounds(rows, most << 20)
+    )
 
 
 def opening(monkeypatch):

@@ -37,12 +37,12 @@ def test_rows_are_not_solved_for_between_two_answers():
 
 
 def test_rows_are_solved_for_between_two_answers_of_one_zero_encryption(monkeypatch):
-    drawn = answers._drawn
+    drawn = answers._secret_bytes
 
     def shared(key, asked, *sums):
         v, e1, e2 = drawn(key, asked, *sums)
         return [np.repeat(v[:1], len(v), axis=0), np.repeat(e1[:1], len(e1), axis=0), e2]
 
-    monkeypatch.setattr(answers, "_drawn", shared)
+    monkeypatch.setattr(answers, "_secret_bytes", shared)
     read, truth = rows_between_two_answers()
     assert read == truth

@@ -32,7 +32,7 @@ JOB: dict[str, Any] = {"encryption": PACKED, **SMALL}
 
 def altered(pairs, place, coordinate):
     """Sums of a node, one of them with the shift in a coordinate of its vector."""
-    sums = CellAdds().pairs(pairs)
+    sums = CellAdds().sum_pairs(pairs)
     shift = np.uint64(SHIFT << sums.parameters.scale_bits)
     sums.vectors[place, coordinate] += shift
     sums.vectors[place] &= sums.parameters.mask

@@ -25,12 +25,12 @@ def times_chance(rows, least):
     """
     given = released(rows, TRIED, depth=DEPTH, bins=BINS)
     given = coarsened(given, least) if least > 1 else given
-    known, found = linear.generic(1, rows, given.values), []
+    known, found = linear.generic_coefficients(1, rows, given.values), []
     for tree in range(TRIED):
-        for target in attacks.targets(given, 1):
-            equations = linear.of_bin(given, 0, target.cells, [tree], known)
-            right = linear.precision(linear.nearest(equations), equations.truth)
-            found.append(right / equations.chance)
+        for target in attacks.draw_targets(given, 1):
+            equations = linear.equations_of_bin(given, 0, target.cells, [tree], known)
+            right = linear.precision_of_guess(linear.nearest_solution(equations), equations.truth)
+            found.append(right / equations.chance_precision)
     return np.mean(found)
 
 
@@ -69,10 +69,10 @@ def named_over_jobs(remembers):
             break
         before, jobs = before + ratio, jobs + 1
     given = released(ROWS, EACH * jobs, depth=DEPTH, bins=BINS)
-    known, found = linear.generic(1, ROWS, given.values), []
-    for target in attacks.targets(given, 1):
-        equations = linear.of_bin(given, 0, target.cells, range(EACH * jobs), known)
-        found.append(linear.precision(linear.nearest(equations), equations.truth))
+    known, found = linear.generic_coefficients(1, ROWS, given.values), []
+    for target in attacks.draw_targets(given, 1):
+        equations = linear.equations_of_bin(given, 0, target.cells, range(EACH * jobs), known)
+        found.append(linear.precision_of_guess(linear.nearest_solution(equations), equations.truth))
     return np.mean(found)
 
 

@@ -93,7 +93,7 @@ def lies_to(party, monkeypatch):
     method = local.LocalControl.__getattr__
 
     def changed(text):
-        terms = manifest.decode(text)
+        terms = manifest.decode_manifest(text)
         params = {**terms.spec.params, "rounds": 3}
         spec = terms.spec.model_copy(update={"params": params})
         return terms.model_copy(update={"spec": spec}).encode()
@@ -111,7 +111,7 @@ def lies_to(party, monkeypatch):
             if isinstance(own, party_pb2.Proposal):
                 own.manifest = shown["manifest"] = changed(own.manifest)
             else:
-                own.manifest_sha256 = manifest.sha256(shown["manifest"])
+                own.manifest_sha256 = manifest.manifest_sha256(shown["manifest"])
             return await call(own)
 
         return other
@@ -138,7 +138,7 @@ def test_a_job_that_one_party_was_shown_otherwise_begins_where_signatures_are_no
 ):
     """Every envelope names the manifest once more, so that is not looked at either."""
     monkeypatch.setattr(Judge, "signatures", lambda *_: None)
-    monkeypatch.setattr(Judge, "_submission", lambda *_: None)
+    monkeypatch.setattr(Judge, "_judge_submission", lambda *_: None)
     monkeypatch.setattr(Terms, "__eq__", lambda *_: True)
     done = altered(tmp_path, monkeypatch)
     assert done.state == "finished", done.error.lines()
@@ -180,8 +180,8 @@ ESCAPE = "../../stolen"
 
 def read_as_a_model(store):
     """A job names a model by a path that leads out of the store."""
-    shards.save(store.parent / "stolen", Artefact({"secret": 42}))
-    return shards.load(shards.folder_of(store / "models", ESCAPE)).facts["secret"]
+    shards.save_shard(store.parent / "stolen", Artefact({"secret": 42}))
+    return shards.load_shard(shards.folder_of(store / "models", ESCAPE)).facts["secret"]
 
 
 def test_a_path_in_a_field_leads_nowhere(tmp_path):
@@ -209,7 +209,7 @@ def stranger(tmp_path, monkeypatch):
 def named_by_a_peer(name):
     """A manifest names its protocol; whether that ran anything."""
     with suppress(FedboostError):
-        protocols.named(name)
+        protocols.load_protocol(name)
     return sys.ran_foreign_code  # type: ignore[attr-defined]
 
 
@@ -218,5 +218,5 @@ def test_a_module_named_in_a_field_is_not_run(stranger):
 
 
 def test_a_module_named_in_a_field_is_run_where_names_are_looked_up(stranger, monkeypatch):
-    monkeypatch.setattr(protocols, "named", importlib.import_module)
+    monkeypatch.setattr(protocols, "load_protocol", importlib.import_module)
     assert named_by_a_peer(stranger)

@@ -31,7 +31,7 @@ def told(context):
     """What the host tells, uint8 (rows, columns)."""
     message = host_steps.send_buckets(host_steps.begin(context)).send
     assert isinstance(message, BucketIds)
-    return buckets.read(message, ROWS, TELCO, 1 << 30).ids
+    return buckets.read_message(message, ROWS, TELCO, 1 << 30).ids
 
 
 def shares_right(draws_again):

@@ -10,8 +10,8 @@ from fedboost.crypto.oprf.hints import HintGuest
 from fedboost.crypto.oprf.host import OprfHost
 from fedboost.crypto.oprf.ids import PartIds
 from fedboost.crypto.oprf.rows import add_words
-from fedboost.crypto.oprf.sizes import COLUMNS, WORD_BYTES
-from fedboost.crypto.oprf.store import decode, encode
+from fedboost.crypto.oprf.sizes import CODE_COLUMNS, CODE_WORD_BYTES
+from fedboost.crypto.oprf.store import decode_values, encode_store
 from fedboost.crypto.oprf.tags import TagGuest, TagHost
 from fedboost.ground.errors import PeerError
 from tests.support.oprf_pairs import (
@@ -48,7 +48,7 @@ class Cheat:
         alone = set(row[count == 1].tolist())
         for k in self.known:
             free = [place for place in self.read.places[k].tolist() if place in alone]
-            if free and len(self.marked) < COLUMNS:
+            if free and len(self.marked) < CODE_COLUMNS:
                 column = len(self.marked)
                 self.marked[column] = k
                 self.errors[free[0], column // 64] ^= np.uint64(1 << column % 64)
@@ -56,9 +56,9 @@ class Cheat:
     def part(self):
         """The part with its errors, and an honest answer to the check that follows from them."""
         sizes = self.guest.sizes
-        honest = self.guest.ask(0).data[: WORD_BYTES * sizes.rows]
-        words = np.frombuffer(honest, np.uint8).reshape(-1, WORD_BYTES)
-        errors = self.errors.view(np.uint8).reshape(-1, 64)[:, :WORD_BYTES]
+        honest = self.guest.ask_part(0).data[: CODE_WORD_BYTES * sizes.rows]
+        words = np.frombuffer(honest, np.uint8).reshape(-1, CODE_WORD_BYTES)
+        errors = self.errors.view(np.uint8).reshape(-1, 64)[:, :CODE_WORD_BYTES]
         packed = (words ^ errors).tobytes()
         weights = check_weights(check_seed(self.guest.name, 0, packed), sizes.first_check_row)
         store = self.store()
@@ -69,7 +69,7 @@ class Cheat:
         """The store that the guest's honest part holds: C(D) is what is left of it."""
         held = self.guest._store(0)
         part = self.guest.ids.part(0, 3000)
-        encode(self.read, part.values(), held)
+        encode_store(self.read, part.values(), held)
         return held
 
     def tags_of(self, read, own_digests):
@@ -80,7 +80,7 @@ class Cheat:
     def secret(self, sent):
         """The host's secret, as far as its tags tell it, and how many of its bits."""
         seen = {sent[at : at + 12] for at in range(0, len(sent), 12)}
-        honest = decode(self.read, self.rows)
+        honest = decode_values(self.read, self.rows)
         bits, sure = np.zeros(512, np.uint8), 0
         for column, k in self.marked.items():
             flipped = honest[k : k + 1].copy()
@@ -98,7 +98,7 @@ class Cheat:
         add_words(self.store(), code_tables(), words)
         rows = self.rows ^ (words & secret)
         part = digests(guesses, self.guest.session).part(0, len(guesses))
-        read = decode(part.keys(self.guest.sizes.segment), rows)
+        read = decode_values(part.keys(self.guest.sizes.segment), rows)
         add_words(part.values(), code_tables() & secret, read)
         found = self.tags_of(read, part.digests)
         return {guesses[row] for row, tag in zip(part.rows, found, strict=True) if tag in seen}
@@ -106,7 +106,7 @@ class Cheat:
 
 def test_a_guest_that_marks_columns_of_its_part_gets_no_tags():
     cheat = Cheat()
-    assert len(cheat.marked) == COLUMNS
+    assert len(cheat.marked) == CODE_COLUMNS
     with pytest.raises(PeerError, match="does not pass the check"):
         cheat.host.answer(0, cheat.part())
 
@@ -130,11 +130,11 @@ def test_a_guest_that_marks_one_column_is_refused_or_has_guessed_its_bit():
 
 
 def test_a_guest_reads_a_hosts_ids_from_a_dictionary_where_nothing_is_checked(monkeypatch):
-    monkeypatch.setattr(OprfHost, "_passes", lambda *_: True)
+    monkeypatch.setattr(OprfHost, "_passes_check", lambda *_: True)
     cheat = Cheat()
     sent = cheat.host.answer(0, cheat.part())
     secret, sure = cheat.secret(sent)
-    assert sure == COLUMNS
+    assert sure == CODE_COLUMNS
     assert (secret == cheat.host.oprf._selection).all()
     assert cheat.dictionary(sent, secret, HOST_ALONE + NOBODYS) == set(HOST_ALONE)
 
@@ -159,7 +159,7 @@ def test_a_second_set_is_not_asked_for_under_a_number_that_was_answered():
 
 
 def test_a_second_set_is_asked_for_where_nobody_remembers(monkeypatch):
-    monkeypatch.setattr(OprfHost, "_admit", lambda *_: None)
+    monkeypatch.setattr(OprfHost, "_admit_part", lambda *_: None)
     second, ask = asked_twice()
     rows, _ = second.read_tags(0, ask())
     assert len(rows) == len(HOST_ALONE)

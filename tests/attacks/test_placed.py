@@ -14,7 +14,7 @@ from fedboost.crypto.lattice import decryption, secret
 from fedboost.encrypted.guest import rounds
 from fedboost.encrypted.guest.offers import write_choices
 from fedboost.encrypted.guest.rounds import OpenRound
-from fedboost.encrypted.guest.tree import GuestTree, Won
+from fedboost.encrypted.guest.tree import GuestTree, WinningSplit
 from fedboost.encrypted.host.meter import Meter
 from fedboost.encrypted.lattice import guest as lattice_guest
 from fedboost.flow import Out
@@ -22,7 +22,7 @@ from fedboost.ground.errors import FedboostError
 from fedboost.ground.workers import Serial
 from fedboost.model import labels
 from fedboost.protocols.secureboost import guest as secureboost_guest
-from fedboost.runtime.cluster.local import cluster
+from fedboost.runtime.cluster.local import open_cluster
 from fedboost.runtime.policy.placing import Learnt
 from tests.attacks.test_border_budget import GUEST, HOST, Town, ruled
 from tests.support.federated import PLAIN, _left, job_spec
@@ -63,7 +63,7 @@ def run(town, rows, spec, jobs=1, prepare=lambda _: None, **rules):
     reading = Reading(values * BINS // rows)
 
     async def work():
-        async with cluster(town.folder / "c", spec, town.sources, Serial()) as made:
+        async with open_cluster(town.folder / "c", spec, town.sources, Serial()) as made:
             host = ruled(made, **{**EVERYBODY, **rules})
             for job in range(jobs):
                 prepare(job)
@@ -81,12 +81,12 @@ def run(town, rows, spec, jobs=1, prepare=lambda _: None, **rules):
 
 def without_forecast(monkeypatch):
     """Nothing is refused beforehand: what leaves is judged alone."""
-    monkeypatch.setattr(Learnt, "sums_placed", lambda *_: 0.0)
+    monkeypatch.setattr(Learnt, "share_placed_by_sums", lambda *_: 0.0)
 
 
 def without_charge(monkeypatch):
     """Sums are equations and nothing else."""
-    monkeypatch.setattr(Meter, "_placed", lambda *_: ())
+    monkeypatch.setattr(Meter, "_placing_charges", lambda *_: ())
 
 
 @pytest.fixture
@@ -111,7 +111,7 @@ def weighing(town, monkeypatch, **rules):
         town.write(GUEST, id=ids, y=np.zeros(rows), z=np.arange(rows, dtype=float), v=weights)
 
     weigh(0)
-    stock = secureboost_guest._read
+    stock = secureboost_guest._read_sums
 
     def read(me, got):
         offers = stock(me, got)
@@ -119,8 +119,8 @@ def weighing(town, monkeypatch, **rules):
         seen.append((sums[:, 1].tolist(), me.growing.tree_batch.trees[0].gh[:, 1]))
         return offers
 
-    monkeypatch.setattr(secureboost_guest, "_read", read)
-    monkeypatch.setattr(labels, "check_encrypted", labels.check)
+    monkeypatch.setattr(secureboost_guest, "_read_sums", read)
+    monkeypatch.setattr(labels, "check_encrypted", labels.check_table)
     params = {
         "n_estimators": 1, "max_depth": 1, "max_bin": BINS, "objective": "reg:squarederror",
         "base_score": 1.0, "precision_bits": 52, **PLAIN,
@@ -175,7 +175,7 @@ def marking(town, monkeypatch, **rules):
     town.label(ids=[f"p{row:05d}" for row in range(MARKED)])
     marks: list[range] = []
     seen: list[np.ndarray] = []
-    start, stock = rounds.Rounds.start_round, secureboost_guest._read
+    start, stock = rounds.Rounds.start_round, secureboost_guest._read_sums
 
     def start_round(self, fixed):
         start(self, fixed)
@@ -201,14 +201,14 @@ def marking(town, monkeypatch, **rules):
         return offers
 
     monkeypatch.setattr(rounds.Rounds, "start_round", start_round)
-    monkeypatch.setattr(secret, "_check", lambda *_: None)
+    monkeypatch.setattr(secret, "_check_messages", lambda *_: None)
     monkeypatch.setattr(lattice_guest.LatticeGuestRows, "read", read)
-    monkeypatch.setattr(secureboost_guest, "_read", noted)
+    monkeypatch.setattr(secureboost_guest, "_read_sums", noted)
     monkeypatch.setattr(GuestTree, "best_of", lambda *_: None)
     monkeypatch.setattr(GuestTree, "own_best", lambda *_: {})
     monkeypatch.setattr(
         secureboost_guest,
-        "_leaves",
+        "_leaf_values",
         lambda _, trees: [{n: np.zeros(1) for n in GuestTree.leaves(tree, None)} for tree in trees],
     )
     trees = -(-MARKED // (2 * WIDTH))
@@ -264,13 +264,13 @@ def choosing(town, monkeypatch, **rules):
 
     def choose_splits(me, got):
         tree_batch = me.growing.tree_batch
-        [(sums, _)] = secureboost_guest._read(me, got)[HOST].values()
+        [(sums, _)] = secureboost_guest._read_sums(me, got)[HOST].values()
         gh = tree_batch.trees[0].gh
         seen = {tuple(gh[left].sum(axis=0).tolist()) for left in lefts}
         by_rows = np.argsort(sums[:, 1]).tolist()  # hessians are alike: of the fewest rows first
         fresh = [place for place in by_rows if tuple(sums[place].tolist()) not in seen]
-        won = {0: Won(1, 1.0, sums[fresh[0]][None], np.ones(1, np.int64))} if fresh else {}
-        tree_batch.choose(won)
+        won = {0: WinningSplit(1, 1.0, sums[fresh[0]][None], np.ones(1, np.int64))} if fresh else {}
+        tree_batch.take_winners(won)
         return Out(send={HOST: write_choices({0: [np.array(fresh[:1])]} if fresh else {})})
 
     def grow_nodes(me, got):

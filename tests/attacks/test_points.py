@@ -7,12 +7,12 @@ import pytest
 from gmpy2 import mpz
 
 from fedboost.crypto import intersection
-from fedboost.crypto.intersection import FIELD, Exponent, check_points, multiply
+from fedboost.crypto.intersection import CURVE_PRIME, Exponent, check_points, multiply
 from fedboost.ground.errors import PeerError
 from fedboost.ground.workers import Serial
 from tests.unit.crypto.test_intersection import ORDER, naive_multiple, point
 
-ON_THE_CURVE, ON_THE_TWIST = mpz(1), FIELD - 1  # of order 4 each
+ON_THE_CURVE, ON_THE_TWIST = mpz(1), CURVE_PRIME - 1  # of order 4 each
 TRIALS = 40
 
 

@@ -191,7 +191,7 @@ def records_written_anew(made):
     """The same sums in the record of what came; returns new hashes by the true ones."""
     path, changed = Recordings(made.store).folder(made.job) / recordings.RECORDS, {}
     with path.open("rb") as file:
-        kept = list(recordings._records(file))
+        kept = list(recordings._read_records(file))
     whole, records = path.read_bytes(), []
     came = [message for one in Recordings(made.store).attempts(made.job) for message in one.came]
     by_offset = {message.offset: message.envelope for message in came}
@@ -245,17 +245,17 @@ def forged(folder):
 
 
 def test_a_guest_that_forges_what_came_is_found_by_the_host_that_sent_it(tmp_path):
-    """The defence is `replay_results.compare`, both ways; what hosts have not signed is not
-    honest before they compared it.
+    """The defence is `replay_results.compare_with_ledger`, both ways; what hosts have not signed is
+    not honest before they compared it.
     """
     made = forged(tmp_path)
     result = made.replay()
     assert result.is_confirmed  # nobody sees it at the guest
     assert not result.is_honest
     payloads = result.peers[HOST].sent.payloads + result.peers[HOST].came.payloads
-    assert result.not_shown == {HOST: payloads}
-    host, file = made.configs[HOST], replay_results.sign(made.configs[GUEST], result)
-    assert replay_results.compare(host, replay_results.read(host, file)) == [
+    assert result.unsigned_counts == {HOST: payloads}
+    host, file = made.configs[HOST], replay_results.sign_result(made.configs[GUEST], result)
+    assert replay_results.compare_with_ledger(host, replay_results.read_result(host, file)) == [
         "the replay was given 1 payloads that this party never sent"
     ]
 
@@ -264,7 +264,7 @@ def test_a_guest_that_forges_what_came_passes_where_a_host_compares_what_it_rece
     tmp_path, monkeypatch
 ):
     made = forged(tmp_path)
-    monkeypatch.setattr(replay_results, "_forged", lambda *_: [])
+    monkeypatch.setattr(replay_results, "_payload_differences", lambda *_: [])
     result = made.replay()
     assert result.is_confirmed
-    assert replay_results.compare(made.configs[HOST], result) == []
+    assert replay_results.compare_with_ledger(made.configs[HOST], result) == []

@@ -1,7 +1,7 @@
 """Sets of rows of honest jobs that by themselves are large, and together leave a single person.
 
 Everybody is stock, and owners keep their default minima; what attackers combine is what anybody
-reads who takes part. The defence is `Judge.row_sets`, in every protocol and at every party.
+reads who takes part. The defence is `Judge.judge_row_sets`, in every protocol and at every party.
 """
 
 import math
@@ -17,7 +17,7 @@ from fedboost.core.params import TreeParams
 from fedboost.data.holdout import fold_rows, validation_rows
 from fedboost.data.ids import encode_ids
 from fedboost.data.sources import SourceSpec
-from fedboost.ground.settings import parse
+from fedboost.ground.settings import parse_settings
 from fedboost.ground.workers import Serial
 from fedboost.job import JobSpec
 from fedboost.runtime.cluster import local
@@ -45,12 +45,12 @@ def ran(tmp_path, monkeypatch):
     """
 
     def run(tables, specs, owners, between=lambda: None):
-        permissive = local.permissive
+        permissive = local.permissive_policy
 
         def policy(name, *args, **kwargs):
             return permissive(name, *args, **kwargs).model_copy(update=owners.get(name, {}))
 
-        monkeypatch.setattr(local, "permissive", policy)
+        monkeypatch.setattr(local, "permissive_policy", policy)
         sources = {}
         for party, table in tables.items():
             path = tmp_path / f"{party}.parquet"
@@ -59,7 +59,7 @@ def ran(tmp_path, monkeypatch):
 
         async def all_of_them():
             journals = []
-            async with local.cluster(tmp_path / "c", specs[0], sources, Serial()) as cluster:
+            async with local.open_cluster(tmp_path / "c", specs[0], sources, Serial()) as cluster:
                 for spec in specs:
                     journals.append(await cluster.run(spec))
                     between()
@@ -89,7 +89,7 @@ def refusal(journal):
     """Where the error stands by which a job was refused, and that nothing was told before."""
     assert journal.status.state == "failed"
     assert not any(event.WhichOneof("what") == "round" for event in journal.events)
-    return faults.from_message(journal.status.reason)
+    return faults.error_of_fault(journal.status.reason)
 
 
 # Four jobs of three parties add up to one row of one of them
@@ -163,7 +163,7 @@ def test_four_horizontal_jobs_do_not_leave_one_person(ran, roots):
 def test_four_horizontal_jobs_left_one_person_where_sets_were_not_taken_together(
     ran, roots, monkeypatch
 ):
-    monkeypatch.setattr(Judge, "row_sets", lambda *_: lambda: None)
+    monkeypatch.setattr(Judge, "judge_row_sets", lambda *_: lambda: None)
     tables = horizontal_tables()
     journals = ran(tables, [horizontal(held) for held in HORIZONTAL], OWNERS)
     everybody, first, second, share = (roots[journal.status.id][0] for journal in journals)
@@ -211,7 +211,7 @@ def test_metrics_of_three_sets_do_not_leave_one_label(ran):
 
 
 def test_metrics_of_three_sets_left_one_label_where_sets_were_not_taken_together(ran, monkeypatch):
-    monkeypatch.setattr(Judge, "row_sets", lambda *_: lambda: None)
+    monkeypatch.setattr(Judge, "judge_row_sets", lambda *_: lambda: None)
     owners = {BANK: by_default("holdout_rows_min")}
     first, second, share = losses(ran(VERTICAL, [vertical(held) for held in HELD], owners))
     counts = [int(rows_of(held, PEOPLE).sum()) for held in HELD]
@@ -235,7 +235,7 @@ def test_a_host_sums_no_rows_that_differ_by_one_person_from_an_earlier_jobs(ran,
 
 def test_a_hosts_sums_left_one_person_where_it_did_not_look_at_sets(ran, heard, monkeypatch):
     """The guest puts the sums of the root in order by their hessians, and takes the differences."""
-    monkeypatch.setattr(Judge, "row_sets", lambda *_: lambda: None)
+    monkeypatch.setattr(Judge, "judge_row_sets", lambda *_: lambda: None)
     roots = []
 
     def note_the_root():
@@ -264,7 +264,7 @@ PAIRS = {
 def left_out(says, seed, counts):
     """The rows that each tree of the first round leaves out, of each party that draws."""
     params = TreeParams(**says, seed=seed)
-    drawn = [sampling.drawn(params, n, 0, 0, party) for party, n in enumerate(counts)]
+    drawn = [sampling.tree_rows(params, n, 0, 0, party) for party, n in enumerate(counts)]
     every = [np.arange(n) for n in counts]
     return [list(map(np.setdiff1d, every, part)) for part in zip(*drawn, strict=True)]
 
@@ -346,7 +346,9 @@ LABELLED, SUMMED = "policy.holdout_rows_min", "policy.group_rows_min"
 
 
 def toy(name, held):
-    return parse(JobSpec, {**small_jobs.raw(name), "validation": {"fraction": held, "seed": 7}})
+    return parse_settings(
+        JobSpec, {**small_jobs.raw(name), "validation": {"fraction": held, "seed": 7}}
+    )
 
 
 @pytest.mark.parametrize(

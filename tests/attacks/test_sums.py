@@ -79,7 +79,7 @@ def test_two_vectors_of_a_party_do_not_show_their_difference():
 
 
 def test_two_vectors_under_one_mask_show_their_difference(monkeypatch):
-    monkeypatch.setattr(Contributor, "_bound_to", lambda *_: bytes(32))
+    monkeypatch.setattr(Contributor, "_mask_context", lambda *_: bytes(32))
     seen, true = difference_of_two_vectors()
     assert seen == true
 
@@ -113,7 +113,7 @@ def part_of_the_one_that_was_lied_to():
 @pytest.fixture
 def aided(monkeypatch):
     """A contributor has given the aggregator the key for tags."""
-    monkeypatch.setattr(Tagging, "fits", lambda *_: True)
+    monkeypatch.setattr(Tagging, "fits_total", lambda *_: True)
 
 
 def test_an_aggregator_alone_is_named_with_the_first_false_total():
@@ -129,7 +129,7 @@ def test_a_party_that_was_told_another_total_adds_nothing_up_any_more():
 
 @pytest.mark.usefixtures("aided")
 def test_a_party_that_was_told_another_total_is_read_alone_where_masks_do_not_bind(monkeypatch):
-    monkeypatch.setattr(Contributor, "broadcast", lambda *_: None)
+    monkeypatch.setattr(Contributor, "add_to_history", lambda *_: None)
     read, own = part_of_the_one_that_was_lied_to()
     assert read == own
 
@@ -142,7 +142,7 @@ def vector_behind_replaced_keys():
     made = circle(3)
     middle = MaskKey(bytes(range(1, 33)))
     number = int.from_bytes(middle.public, "little")
-    theirs = made.members["p01"].offer()
+    theirs = made.members["p01"].offer_key()
 
     def replaced(offered):
         offered.keys.CopyFrom(keys_from(number))
@@ -152,7 +152,7 @@ def vector_behind_replaced_keys():
     made.meet()
     made.tamper = lambda _, __, message: message
     vectors, liar = draws(made.parties), made.members["p01"]
-    [masked] = liar.give(vectors["p01"], WHAT)
+    [masked] = liar.masked_parts(vectors["p01"], WHAT)
     # What the masks are bound to are the keys that p01 has heard: the ones it was given.
     pair = Pair(middle.shared(rows_of(theirs.keys)[0].tobytes()), liar._context.attempt.digest)
     words = words_of(masked)
@@ -195,7 +195,7 @@ def vector_behind_both_shares(before_the_second):
         if shown:
             before_the_second(made)
         signed = {p: made.members[p].sign(left) for p in left}
-        shown.append({p: made.members[p].reveal(made.to_all(p, signed)) for p in left})
+        shown.append({p: made.members[p].reveal_shares(made.to_all(p, signed)) for p in left})
     if not all(one.HasField("shares") for one in shown[1].values()):
         return None, vectors["p03"].tolist()
     first, place = shown[0]["p00"], made.parties.index("p03")

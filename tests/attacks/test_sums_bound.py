@@ -108,8 +108,8 @@ def test_contributors_at_different_places_do_not_add_up(target):
 def unlike(monkeypatch):
     """Contributors hear where the others stand, and go on wherever that is."""
     guests = lambda context, got: got[PARTIES[0]].tag_key if PARTIES[0] in got else b""  # noqa: E731
-    monkeypatch.setattr(standing, "agreed", guests)
-    monkeypatch.setattr(standing, "same", lambda *_: None)
+    monkeypatch.setattr(standing, "agreed_tag_key", guests)
+    monkeypatch.setattr(standing, "check_same_history", lambda *_: None)
 
 
 @pytest.mark.usefixtures("unlike")
@@ -123,7 +123,7 @@ def test_a_contributor_at_another_place_is_hidden_though_nobody_compares(target)
 @pytest.mark.usefixtures("unlike")
 @pytest.mark.parametrize("target", PARTIES)
 def test_a_contributor_at_another_place_is_read_where_masks_hang_on_a_number(target, monkeypatch):
-    monkeypatch.setattr(Contributor, "_bound_to", lambda me, _: me.number.to_bytes(32, "big"))
+    monkeypatch.setattr(Contributor, "_mask_context", lambda me, _: me.number.to_bytes(32, "big"))
     read, true = now(histogram_of(target))
     assert read == true
 
@@ -202,9 +202,9 @@ async def steered(monkeypatch):
     target = next(
         p for p in people[800:] if seen.count(p[:3]) == 1 and all(0 < v < VALUES - 1 for v in p[:3])
     )
-    steering, real = Steering(target), aggregator._totals
+    steering, real = Steering(target), aggregator._total_messages
     monkeypatch.setattr(
-        aggregator, "_totals", lambda number, parts: real(number, [steering.lie(parts)])
+        aggregator, "_total_messages", lambda number, parts: real(number, [steering.lie(parts)])
     )
     room = room_of(frames, n_estimators=1, max_depth=7)
     await room.until("sum_histograms")
@@ -227,7 +227,7 @@ def test_an_aggregator_that_steers_is_named_with_its_first_lie(monkeypatch):
 
 
 def test_an_aggregator_steers_to_one_person_where_nobody_checks_totals(monkeypatch):
-    monkeypatch.setattr(Tagging, "fits", lambda *_: True)
+    monkeypatch.setattr(Tagging, "fits_total", lambda *_: True)
     read, true, rows = now(steered(monkeypatch))
     assert rows == [1] * COLUMNS
     assert read == true

@@ -119,7 +119,7 @@ def one_row_apart(seeds=range(8)):
         label = (draw.random(len(values)) < 0.1 * values[:, :6].sum(axis=1)).astype(np.float64)
         params = TreeParams(objective="binary:logistic", max_depth=4)
         summary = Summary.of(params, label, np.ones(len(label)))
-        objective = objectives.start(params, summary)
+        objective = objectives.start_objective(params, summary)
         fixed = objectives.encoding(params, objective, summary)
         g, h = objective.gradients(np.zeros((len(label), 1)), label, np.ones(len(label)))
         cuts, own = binning.fit(values, VALUES, ()), Policy().own_rows_min
@@ -160,6 +160,6 @@ def test_two_columns_do_not_tell_a_persons_gradient_by_their_difference():
 
 
 def test_two_columns_tell_a_persons_gradient_where_no_decoys_follow(monkeypatch):
-    monkeypatch.setattr(own_rows, "_divide", follow_alone)
+    monkeypatch.setattr(own_rows, "_divide_rows", follow_alone)
     alone, nodes = one_row_apart()
     assert alone > nodes / 20

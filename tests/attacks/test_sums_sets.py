@@ -56,7 +56,7 @@ def spec_of(parties, **params):
 @pytest.fixture
 def owners(monkeypatch):
     """A function by which owners let sums tell of so many parties together; none: as by default."""
-    permissive = local.permissive
+    permissive = local.permissive_policy
 
     def allow(least, noise=0.0):
         def own(*args, **kwargs):
@@ -66,7 +66,7 @@ def owners(monkeypatch):
             said |= {} if least is None else {"aggregation_apart_min": least}
             return Policy(**{key: getattr(found, key) for key in kept}, **said)
 
-        monkeypatch.setattr(local, "permissive", own)
+        monkeypatch.setattr(local, "permissive_policy", own)
 
     return allow
 
@@ -102,7 +102,7 @@ async def lost_after_a_tree(folder, sources):
     """A job whose coordinator says that the target is gone after the first tree; how it ends."""
     spec = spec_of(FOUR, dropout="continue", learning_rate=1e-12)
     timers = Timers(keep_s=0)
-    async with local.cluster(folder / "c", spec, sources, Serial(), timers=timers) as cluster:
+    async with local.open_cluster(folder / "c", spec, sources, Serial(), timers=timers) as cluster:
         node = cluster.parties[TARGET]
         run_step, measured = node.run_step, list[Any]()
 
@@ -126,7 +126,7 @@ def test_a_job_does_not_go_on_without_a_party_where_its_part_would_show(
     sources, _ = tables(tmp_path)
     status = now(lost_after_a_tree(tmp_path, sources))
     assert status.state == "failed"
-    assert faults.from_message(status.reason).where["key"] == KEY
+    assert faults.error_of_fault(status.reason).where["key"] == KEY
     assert totals == []
 
 
@@ -162,7 +162,7 @@ def test_a_partys_part_is_hidden_in_noise_of_its_own_that_is_never_drawn_again(
 
 async def one_after_the_other(folder, sources, jobs):
     """How jobs over these parties end, on one cluster."""
-    async with local.cluster(folder / "c", spec_of(FOUR), sources, Serial()) as cluster:
+    async with local.open_cluster(folder / "c", spec_of(FOUR), sources, Serial()) as cluster:
         return [(await cluster.run(spec_of(parties))).status for parties in jobs]
 
 
@@ -171,7 +171,7 @@ def test_a_second_job_with_a_party_less_is_refused_before_anything_leaves(tmp_pa
     sources, _ = tables(tmp_path)
     first, second = now(one_after_the_other(tmp_path, sources, (FOUR, FOUR[:3])))
     assert (first.state, second.state) == ("finished", "failed")
-    assert faults.from_message(second.reason).where["key"] == KEY
+    assert faults.error_of_fault(second.reason).where["key"] == KEY
     assert len(totals) == TREES
 
 
@@ -184,7 +184,7 @@ def test_the_same_parties_are_summed_again(tmp_path, owners):
 
 def test_two_jobs_tell_a_partys_part_where_nobody_remembers(tmp_path, owners, totals, monkeypatch):
     owners(None)
-    monkeypatch.setattr(Summed, "isolates", lambda *_: None)
+    monkeypatch.setattr(Summed, "keep_unless_isolating", lambda *_: None)
     sources, true = tables(tmp_path)
     ended = now(one_after_the_other(tmp_path, sources, (FOUR, FOUR[:3])))
     assert [one.state for one in ended] == ["finished", "finished"]
@@ -198,7 +198,7 @@ def test_two_jobs_tell_a_partys_part_where_nobody_remembers(tmp_path, owners, to
 async def charged(folder, sources):
     """How a job ends, and the values by rows that the target's account says."""
     spec = spec_of(FOUR)
-    async with local.cluster(folder / "c", spec, sources, Serial()) as cluster:
+    async with local.open_cluster(folder / "c", spec, sources, Serial()) as cluster:
         status = (await cluster.run(spec)).status
         return status, cluster.parties[TARGET].spending.account.entries()
 
@@ -206,12 +206,12 @@ async def charged(folder, sources):
 @pytest.fixture
 def limited(monkeypatch):
     """A function by which owners limit the values of sums by rows."""
-    permissive = local.permissive
+    permissive = local.permissive_policy
 
     def limit(most):
         monkeypatch.setattr(
             local,
-            "permissive",
+            "permissive_policy",
             lambda *args, **kwargs: permissive(*args, **kwargs).model_copy(
                 update={"totals_max": most}
             ),
@@ -225,7 +225,7 @@ def test_values_of_sums_are_charged_and_end_where_the_owner_says(tmp_path, limit
     sources, _ = tables(tmp_path)
     status, [entry] = now(charged(tmp_path, sources))
     assert status.state == "failed"
-    assert faults.from_message(status.reason).where["key"] == "policy.totals_max"
+    assert faults.error_of_fault(status.reason).where["key"] == "policy.totals_max"
     assert len(totals) < TREES
     assert 0.6 < entry.totals <= 1.2
 

@@ -4,7 +4,7 @@ import asyncio
 import re
 
 from fedboost.ground.workers import Serial
-from fedboost.runtime.cluster.local import LocalClient, cluster
+from fedboost.runtime.cluster.local import LocalClient, open_cluster
 from fedboost.runtime.policy import approval
 from fedboost.runtime.store.store import JobState
 from tests.attacks.test_border_budget import GUEST, HOST, IDS, Town, ruled
@@ -23,7 +23,7 @@ def approved(tmp_path):
     town = Town(tmp_path)
 
     async def work():
-        async with cluster(tmp_path / "c", JOB, town.sources, Serial()) as made:
+        async with open_cluster(tmp_path / "c", JOB, town.sources, Serial()) as made:
             host, jobs = ruled(made, approve="always", disclosure_max=0.15), LocalClient(made)
             for ids in (IDS, IDS[:FEW]):
                 town.label(ids=ids)
@@ -42,7 +42,7 @@ def approved(tmp_path):
 
 
 def test_a_job_tells_no_more_than_its_owner_read(tmp_path):
-    """The defence is the fewest rows that the policy lets pass (`approval._at_most`)."""
+    """The defence is the fewest rows that the policy lets pass (`approval._most_sums`)."""
     (ordinary, at_most), counted = approved(tmp_path)
     assert 3 * ordinary < counted <= at_most
 
@@ -50,6 +50,6 @@ def test_a_job_tells_no_more_than_its_owner_read(tmp_path):
 def test_a_job_told_more_than_its_owner_read_where_rows_were_those_of_the_last_job(
     tmp_path, monkeypatch
 ):
-    monkeypatch.setattr(approval, "_at_most", lambda *_: 0.0)
+    monkeypatch.setattr(approval, "_most_sums", lambda *_: 0.0)
     (ordinary,), counted = approved(tmp_path)
     assert counted > 3 * ordinary

@@ -13,7 +13,7 @@ from fedboost.encrypted.guest.tree import GuestTree
 from fedboost.encrypted.scheme.schemes import SCHEMES
 from fedboost.flow import GUEST as GUEST_ROLE
 from fedboost.ground.errors import DataError, PolicyError
-from fedboost.protocols.secureboost.params import check
+from fedboost.protocols.secureboost.params import check_table
 from fedboost.runtime.config.policy import Policy
 from tests.support.federated import GUEST, HOSTS, now
 from tests.support.secureboost_jobs import made
@@ -97,7 +97,7 @@ def test_an_owner_refuses_wide_gradients_unless_it_said_otherwise():
 def weighed(job):
     """What the guest's program says of the job's weights before anything leaves."""
     context = job.room().contexts[GUEST]
-    check(GUEST_ROLE, context.params, context.data, held_out=False)
+    check_table(GUEST_ROLE, context.params, context.data, held_out=False)
 
 
 def test_weights_that_differ_by_more_than_any_honest_ones_are_refused():
@@ -123,7 +123,7 @@ def rows_read_by_marks(heard, monkeypatch, scheme, **params):
         self.round = OpenRound(self.round.sample, gh)
 
     monkeypatch.setattr(rounds.Rounds, "start_round", marked)
-    monkeypatch.setattr(lattice_secret, "_check", lambda *_: None)
+    monkeypatch.setattr(lattice_secret, "_check_messages", lambda *_: None)
     expected = GuestTree.expected
     huge = np.full(2, 1 << 61)
     monkeypatch.setattr(

@@ -67,7 +67,7 @@ def town(tmp_path_factory):
     certs = folder / "c" / "certs"
     world.issue(certs, [("user", OWNER), ("user", MALLORY), ("party", "stranger")])
     world.issue(certs, [("coordinator", "rival")])
-    assert {i.name for i in authority.issued(certs)} >= {USER, OWNER, MALLORY, "rival"}
+    assert {i.name for i in authority.issued_certificates(certs)} >= {USER, OWNER, MALLORY, "rival"}
     with town:
         yield town
         assert world.tracebacks(town) == []

@@ -61,7 +61,7 @@ def cluster(tmp_path_factory):
 
 def kept(cluster, id_, party):
     """What a party keeps of an alignment: its rows, and of a guest with whom."""
-    return shards.load(cluster.store(party) / "alignments" / id_).arrays
+    return shards.load_shard(cluster.store(party) / "alignments" / id_).arrays
 
 
 def common(hosts, count):

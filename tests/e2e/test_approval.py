@@ -4,7 +4,7 @@ import html
 
 import pytest
 
-from fedboost.report.page import render
+from fedboost.report.page import render_page
 from tests.e2e import world
 from tests.e2e.conftest import MALLORY, OWNER
 
@@ -64,7 +64,7 @@ def test_a_party_that_denies_the_lattice_gets_paillier_and_all_read_why(town):
     world.watch(town, id_)
     journal = world.call(town, "journal", id_)
     assert world.result(journal)["encryption"] == {"scheme": "paillier", "because": why}
-    assert f"paillier: {why}." in html.unescape(render(journal))
+    assert f"paillier: {why}." in html.unescape(render_page(journal))
     steps = {e.step.step for e in journal.events if e.WhichOneof("what") == "step"}
     assert "share_key" in steps
     assert "offer_nonce" not in steps  # which a lattice begins with

@@ -64,11 +64,11 @@ def rounds_on(cluster, id_):
 
 def replace_everything(cluster, certs, id_):
     """New certificates for everybody; once they are in use, the old ones count for nothing."""
-    authority.rotate(certs, EVERYBODY, Term(now()))
+    authority.rotate_certificates(certs, EVERYBODY, Term(now()))
     rounds_on(cluster, id_)
     rounds_on(cluster, id_)
     for name in EVERYBODY:
-        assert authority.revoke(certs, name, now(), superseded=True) == 1
+        assert authority.revoke_certificates(certs, name, now(), superseded=True) == 1
 
 
 def test_a_job_outlives_new_certificates_for_everybody_and_a_new_ca(cluster, certs):
@@ -76,11 +76,11 @@ def test_a_job_outlives_new_certificates_for_everybody_and_a_new_ca(cluster, cer
     replace_everything(cluster, certs, id_)
     rounds_on(cluster, id_)
     old = (certs / "ca.pem").read_bytes()
-    ca_rotation.begin(certs, now())
+    ca_rotation.add_new_ca(certs, now())
     rounds_on(cluster, id_)
     replace_everything(cluster, certs, id_)
     rounds_on(cluster, id_)
-    assert ca_rotation.retire(certs) == 1
+    assert ca_rotation.retire_old_cas(certs) == 1
     assert old not in (certs / "ca.pem").read_bytes()
     rounds_on(cluster, id_)
     world.call(cluster, "cancel", id_)
@@ -92,7 +92,7 @@ def test_a_revoked_party_is_refused_in_seconds_and_its_job_goes_on_with_a_new_ce
     cluster, certs
 ):
     id_ = begun(cluster)
-    authority.revoke(certs, "telco", now())
+    authority.revoke_certificates(certs, "telco", now())
     world.wait_for(
         lambda: world.call(cluster, "status", id_).state == "paused", REVOKED_S, "the job pauses"
     )
@@ -102,7 +102,7 @@ def test_a_revoked_party_is_refused_in_seconds_and_its_job_goes_on_with_a_new_ce
     assert "certs rotate" in reason.todo
     assert "goes on by itself" in reason.todo
     cluster.kill("telco")
-    authority.rotate(certs, EVERYBODY, Term(now()))
+    authority.rotate_certificates(certs, EVERYBODY, Term(now()))
     cluster.start("telco")
     cluster.wait("telco")
     world.wait_for(
@@ -114,9 +114,9 @@ def test_a_revoked_party_is_refused_in_seconds_and_its_job_goes_on_with_a_new_ce
 
 
 def test_a_revoked_user_is_refused_at_once(cluster, certs):
-    authority.revoke(certs, USER, now())
+    authority.revoke_certificates(certs, USER, now())
     with pytest.raises(PolicyError, match="the certificate of user user has been revoked"):
         world.call(cluster, "status", "any")
-    authority.rotate(certs, [USER], Term(now()))
+    authority.rotate_certificates(certs, [USER], Term(now()))
     with pytest.raises(JobError, match="no such job"):
         world.call(cluster, "status", "any")

@@ -192,7 +192,7 @@ MODEL = """
 import hashlib, sys
 from pathlib import Path
 from fedboost.model import shards
-found = shards.load(Path("/var/lib/fedboost/store/models") / sys.argv[1])
+found = shards.load_shard(Path("/var/lib/fedboost/store/models") / sys.argv[1])
 once = ("job", "created")
 print(sorted((name, str(said)) for name, said in found.facts.items() if name not in once))
 print(sorted((name, hashlib.sha256(one).hexdigest()) for name, one in found.arrays.items()))

@@ -6,13 +6,15 @@ import pytest
 
 from fedboost.core import forest
 from fedboost.core.params import TreeParams
-from fedboost.ground.settings import parse
+from fedboost.ground.settings import parse_settings
 from tests.e2e import world
 
 PARTIES = ["bank", "telco", "shop"]
 FOREST = {"dynamic": {"n_trees": [4, 1], "subsample": [0.3, 0.8]}, "colsample_bytree": 0.7}
 ROUNDS = 5
-SIZES = forest.sizes(parse(TreeParams, {"n_estimators": ROUNDS, "forest": FOREST})).tolist()
+SIZES = forest.trees_each_round(
+    parse_settings(TreeParams, {"n_estimators": ROUNDS, "forest": FOREST})
+).tolist()
 
 pytestmark = [pytest.mark.e2e, pytest.mark.xdist_group("forests")]
 

@@ -53,6 +53,6 @@ def test_daemons_come_to_the_networks_of_one_process(tmp_path, data_file, aggreg
         scores = pq.read_table(out)
         assert len(scores) == len(pq.read_table(sources[party].path))
         assert np.isfinite(scores.column(scores.column_names[-1]).to_numpy()).all()
-        stored = shards.load(tmp_path / "c" / "var" / party / "models" / id_)
+        stored = shards.load_shard(tmp_path / "c" / "var" / party / "models" / id_)
         assert stored.facts["kind"] == "networks"
         assert world.tracebacks(cluster) == []

@@ -51,7 +51,7 @@ def dealt(pooled, folder, parties):
 
 def shard(folder, party, id_):
     """A party's model without what is its own."""
-    found = shards.load(folder / "var" / party / "models" / id_)
+    found = shards.load_shard(folder / "var" / party / "models" / id_)
     return {k: v for k, v in found.facts.items() if k not in OWN}, dict(found.arrays)
 
 

@@ -79,7 +79,7 @@ def test_the_guests_store_keeps_the_same_result_and_every_party_its_own_shard(ra
     kept = json.loads((stores / "bank" / "jobs" / job / "result.json").read_text())
     assert {**kept, "report": ""} == {**said.last, "report": ""}
     for party in PARTIES:
-        facts = shards.load(stores / party / "models" / job).facts
+        facts = shards.load_shard(stores / party / "models" / job).facts
         assert (facts["party"], facts["guest"]) == (party, "bank")
         table = pq.read_table(folder.parent / "data" / f"{party}.parquet")
         assert set(facts["columns"]) <= set(table.column_names)
@@ -148,7 +148,7 @@ def test_a_simulation_gives_the_same_model_bit_for_bit(ran, simulated):
 
 def digest(folder):
     """The hash of a shard's arrays that its facts name, once it has been checked."""
-    shards.load(folder)
+    shards.load_shard(folder)
     return json.loads((folder / shards.FACTS).read_text())["arrays_sha256"]
 
 

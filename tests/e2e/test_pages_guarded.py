@@ -17,7 +17,7 @@ from fedboost.ground.workers import Serial
 from fedboost.pages import gate, token
 from fedboost.pages.coordinator import coordinator_site
 from fedboost.pages.party import party_site
-from fedboost.pages.serving import beside_coordinator, beside_party
+from fedboost.pages.serving import coordinator_companion, party_companion
 from fedboost.runtime.cluster import local
 from fedboost.runtime.cluster.cluster import _free_ports
 from fedboost.runtime.cluster.local import COORDINATOR, USER
@@ -54,7 +54,7 @@ class Door:
         return await self.client.post(path, data=form, headers=own, allow_redirects=False)
 
     async def sign_in(self, given: str | None = None, **headers: str) -> ClientResponse:
-        own = token.token(self.node.config.store) if given is None else given
+        own = token.read_token(self.node.config.store) if given is None else given
         return await self.post("/sign-in", {"token": own}, **headers)
 
     async def csrf(self, path: str = "/") -> str:
@@ -68,7 +68,7 @@ async def town(folder):
     other = world.write(folder / "telco.parquet", world.toy(columns=3))
     spec = world.spec(world.job(hosts=("telco",)))
     sources = {"bank": table, "telco": other}
-    async with local.cluster(folder / "c", spec, sources, Serial()) as cluster:
+    async with local.open_cluster(folder / "c", spec, sources, Serial()) as cluster:
         nodes: dict[str, Any] = {
             COORDINATOR: cluster.coordinator,
             "telco": cluster.parties["telco"],
@@ -178,7 +178,7 @@ async def test_ten_guesses_a_minute_and_no_more(tmp_path):
     async with town(tmp_path) as (_, doors):
         door, other = doors["telco"], doors[COORDINATOR]
         assert (await door.sign_in()).status == 303
-        assert (await door.sign_in(token.token(other.node.config.store))).status == 403
+        assert (await door.sign_in(token.read_token(other.node.config.store))).status == 403
         for guess in range(9):
             assert (await door.sign_in(f"guess {guess}")).status == 403
         answer = await door.sign_in("one guess more")
@@ -194,14 +194,14 @@ async def test_the_cookie_is_for_the_page_alone(tmp_path):
             assert re.match(r"fedboost-(coordinator|party)-[a-z]+=[\w-]{43};", said), name
             for part in ("HttpOnly", "SameSite=Strict", "Path=/", "Max-Age=43200"):
                 assert part in said
-            assert token.token(door.node.config.store) not in said
+            assert token.read_token(door.node.config.store) not in said
 
 
 @pytest.mark.parametrize("there", ["//evil.example", "https://evil.example", "/\\evil", "x", ""])
 async def test_signing_in_leads_to_no_other_site(tmp_path, there):
     async with town(tmp_path) as (_, doors):
         door = doors["telco"]
-        own = token.token(door.node.config.store)
+        own = token.read_token(door.node.config.store)
         answer = await door.post("/sign-in", {"token": own, "next": there})
         assert answer.headers["Location"] == "/"
 
@@ -276,7 +276,7 @@ async def test_a_page_that_fails_says_so_and_the_node_goes_on(tmp_path, monkeypa
         def broken(*_):
             raise ValueError("secret words")
 
-        monkeypatch.setattr(cluster.coordinator.store, "newest", broken)
+        monkeypatch.setattr(cluster.coordinator.store, "newest_jobs", broken)
         answer = await door.get("/")
         assert answer.status == 500
         text = await answer.text()
@@ -291,11 +291,11 @@ async def test_a_token_that_others_could_read_closes_the_page(tmp_path):
     async with town(tmp_path) as (_, doors):
         door = doors["telco"]
         await door.sign_in()
-        (door.node.config.store / token.FILE).chmod(0o644)
+        (door.node.config.store / token.SIGN_IN_FILE).chmod(0o644)
         for answer in (await door.get("/"), await door.sign_in("guess")):
             assert answer.status == 500
             assert "could be read by others" in await answer.text()
-        token.renew(door.node.config.store)
+        token.renew_token(door.node.config.store)
         assert (await door.get("/")).status == 303
         assert (await door.sign_in()).status == 303
 
@@ -408,13 +408,13 @@ async def test_a_page_for_other_machines_is_served_by_tls_also_with_a_new_certif
         port = _free_ports(1)[0]
         page = PAGE.model_copy(update={"listen": f"127.0.0.1:{port}", "allow_remote": True})
         config = node.config = node.config.model_copy(update={"page": page})
-        address = token.address(config)
+        address = token.page_address(config)
         assert address == f"https://127.0.0.1:{port}"
-        async with beside_party(config)(node):
+        async with party_companion(config)(node):
             for _ in range(2):
                 seen = await asyncio.to_thread(ssl.get_server_certificate, ("127.0.0.1", port))
                 assert seen == config.tls.cert.read_text()
-                form, headers = {"token": token.token(config.store)}, {"Origin": address}
+                form, headers = {"token": token.read_token(config.store)}, {"Origin": address}
                 how: dict[str, Any] = {"ssl": trusting(cluster), "allow_redirects": False}
                 async with (
                     ClientSession(headers=headers) as session,
@@ -423,7 +423,9 @@ async def test_a_page_for_other_machines_is_served_by_tls_also_with_a_new_certif
                     said = answer.headers["Set-Cookie"]
                 assert said.startswith("__Host-fedboost-party-telco=")
                 assert "Secure" in said
-                authority.rotate(config.tls.ca.parent, ["telco"], Term(datetime.now(UTC)))
+                authority.rotate_certificates(
+                    config.tls.ca.parent, ["telco"], Term(datetime.now(UTC))
+                )
             async with ClientSession() as session:
                 with pytest.raises(ClientError):
                     await session.get(address.replace("https", "http"))
@@ -438,6 +440,6 @@ async def test_a_daemon_whose_page_has_no_port_serves_on(tmp_path, caplog):
             port = taken.getsockname()[1]
             page = PAGE.model_copy(update={"listen": f"127.0.0.1:{port}"})
             node.config = node.config.model_copy(update={"page": page})
-            async with beside_coordinator(node.config)(node):
+            async with coordinator_companion(node.config)(node):
                 await _run(cluster)
     assert "coordinator coordinator serves no page" in caplog.text

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from fedboost.ground.settings import parse
+from fedboost.ground.settings import parse_settings
 from fedboost.messages.job_pb2 import JobJournal
 from fedboost.runtime.config.policy import Policy
 from fedboost.runtime.policy.forecast import with_default_limits
@@ -73,7 +73,7 @@ def said(journal: JobJournal) -> tuple[bool, str | None]:
     if journal.status.state == "finished":
         found = world.result(journal).get("rehearsal")
         return (True, None) if found is None else (found["accepted"], found["refused_by"])
-    error = faults.from_message(journal.status.reason)
+    error = faults.error_of_fault(journal.status.reason)
     assert "key" in error.where, error.lines()
     return False, f"{error.where.get('party')}: {error.where['key'].removeprefix('policy.')}"
 
@@ -104,7 +104,7 @@ def test_a_rehearsal_says_what_default_policies_do(
 
 def by_default(raw: dict[str, Any]) -> None:
     """A party's file with the default for every limit."""
-    policy = with_default_limits(parse(Policy, raw["policy"]))
+    policy = with_default_limits(parse_settings(Policy, raw["policy"]))
     raw["policy"] = json.loads(policy.model_dump_json(exclude_none=True, exclude_unset=True))
 
 

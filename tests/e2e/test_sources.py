@@ -6,14 +6,14 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 import pytest
 
-from fedboost.data.loading import load
-from fedboost.data.outline import outline
+from fedboost.data.loading import load_frame
+from fedboost.data.outline import read_outline
 from fedboost.data.reading import columns_of, read_table
-from fedboost.data.row_count import row_count_most
+from fedboost.data.row_count import row_count_bound
 from fedboost.data.selection import Selection
 from fedboost.data.sources import SourceSpec
 from fedboost.ground.errors import ConfigError, DataError, FedboostError, UnreachableError
-from fedboost.ground.settings import parse
+from fedboost.ground.settings import parse_settings
 from tests.e2e import world
 from tests.support import servers
 
@@ -66,7 +66,7 @@ def asked(database, folder, sql="select * from people", user="reader", password=
     """A query whose address lies in a file, which is what changes when a password does."""
     (folder / "dsn").write_text(database.address(user, password) + "\n")
     raw = {"sql": sql, "connection": {"file": str(folder / "dsn")}, "silence_s": SILENCE_S}
-    return parse(SourceSpec, {**raw, **more})
+    return parse_settings(SourceSpec, {**raw, **more})
 
 
 def stored(server, folder, table="people", keys=None, **more):
@@ -78,7 +78,7 @@ def stored(server, folder, table="people", keys=None, **more):
         "keys": {name: {"file": str(folder / name)} for name in keys},
         "silence_s": SILENCE_S,
     }
-    return parse(SourceSpec, {**raw, **more})
+    return parse_settings(SourceSpec, {**raw, **more})
 
 
 def refusal(kind, source, read=read_table):
@@ -102,8 +102,8 @@ def test_a_query_s_answer_is_read_in_the_order_of_its_ids(database, tmp_path):
     source = asked(database, tmp_path, "select * from people -- all of them\n;")
     found = read_table(source)
     assert found.to_pylist() == TABLE.sort_by("id").to_pylist()
-    assert row_count_most(source) == 40
-    assert dict(outline(source).columns)["rate"] == "number"
+    assert row_count_bound(source) == 40
+    assert dict(read_outline(source).columns)["rate"] == "number"
 
 
 def test_only_the_columns_that_a_job_uses_are_sent(database, tmp_path):
@@ -113,7 +113,7 @@ def test_only_the_columns_that_a_job_uses_are_sent(database, tmp_path):
         "grant select (id, age) on people to narrow",
     )
     source = asked(database, tmp_path, "select id, age from people", user="narrow")
-    frame = load(source, Selection(columns=["age"]), party="bank", needs_label=False)
+    frame = load_frame(source, Selection(columns=["age"]), party="bank", needs_label=False)
     assert frame.columns == ("age",)
     refused = asked(database, tmp_path, user="narrow")
     assert "refuses its key or password" in refusal(DataError, refused).what
@@ -121,7 +121,7 @@ def test_only_the_columns_that_a_job_uses_are_sent(database, tmp_path):
 
 def test_decimal_numbers_are_numbers(database, tmp_path):
     sql = "select id, (rate * 2)::numeric(10, 2) as price from people"
-    frame = load(asked(database, tmp_path, sql), Selection(), party="bank", needs_label=False)
+    frame = load_frame(asked(database, tmp_path, sql), Selection(), party="bank", needs_label=False)
     assert frame.values[:, 0].tolist() == [2 * row["rate"] for row in sorted_rows()]
 
 
@@ -148,7 +148,9 @@ def test_a_query_that_gives_no_table_is_refused(database, tmp_path, sql, kind, s
 def test_a_wrong_password_is_refused_without_showing_it(database, tmp_path):
     wrong = asked(database, tmp_path, password="wr0ng" + PASSWORD)
     assert "refuses its key or password" in refusal(DataError, wrong).what
-    absent = parse(SourceSpec, {"sql": "select 1", "connection": {"env": "FEDBOOST_NO_SUCH"}})
+    absent = parse_settings(
+        SourceSpec, {"sql": "select 1", "connection": {"env": "FEDBOOST_NO_SUCH"}}
+    )
     assert "refuses its key" in refusal(DataError, absent).what
 
 
@@ -156,7 +158,7 @@ def test_what_does_not_answer_is_waited_for(database, tmp_path):
     """Nobody there; a query that takes too long; a connection that is cut in the middle."""
     (tmp_path / "dsn").write_text(f"postgresql://reader:{PASSWORD}@127.0.0.1:9/postgres")
     raw = {"sql": "select 1 as id", "connection": {"file": str(tmp_path / "dsn")}}
-    refusal(UnreachableError, parse(SourceSpec, raw))
+    refusal(UnreachableError, parse_settings(SourceSpec, raw))
     slow = "select id, pg_sleep(20) from people"
     refusal(UnreachableError, asked(database, tmp_path, slow, silence_s=0.5))
     cut = "select *, pg_terminate_backend(pg_backend_pid()) from people"
@@ -169,9 +171,9 @@ def test_flight_sql_is_asked_like_a_database(tmp_path):
         for word, kind in ((PASSWORD, None), ("wr0ng", DataError)):
             (tmp_path / "dsn").write_text(f"grpc://reader:{word}@127.0.0.1:{port}")
             raw = {"sql": people, "connection": {"file": str(tmp_path / "dsn")}}
-            source = parse(SourceSpec, raw)
+            source = parse_settings(SourceSpec, raw)
             if kind is None:
-                frame = load(source, Selection(), party="bank", needs_label=False)
+                frame = load_frame(source, Selection(), party="bank", needs_label=False)
                 assert frame.values[:, 0].tolist() == [0, 2, 4, 6, 8]
             else:
                 assert "refuses its key or password" in refusal(kind, source).what
@@ -184,12 +186,12 @@ def test_flight_sql_is_asked_like_a_database(tmp_path):
 def test_a_folder_in_a_storage_is_one_table(storage, tmp_path):
     source = stored(storage, tmp_path)
     assert read_table(source).sort_by("age").select(TABLE.column_names).equals(TABLE)
-    assert (columns_of(source)[-1], outline(source).rows) == ("year", 40)
+    assert (columns_of(source)[-1], read_outline(source).rows) == ("year", 40)
 
 
 def test_rows_are_chosen_before_they_are_fetched(storage, tmp_path):
     source = stored(storage, tmp_path, rows=[{"column": "year", "one_of": [2020]}])
-    assert row_count_most(source) == read_table(source).num_rows == 14
+    assert row_count_bound(source) == read_table(source).num_rows == 14
     newer = stored(storage, tmp_path, rows=[{"column": "year", "at_least": 2021, "below": 2022}])
     assert {row["year"] for row in read_table(newer).to_pylist()} == {2021}
 
@@ -221,12 +223,12 @@ def test_a_storage_that_does_not_answer_is_waited_for(storage, tmp_path):
 
 def test_other_storages_are_asked_by_their_own_keys(monkeypatch):
     monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", "/nonexistent")
-    google = parse(SourceSpec, {"path": "gs://lake/people", "silence_s": 20.0})
+    google = parse_settings(SourceSpec, {"path": "gs://lake/people", "silence_s": 20.0})
     assert "refuses its key" in refusal(DataError, google).what
-    hadoop = parse(SourceSpec, {"path": "hdfs://127.0.0.1:9/people", "silence_s": 20.0})
+    hadoop = parse_settings(SourceSpec, {"path": "hdfs://127.0.0.1:9/people", "silence_s": 20.0})
     if "CLASSPATH" not in os.environ:
         assert "needs Hadoop's own library" in refusal(ConfigError, hadoop).what
-    wrong = parse(SourceSpec, {"path": "s3://lake/people?regoin=eu"})
+    wrong = parse_settings(SourceSpec, {"path": "s3://lake/people?regoin=eu"})
     assert "knows no option 'regoin'" in refusal(ConfigError, wrong).what
 
 
@@ -253,7 +255,7 @@ def test_a_delta_table_lies_in_a_storage_too(storage, tmp_path):
     source = stored(storage, tmp_path, "ledger", format="delta")
     assert read_table(source).sort_by("age").equals(TABLE)
     first = stored(storage, tmp_path, "ledger", format="delta", version=0)
-    assert row_count_most(first) == 30
+    assert row_count_bound(first) == 30
     never = stored(storage, tmp_path, "ledger", format="delta", version=7)
     assert refusal(DataError, never).what == "the table is not there"
     unnamed = stored(storage, tmp_path, "ledger")

@@ -64,7 +64,7 @@ def deliver(town, who, whom, envelope, *pieces):
 def post(town, who, whom, envelope):
     def start(channel):
         stream = OutgoingStream(exchange_pb2_grpc.ExchangeStub(channel).Post(), iter([1]))
-        [piece] = wire.pieces(wire.encode(Call()))
+        [piece] = wire.cut_payload(wire.encode(Call()))
         return stream.post(Parcel(envelope=envelope, piece=piece), 5.0)
 
     return say(town, who, whom, start)
@@ -96,7 +96,7 @@ def envelope(town, id_, **more):
     payload = wire.encode(Call())
     fields = {
         "job": id_,
-        "manifest_sha256": manifest.sha256(manifest_of(town, id_)),
+        "manifest_sha256": manifest.manifest_sha256(manifest_of(town, id_)),
         "attempt": 1,
         "stage": "echo",
         "step": "call",
@@ -130,7 +130,7 @@ def test_nobody_but_a_coordinator_leads(town, who):
 
     async def step():
         dialer = Dialer(tls_of(town.folder / "certs", who), world.TIMERS)
-        stub = party_pb2_grpc.PartyStub(dialer.channel("bank", town.addresses["bank"]))
+        stub = party_pb2_grpc.PartyStub(dialer.short_call_channel("bank", town.addresses["bank"]))
         try:
             with pytest.raises(grpc.aio.AioRpcError) as refused:
                 async for _ in stub.RunStep(party_pb2.StepCall(job="x"), timeout=5):
@@ -160,7 +160,7 @@ def test_only_users_speak_to_the_coordinator_of_jobs(town, who):
 
 
 def test_a_coordinator_of_another_name_cannot_lead(town, running):
-    terms = manifest.decode(manifest_of(town, running))
+    terms = manifest.decode_manifest(manifest_of(town, running))
     with pytest.raises(PolicyError, match="rival may not propose jobs of coordinator"):
         ask(town, "rival", "bank", "Propose", party_pb2.Proposal(manifest=terms.encode()))
     stolen = terms.model_copy(update={"coordinator": "rival"})
@@ -184,7 +184,7 @@ def test_a_coordinator_of_another_name_cannot_lead(town, running):
 
 
 def test_a_changed_manifest_is_refused_even_from_the_coordinator(town, running):
-    terms = manifest.decode(manifest_of(town, running))
+    terms = manifest.decode_manifest(manifest_of(town, running))
     invented = terms.model_copy(update={"submitter": "somebody"})
     with pytest.raises(PeerError, match="names somebody as its submitter"):
         ask(town, COORDINATOR, "bank", "Propose", party_pb2.Proposal(manifest=invented.encode()))
@@ -194,7 +194,7 @@ def test_a_changed_manifest_is_refused_even_from_the_coordinator(town, running):
     begin = party_pb2.BeginRequest(job=running, manifest_sha256=b"other", attempt=2)
     with pytest.raises(PeerError, match="the job to begin differs from the proposed one"):
         ask(town, COORDINATOR, "bank", "Begin", begin)
-    digest = manifest.sha256(terms.encode())
+    digest = manifest.manifest_sha256(terms.encode())
     begin = party_pb2.BeginRequest(job=running, manifest_sha256=digest, attempt=2)
     with pytest.raises(PeerError, match="signature"):
         ask(town, COORDINATOR, "bank", "Begin", begin)
@@ -236,7 +236,7 @@ def test_a_forged_envelope_is_refused_before_its_payload_and_the_job_runs_on(
 
 def test_a_message_must_begin_with_an_envelope(town):
     async def chunks():
-        yield Chunk(piece=next(iter(wire.pieces(b"x"))))
+        yield Chunk(piece=next(iter(wire.cut_payload(b"x"))))
 
     with pytest.raises(PeerError, match="without an envelope"):
         say(
@@ -250,13 +250,13 @@ def test_a_message_must_begin_with_an_envelope(town):
 def test_more_bytes_than_announced_are_refused(town, running):
     small = envelope(town, running, payload_bytes=1)
     with pytest.raises(PeerError, match="more than the envelope announced"):
-        deliver(town, "bank", "shop", small, *wire.pieces(b"much more"))
+        deliver(town, "bank", "shop", small, *wire.cut_payload(b"much more"))
 
 
 def test_a_message_that_breaks_off_is_a_broken_link_and_costs_the_job_nothing(town, running):
     whole = envelope(town, running, payload_bytes=9)
     with pytest.raises(UnreachableError, match="broke off after 4 of 9 bytes"):
-        deliver(town, "bank", "shop", whole, *wire.pieces(b"half"))
+        deliver(town, "bank", "shop", whole, *wire.cut_payload(b"half"))
 
 
 def test_a_payload_that_does_not_match_its_envelope_ends_the_job_by_name(town):
@@ -264,7 +264,9 @@ def test_a_payload_that_does_not_match_its_envelope_ends_the_job_by_name(town):
     id_ = world.submit(town, world.echo(rounds=400, parts=2, numbers=50))
     world.watch(town, id_, lambda event: event.WhichOneof("what") == "round")
     with pytest.raises(PeerError, match="does not match its envelope"):
-        deliver(town, "bank", "shop", envelope(town, id_, payload_bytes=3), *wire.pieces(b"abc"))
+        deliver(
+            town, "bank", "shop", envelope(town, id_, payload_bytes=3), *wire.cut_payload(b"abc")
+        )
     world.watch(town, id_)
     status = world.call(town, "status", id_)
     assert status.state == "failed"

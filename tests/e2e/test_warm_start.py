@@ -110,7 +110,7 @@ def test_one_command_continues_a_model_in_the_folder_that_holds_it(place):
     assert (run.code, simulated.code) == (0, 0), run.err + simulated.err
     for party in PARTIES:
         models = folder / "one" / "var" / party / "models"
-        one, other = (shards.load(models / said.last["model"]) for said in (run, simulated))
+        one, other = (shards.load_shard(models / said.last["model"]) for said in (run, simulated))
         for name, array in one.arrays.items():
             np.testing.assert_array_equal(array, other.arrays[name], strict=True)
 

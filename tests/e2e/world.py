@@ -19,7 +19,7 @@ import pytest
 import yaml
 
 from fedboost.data.sources import SourceSpec
-from fedboost.ground.settings import parse
+from fedboost.ground.settings import parse_settings
 from fedboost.job import JobSpec
 from fedboost.messages import job_pb2
 from fedboost.messages.job_pb2 import Event
@@ -30,7 +30,7 @@ from fedboost.runtime.cluster.local import COORDINATOR, USER
 from fedboost.runtime.transport import authority
 from fedboost.runtime.transport.addresses import Timers
 from fedboost.runtime.transport.certificates import Leaf, Term
-from fedboost.runtime.transport.identity import Role
+from fedboost.runtime.transport.identity import CertificateRole
 from tests import warm
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -179,7 +179,7 @@ def echo(hosts: tuple[str, ...] = ("telco", "shop"), **params: int) -> dict[str,
 
 def spec(raw: dict[str, Any]) -> JobSpec:
     """A job as the program has it."""
-    return parse(JobSpec, raw)
+    return parse_settings(JobSpec, raw)
 
 
 def job_file(folder: Path, raw: dict[str, Any]) -> Path:
@@ -285,7 +285,7 @@ def in_round(number: int, step: str) -> Callable[[Event], bool]:
 def model(cluster: ClusterProcesses, party: str, id_: str) -> tuple[dict[str, Any], dict[str, Any]]:
     """A party's shard of a model: facts without its id and date, and arrays."""
     store = Path(yaml.safe_load(cluster.config(party).read_text())["store"])
-    found = shards.load(store / "models" / id_)
+    found = shards.load_shard(store / "models" / id_)
     once = ("job", "created")
     return {k: v for k, v in found.facts.items() if k not in once}, dict(found.arrays)
 
@@ -333,8 +333,8 @@ def tracebacks(cluster: ClusterProcesses) -> list[str]:
 
 
 def issue(
-    certs: Path, leaves: list[tuple[Role, str]], *, days_ago: int = 0, days: int = 365
+    certs: Path, leaves: list[tuple[CertificateRole, str]], *, days_ago: int = 0, days: int = 365
 ) -> None:
     """Certificates of a folder's CA (a new one where there is none), from `days_ago` on."""
     term = Term(datetime.now(UTC) - timedelta(days=days_ago), days=days)
-    authority.create(certs, [Leaf(role, name) for role, name in leaves], term)
+    authority.create_certificates(certs, [Leaf(role, name) for role, name in leaves], term)

@@ -9,7 +9,7 @@ import pytest
 
 from fedboost.ground.errors import ConfigError
 from fedboost.ground.workers import Serial
-from fedboost.runtime.cluster.local import cluster
+from fedboost.runtime.cluster.local import open_cluster
 from fedboost.runtime.jobs.submitted import read_spec
 from tests.support import small_jobs
 from tests.support.federated import _left, now, run_jobs
@@ -84,7 +84,7 @@ def altered(tmp_path, change, **changes):
     sources = written(tmp_path, small_jobs.tables("secureboost"))
 
     async def run():
-        async with cluster(tmp_path / "cluster", job, sources, Serial()) as own:
+        async with open_cluster(tmp_path / "cluster", job, sources, Serial()) as own:
             first = _left(own, await own.run(job))
             change(tmp_path, own)
             return _left(own, await own.run(again(job, **changes)(first)))

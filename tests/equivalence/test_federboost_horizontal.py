@@ -316,7 +316,7 @@ def test_cut_points_are_those_of_a_search_over_all_rows(tolerance, buckets):
     ranked = Ranked.of(np.asfortranarray(job.values[~job.out]))
     search = Search(ranked.present(), buckets, tolerance)
     while not search.is_over:
-        search.take(ranked.below(search.probes()))
+        search.take(ranked.count_below(search.next_probes()))
     for party in job.parties:
         cuts = room.state(party).training.rules.binning.cuts
         assert [own.tobytes() for own in cuts] == [own.tobytes() for own in search.cuts()]

@@ -16,13 +16,13 @@ from fedboost.core import objectives
 from fedboost.data.sources import SourceSpec
 from fedboost.flow import DISCLOSURE, Role
 from fedboost.ground.errors import ConfigError, DataError, UnreachableError
-from fedboost.ground.settings import parse
+from fedboost.ground.settings import parse_settings
 from fedboost.ground.workers import Serial
 from fedboost.model import shards, whole
 from fedboost.model.xgboost_json import feature_names
 from fedboost.protocols.federboost_horizontal import party as training
 from fedboost.protocols.federboost_horizontal.params import FederBoostHorizontalParams
-from fedboost.runtime.cluster.local import cluster
+from fedboost.runtime.cluster.local import open_cluster
 from fedboost.runtime.transport import faults
 from fedboost.runtime.transport.addresses import Timers
 from tests.equivalence.test_federboost_horizontal import MODES
@@ -118,13 +118,13 @@ def test_svmlight_files_come_to_the_model_of_one_sparse_table(tmp_path, mode):
         sources[party] = SourceSpec(path=str(file))
 
     async def work():
-        async with cluster(tmp_path / "cluster", spec, sources, Serial()) as made_of:
+        async with open_cluster(tmp_path / "cluster", spec, sources, Serial()) as made_of:
             return await made_of.run(spec.model_copy(update={"data": named}))
 
     journal = asyncio.run(work())
-    assert journal.status.state == "finished", faults.from_message(journal.status.reason).lines()
+    assert journal.status.state == "finished", faults.error_of_fault(journal.status.reason).lines()
     assert_same_files(tmp_path, journal.status.id, job.parties)
-    found = shards.load(tmp_path / "cluster" / "var" / TELCO / "models" / journal.status.id)
+    found = shards.load_shard(tmp_path / "cluster" / "var" / TELCO / "models" / journal.status.id)
     assert_same_trees(found, assert_pooled(job).trained.rounds)
 
 
@@ -177,7 +177,7 @@ def test_a_hosts_store_is_enough_to_predict_and_to_export(tmp_path, kind):
 
     xgb = pytest.importorskip("xgboost")
     booster = xgb.Booster(model_file=tmp_path / f"{TELCO}.json")
-    names = feature_names(whole.joined(done.shards[TELCO]))
+    names = feature_names(whole.as_joined(done.shards[TELCO]))
     theirs = booster.predict(xgb.DMatrix(job.values, feature_names=names), output_margin=True)
     np.testing.assert_allclose(theirs.reshape(margins.shape), margins, rtol=0, atol=MARGIN_GAP_MAX)
 
@@ -213,7 +213,7 @@ def test_a_break_loses_nothing(tmp_path, monkeypatch, step, mode):
     sources = written(tmp_path, arrow_tables(job))
 
     async def work():
-        async with cluster(
+        async with open_cluster(
             tmp_path / "cluster", spec, sources, Serial(), timers=Timers(keep_s=0)
         ) as made_of:
             journal = await resumed(made_of, spec)
@@ -221,9 +221,9 @@ def test_a_break_loses_nothing(tmp_path, monkeypatch, step, mode):
             return journal, rows
 
     journal, rows = asyncio.run(work())
-    assert journal.status.state == "finished", faults.from_message(journal.status.reason).lines()
+    assert journal.status.state == "finished", faults.error_of_fault(journal.status.reason).lines()
     assert_same_files(tmp_path, journal.status.id, job.parties)
-    found = shards.load(tmp_path / "cluster" / "var" / TELCO / "models" / journal.status.id)
+    found = shards.load_shard(tmp_path / "cluster" / "var" / TELCO / "models" / journal.status.id)
     assert_same_trees(found, expected.trained.rounds)
     assert found.facts["history"] == expected.history
     counted = [row for row in rows if row.step == "count_rows" and row.direction == "out"]
@@ -254,7 +254,7 @@ class Place:
             sources[party] = SourceSpec(path=str(path))
 
         async def work():
-            async with cluster(self.folder / "cluster", wanted, sources, Serial()) as made_of:
+            async with open_cluster(self.folder / "cluster", wanted, sources, Serial()) as made_of:
                 journal = await made_of.run(wanted)
                 own = {p: n.ledger.rows(journal.status.id) for p, n in made_of.parties.items()}
                 return journal, own
@@ -262,10 +262,10 @@ class Place:
         self.journal, ledgers = asyncio.run(work())
         self.rows = [row for own in ledgers.values() for row in own]
         if self.journal.status.state != "finished":
-            raise faults.from_message(self.journal.status.reason)
+            raise faults.error_of_fault(self.journal.status.reason)
         models = self.folder / "cluster" / "var"
         own = self.journal.status.id
-        return {p: shards.load(models / p / "models" / own) for p in self.job.parties}
+        return {p: shards.load_shard(models / p / "models" / own) for p in self.job.parties}
 
     def again(self, aggregator=AGGREGATOR, **params):
         """The spec of a job on the cut points."""
@@ -368,9 +368,9 @@ def test_a_column_of_another_kind_is_refused_where_cut_points_are_used_again(pla
     "said", [{"max_bin": 8}, {"quantile_tolerance": 0}, {"domains": {"c0": [1.0]}}], ids=str
 )
 def test_what_the_earlier_job_settled_cannot_be_said_again(said):
-    parse(FederBoostHorizontalParams, {"reuse": "job-1"})
+    parse_settings(FederBoostHorizontalParams, {"reuse": "job-1"})
     with pytest.raises(ConfigError, match=f"{next(iter(said))} was settled by the job in reuse"):
-        parse(FederBoostHorizontalParams, {"reuse": "job-1", **said})
+        parse_settings(FederBoostHorizontalParams, {"reuse": "job-1", **said})
 
 
 # Refused by a whole job before anything has left

@@ -88,8 +88,8 @@ def test_forests_are_those_of_one_table(kind, objective):
     job = open_job({**kind, **objective, "n_estimators": 4})
     done = assert_pooled(job)
     facts = done.shards[GUEST].facts
-    assert facts["forest"] == forest.sizes(own_params(job)).tolist()
-    assert facts["trees"] == rounds.ends(facts)[-1]
+    assert facts["forest"] == forest.trees_each_round(own_params(job)).tolist()
+    assert facts["trees"] == rounds.trees_after_rounds(facts)[-1]
 
 
 @pytest.mark.parametrize("missing", [0.0, 0.2], ids=["", "missing"])
@@ -251,7 +251,7 @@ def test_xgboost_reads_the_exported_model(objective):
         party: Artefact({**shard.facts, **who, "party": party}, shard.arrays)
         for party, shard in shards.items()
     }
-    model = vertical.join(named[GUEST], {host: named[host] for host in HOSTS[:2]})
+    model = vertical.join_shards(named[GUEST], {host: named[host] for host in HOSTS[:2]})
     cells = [job.columns[party][:, int(name[1:])] for party, name in model.columns]
     booster = xgb.Booster(model_file=bytearray(xgboost_json(model).encode()))
     rows = xgb.DMatrix(np.column_stack(cells), feature_names=feature_names(model))

@@ -12,12 +12,12 @@ from fedboost.core import objectives
 from fedboost.data.ids import encode_ids
 from fedboost.ground import wire
 from fedboost.ground.errors import ConfigError, DataError, PolicyError
-from fedboost.ground.settings import parse
+from fedboost.ground.settings import parse_settings
 from fedboost.ground.workers import Serial
 from fedboost.model import shards
 from fedboost.protocols.federboost_vertical import guest as training
 from fedboost.protocols.federboost_vertical.params import FederBoostVerticalParams
-from fedboost.runtime.cluster.local import cluster
+from fedboost.runtime.cluster.local import open_cluster
 from fedboost.runtime.transport import faults
 from tests.equivalence.test_secureboost_pooled import assert_same_trees
 from tests.equivalence.test_secureboost_whole_jobs import arrow_tables
@@ -159,7 +159,7 @@ class Place:
     def cluster(self, wanted, tables=None):
         """A cluster on the stores, with the training's tables or others."""
         sources = written(self.folder / "now", {**self.tables, **(tables or {})})
-        return cluster(self.folder / "cluster", wanted, sources, Serial())
+        return open_cluster(self.folder / "cluster", wanted, sources, Serial())
 
     def run(self, wanted, tables=None, change=lambda parties: None):
         """The model of a job, by party; raises what ended it. `sent` is what left meanwhile."""
@@ -176,9 +176,11 @@ class Place:
         self.journal = journal
         self.sent = [row for row in rows if row.direction == "out"]
         if journal.status.state != "finished":
-            raise faults.from_message(journal.status.reason)
+            raise faults.error_of_fault(journal.status.reason)
         models = {p: self.folder / "cluster" / "var" / p / "models" for p in PARTIES}
-        return {party: shards.load(where / journal.status.id) for party, where in models.items()}
+        return {
+            party: shards.load_shard(where / journal.status.id) for party, where in models.items()
+        }
 
     def again(self, **params):
         """The spec of a job on the disclosure."""
@@ -269,9 +271,9 @@ def test_a_disclosure_of_another_protocol_is_refused(tmp_path):
     "said", [{"buckets": 16}, {"epsilon": 4.0}, {"epsilon": None}, {"public_cuts": {}}], ids=str
 )
 def test_what_the_earlier_job_settled_cannot_be_said_again(said):
-    parse(FederBoostVerticalParams, {"reuse": "job-1", "max_bin": 16})
+    parse_settings(FederBoostVerticalParams, {"reuse": "job-1", "max_bin": 16})
     with pytest.raises(ConfigError, match="was settled by the job in reuse"):
-        parse(FederBoostVerticalParams, {"reuse": "job-1", **said})
+        parse_settings(FederBoostVerticalParams, {"reuse": "job-1", **said})
 
 
 # Breaks
@@ -284,7 +286,7 @@ async def test_a_break_loses_nothing_and_hosts_tell_the_same_again(tmp_path, mon
     breaking(monkeypatch, training, step, 3 if step == "grow_trees" else 1)
     spec = spec_of(job)
     sources = written(tmp_path, arrow_tables(job))
-    async with cluster(tmp_path / "cluster", spec, sources, Serial()) as made_of:
+    async with open_cluster(tmp_path / "cluster", spec, sources, Serial()) as made_of:
         journal = await resumed(made_of, spec)
         again = await made_of.run(again_of(job, journal.status.id))
         rows = {p: made_of.parties[p].ledger.rows(journal.status.id) for p in PARTIES}
@@ -294,7 +296,7 @@ async def test_a_break_loses_nothing_and_hosts_tell_the_same_again(tmp_path, mon
         assert len(told) == 2
         assert len(set(told)) == 1  # the noise was not drawn again
         models = tmp_path / "cluster" / "var" / host / "models"
-        found, other = (shards.load(models / j.status.id) for j in (journal, again))
+        found, other = (shards.load_shard(models / j.status.id) for j in (journal, again))
         for name, array in other.arrays.items():
             assert found.arrays[name].tobytes() == array.tobytes()
 

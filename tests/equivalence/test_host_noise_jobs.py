@@ -231,13 +231,13 @@ def test_sums_may_be_beyond_their_rows_by_the_noise_and_no_more():
 
 def run_under(folder, patch, sigma, **least):
     """A whole job with so much noise, whose parties' policies ask for some."""
-    permissive = local.permissive
+    permissive = local.permissive_policy
 
     def strict(name, spec, **how):
         rules = {"host_noise_min": least.get(name, 0.0)}
         return permissive(name, spec, **how).model_copy(update=rules)
 
-    patch.setattr(local, "permissive", strict)
+    patch.setattr(local, "permissive_policy", strict)
     spec = small_jobs.spec("secureboost", host_noise=sigma, n_estimators=1)
     return run_job(folder, small_jobs.tables("secureboost"), spec)
 

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedboost.model.hybrid import NO_NODE
+from fedboost.model.hybrid import NO_BOTTOM
 from tests.support.contexts import altered
 from tests.support.federated import GUEST, HOSTS, now, with_seed
 from tests.support.hybrid_jobs import (
@@ -141,7 +141,7 @@ def test_bottom_nodes_where_a_host_only_has_rows_to_validate_stay_as_the_guest_l
     rows = np.append(held_out, np.flatnonzero(~job.out)[:4])
     done = assert_pooled(made(job.params, rows=160, shares=[range(160), np.sort(rows)]))
     arrays = done.shards[GUEST].arrays
-    bottom = arrays["below_host"][arrays["below_under"] != NO_NODE].tolist()
+    bottom = arrays["below_host"][arrays["below_under"] != NO_BOTTOM].tolist()
     assert bottom.count(1) > bottom.count(2) > 0
 
 

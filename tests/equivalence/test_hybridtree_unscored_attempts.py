@@ -6,13 +6,13 @@ import pytest
 from fedboost.encrypted.number.leaf_answers import Precision
 from fedboost.flow import Artefact
 from fedboost.ground.errors import ConfigError, PeerError
-from fedboost.ground.settings import parse
+from fedboost.ground.settings import parse_settings
 from fedboost.ground.workers import Serial
-from fedboost.model.hybrid import KEY
+from fedboost.model.hybrid import SHARD_KEY
 from fedboost.protocols.hybridtree import guest as training
 from fedboost.protocols.hybridtree import host
 from fedboost.protocols.hybridtree.params import HybridTreeParams
-from fedboost.runtime.cluster.local import cluster
+from fedboost.runtime.cluster.local import open_cluster
 from tests.support.federated import GUEST, HOSTS, now, run_job
 from tests.support.hybrid_tables import spec, tables
 from tests.support.hybrid_unscored import broken_off, later, made, trained
@@ -51,8 +51,8 @@ def test_a_job_carried_on_stays_with_its_key():
     shards = now(later(room).carry_on(kept, 1))
     own = kept[HOSTS[0]].state(host.CHECKPOINT)
     private, public = kept[GUEST].state(training.CHECKPOINT).key, own.key
-    assert private == shards[GUEST].arrays[KEY].tobytes()
-    assert all(shards[party].arrays[KEY].tobytes() == public for party in job.rows)
+    assert private == shards[GUEST].arrays[SHARD_KEY].tobytes()
+    assert all(shards[party].arrays[SHARD_KEY].tobytes() == public for party in job.rows)
     assert private != public
     values = shards[HOSTS[0]].arrays["leaf_value"]
     first = np.concatenate([tree.values.data for tree in own.leaves])
@@ -63,7 +63,7 @@ def keyless(kept):
     """The same checkpoints, but that the guest has lost its key."""
     own = kept[GUEST].state(training.CHECKPOINT)
     own.key = b""
-    return {**kept, GUEST: Artefact.of_state(own)}
+    return {**kept, GUEST: Artefact.from_state(own)}
 
 
 def test_a_guest_that_changes_its_key_under_kept_leaf_values_is_refused():
@@ -98,7 +98,7 @@ async def test_a_whole_job_that_paused_goes_on_behind_its_last_round(tmp_path, m
     """Each round is closed once, and but the one that broke off none is grown again."""
     closed = breaking(monkeypatch, training, "close_round", 3, lambda state: state.trees_closed)
     sources = written(tmp_path, tables())
-    async with cluster(tmp_path / "cluster", spec(), sources, Serial()) as made_:
+    async with open_cluster(tmp_path / "cluster", spec(), sources, Serial()) as made_:
         journal = await resumed(made_, spec())
     assert journal.status.state == "finished"
     assert closed == [1, 2, 3, 3, 4]
@@ -121,7 +121,7 @@ async def test_a_whole_job_that_paused_goes_on_behind_its_last_round(tmp_path, m
 )
 def test_what_needs_sums_that_nobody_sees_is_refused(params, says):
     with pytest.raises(ConfigError, match=says):
-        parse(HybridTreeParams, {"split": "unscored", **params})
+        parse_settings(HybridTreeParams, {"split": "unscored", **params})
 
 
 def precision(n_rows, n_hosts=3, **params):

@@ -12,7 +12,7 @@ from fedboost.data.ids import encode_ids
 from fedboost.ground.workers import Serial
 from fedboost.model.hybrid import first_number
 from fedboost.protocols.hybridtree import guest as training
-from fedboost.runtime.cluster.local import cluster
+from fedboost.runtime.cluster.local import open_cluster
 from tests.support.federated import GUEST, HOSTS, Room, job_spec, run_job, with_seed
 from tests.support.hybrid_jobs import (
     Job,
@@ -190,7 +190,7 @@ async def test_a_break_amid_a_round_loses_nothing(tmp_path, monkeypatch, params)
     closed = breaking(monkeypatch, training, "close_tree", times, lambda state: state.trees_closed)
     spec = spec_of(job)
     sources = written(tmp_path, arrow_tables(job))
-    async with cluster(tmp_path / "cluster", spec, sources, Serial()) as made_of:
+    async with open_cluster(tmp_path / "cluster", spec, sources, Serial()) as made_of:
         journal = await resumed(made_of, spec)
         found = models(made_of, journal.status.id)
     assert journal.status.state == "finished"

@@ -42,7 +42,7 @@ def ran(folder, work):
     sources = written(folder / "tables", scattered(pooled((3, 4), 130, seed=12), 13))
 
     async def run():
-        async with local.cluster(folder / "cluster", spec_of(), sources, Serial()) as cluster:
+        async with local.open_cluster(folder / "cluster", spec_of(), sources, Serial()) as cluster:
             given = await work(cluster)
             folders = [party.store.folder for party in cluster.parties.values()]
             await until(lambda: not any(map(taken, folders)))
@@ -104,13 +104,13 @@ def test_a_job_pauses_where_an_owner_s_limit_is_reached_and_goes_on_with_more(tm
 
     async def work(cluster):
         folder = cluster.parties[HOST].store.folder
-        mapped.limit(folder, 10_000)  # room for ids, cells and bins, but not for ciphertexts
+        mapped.limit_folder(folder, 10_000)  # room for ids, cells and bins, but not for ciphertexts
         paused = (await cluster.run(spec_of())).status
         assert (paused.state, paused.reason.code) == ("paused", StoreError.code)
         assert paused.reason.what == "a large table needs more disk space than its files may take"
         where = {place.key: place.value for place in paused.reason.where}
         assert where == {"key": "disk_gb", "party": HOST, "step": "receive_gradients"}
-        mapped.limit(folder, 1e9)
+        mapped.limit_folder(folder, 1e9)
         done = await again(cluster, JobId(id=paused.id))
         assert done.status.state == "finished"
         return models(cluster, paused.id)

@@ -14,7 +14,7 @@ from fedboost.flow import StageContext
 from fedboost.ground.workers import Serial
 from fedboost.protocols.hybridtree import guest as hybrid_guest
 from fedboost.protocols.secureboost import guest as boost_guest
-from fedboost.runtime.cluster.local import cluster
+from fedboost.runtime.cluster.local import open_cluster
 from fedboost.runtime.process.threads import ThreadWorkers
 from tests.equivalence import test_hybridtree_whole_jobs as hybrid
 from tests.equivalence import test_secureboost_warm_start as warm
@@ -183,7 +183,7 @@ async def test_a_whole_job_broken_amid_a_round_draws_new_nonces_and_loses_nothin
     closed = breaking(monkeypatch, boost_guest, "close_trees", 2, lambda state: state.trees_closed)
     spec = boost.spec_of(under(job, LATTICE))
     sources = written(tmp_path, boost.arrow_tables(job))
-    async with cluster(tmp_path / "cluster", spec, sources, Serial()) as made_of:
+    async with open_cluster(tmp_path / "cluster", spec, sources, Serial()) as made_of:
         journal = await resumed(made_of, spec)
         ledgers = {p: n.ledger.rows(journal.status.id) for p, n in made_of.parties.items()}
         found = models(made_of, journal.status.id)

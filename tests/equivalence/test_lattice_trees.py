@@ -293,13 +293,13 @@ def test_small_groups_add_up_no_row_again(more, monkeypatch):
 
 def test_trees_that_grow_at_once_share_the_room_for_cells(monkeypatch):
     held = []
-    keep = host_tree.HostTree._keep
+    keep = host_tree.HostTree._keep_cells
 
     def noted(self, histograms, rows):
         keep(self, histograms, rows)
         held.append((len(self._cells), self.n_bytes(rows)))
 
-    monkeypatch.setattr(host_tree.HostTree, "_keep", noted)
+    monkeypatch.setattr(host_tree.HostTree, "_keep_cells", noted)
     monkeypatch.setattr(host_tree, "KEPT_BYTES_MAX", 4 << 20)
     now(under(made({"forest": {"n_trees": 4}, "n_estimators": 1}), LATTICE).room().walk())
     assert max(nodes * each for nodes, each in held) <= 1 << 20

@@ -20,7 +20,7 @@ from fedboost.model import vertical
 from fedboost.model.xgboost_json import feature_names, xgboost_json
 from fedboost.protocols.predict import guest as predicting
 from fedboost.protocols.secureboost import guest as training
-from fedboost.runtime.cluster.local import cluster
+from fedboost.runtime.cluster.local import open_cluster
 from fedboost.runtime.config.policy import PredictPolicy
 from fedboost.runtime.transport import faults
 from tests.support.accounts import predict
@@ -74,7 +74,7 @@ def score(folder, tables, model, *, names=NAMES, node=None, **params):
         sources[party] = SourceSpec(path=str(path))
 
     async def work():
-        async with cluster(folder / "cluster", spec, sources, Serial()) as made:
+        async with open_cluster(folder / "cluster", spec, sources, Serial()) as made:
             if node is not None:
                 node(made.parties)
             return await made.run(spec)
@@ -84,7 +84,7 @@ def score(folder, tables, model, *, names=NAMES, node=None, **params):
     file = written / f"{journal.status.id}.parquet"
     if journal.status.state != "finished":
         assert not file.exists()
-        raise faults.from_message(journal.status.reason)
+        raise faults.error_of_fault(journal.status.reason)
     return pq.read_table(file)
 
 
@@ -106,7 +106,9 @@ class Trained:
             done = run_job(folder, self.tables, spec)
         assert done.state == "finished", done.error.lines()
         self.model, self.shards = done.result["model"], done.shards
-        self.whole = vertical.join(done.shards[names[0]], {h: done.shards[h] for h in names[1:]})
+        self.whole = vertical.join_shards(
+            done.shards[names[0]], {h: done.shards[h] for h in names[1:]}
+        )
 
 
 @pytest.fixture(scope="module")
@@ -237,14 +239,14 @@ def test_a_paused_prediction_goes_on_behind_its_last_batch_and_counts_its_rows_o
     expected = score(trained.folder, trained.tables, trained.model)
     monkeypatch.setattr("fedboost.data.mapped_rows.BATCH_ROWS", 64)  # ids and margins in files
     monkeypatch.setattr("fedboost.ground.mapped.FILE_BYTES_MIN", 1)
-    monkeypatch.setattr("fedboost.ground.ids.BLOCK", 64)
+    monkeypatch.setattr("fedboost.ground.ids.IDS_AT_ONCE", 64)
     used: list[int] = []
     closed = breaking(monkeypatch, predicting, "close_batch", 3, lambda state: state.first)
     spec = job_spec("predict", NAMES, params={"model": trained.model, "batch_rows": 200})
     sources = {p: SourceSpec(path=str(trained.folder / f"{p}.parquet")) for p in NAMES}
 
     async def work():
-        async with cluster(trained.folder / "cluster", spec, sources, Serial()) as made:
+        async with open_cluster(trained.folder / "cluster", spec, sources, Serial()) as made:
             host = made.parties["telco"].store
             used.append(predict(host, "bank", 0))
             journal = await resumed(made, spec)

@@ -192,7 +192,7 @@ def test_shards_that_went_through_json_join_to_the_same_file(trained):
         host: read_host_shard(own_shard(trained.shards[host]).encode(), party=host)
         for host in NAMES[1:]
     }
-    joined = vertical.join(trained.shards["bank"], handed)
+    joined = vertical.join_shards(trained.shards["bank"], handed)
     assert joined.categories == trained.whole.categories
     assert xgboost_json(joined) == xgboost_json(trained.whole)
 

@@ -9,12 +9,12 @@ import pytest
 
 from fedboost.core.partition import ROOT, left_child, right_child
 from fedboost.crypto.api import Ciphertexts
-from fedboost.crypto.schemes import SCHEMES
+from fedboost.crypto.schemes import KEYED_SCHEMES
 from fedboost.encrypted.number.leaf_answers import Precision
 from fedboost.ground.workers import Serial
 from fedboost.model import rounds, vertical
 from fedboost.model.batches import BatchesState
-from fedboost.model.hybrid import KEY, NO_NODE
+from fedboost.model.hybrid import NO_BOTTOM, SHARD_KEY
 from tests.support.federated import GUEST, HOSTS, now
 from tests.support.hybrid_unscored import (
     broken_off,
@@ -137,8 +137,8 @@ def hosts_values(shards, host):
         mine = guest.arrays["below_host"] == list(shards).index(host)
         named = [guest.arrays[f"below_{name}"][mine] for name in ("tree", "node", "value")]
         return {(int(t), int(n)): value for t, n, value in zip(*named, strict=True)}
-    scheme = SCHEMES[guest.facts["params"]["encryption"]["scheme"]]
-    key = scheme.load_private(guest.arrays[KEY].tobytes(), Serial())
+    scheme = KEYED_SCHEMES[guest.facts["params"]["encryption"]["scheme"]]
+    key = scheme.load_private(guest.arrays[SHARD_KEY].tobytes(), Serial())
     packing = Precision(**guest.facts["precision"]).layout(key.plaintext_bits)
     data = np.ascontiguousarray(own["leaf_value"]).reshape(-1, 1, own["leaf_value"].shape[2])
     numbers = key.decrypt(Ciphertexts(data), packing, [1] * len(own["leaf_tree"]))
@@ -161,7 +161,7 @@ def followed(job, shards):
             starts = standing(shards, host, tree, bottom[rows])
             ends = leaves(shards, job, host, tree, starts)
             for row, start, leaf in zip(rows, starts.tolist(), ends.tolist(), strict=True):
-                added[row] += 0.0 if start == NO_NODE else values[tree, leaf]
+                added[row] += 0.0 if start == NO_BOTTOM else values[tree, leaf]
         outputs = slice(None) if output == rounds.ALL else slice(output, output + 1)
         margin[:, outputs] += own + added / np.maximum(holders, 1)[:, None]
     return margin

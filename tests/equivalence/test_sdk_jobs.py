@@ -17,7 +17,7 @@ from fedboost.sdk import (
     HybridTreeClassifier,
     SecureBoostClassifier,
 )
-from fedboost.sdk.seats import given
+from fedboost.sdk.seats import from_tables
 
 ROWS = 150
 PLAIN = {"scheme": "plain"}
@@ -91,7 +91,7 @@ def simulated(folder, protocol, files, params):
     done = CliRunner().invoke(simulate, words, catch_exceptions=False, standalone_mode=False)
     result = json.loads(done.stdout.splitlines()[-1])
     stores = folder / "cluster" / "var"
-    return {p: shards.load(stores / p / "models" / result["model"]) for p in files}, result
+    return {p: shards.load_shard(stores / p / "models" / result["model"]) for p in files}, result
 
 
 @pytest.mark.some(2)
@@ -126,7 +126,7 @@ def test_walking_all_shards_gives_the_bits_of_a_prediction_job(kind):
     x, (fresh, _) = {"bank": X[:, :3], "telco": X[:, 3:]}, table(seed=1)
     model = kind(n_estimators=3, encryption=PLAIN, **depths).fit(x, Y)
     new = {"bank": fresh[:, :3], "telco": fresh[:, 3:]}
-    asked = model._asked(given(new, None))
+    asked = model._asked(from_tables(new, None))
     np.testing.assert_array_equal(model.predict_proba(new)[:, 1:], asked)
 
 
@@ -135,4 +135,4 @@ def test_several_classes_and_forests_are_walked_as_a_job_walks_them():
     x = {"bank": X[:, :3], "telco": X[:, 3:]}
     forest = {"n_trees": 2, "subsample": 0.8}
     model = SecureBoostClassifier(n_estimators=2, encryption=PLAIN, forest=forest).fit(x, y)
-    np.testing.assert_array_equal(model.predict_proba(x), model._asked(given(x, None)))
+    np.testing.assert_array_equal(model.predict_proba(x), model._asked(from_tables(x, None)))

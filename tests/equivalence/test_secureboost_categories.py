@@ -7,7 +7,7 @@ import pytest
 from fedboost.core import local, metrics
 from fedboost.core.params import TreeParams
 from fedboost.data.columns import kind_of
-from fedboost.data.loading import load
+from fedboost.data.loading import load_frame
 from fedboost.data.selection import Selection
 from fedboost.data.sources import SourceSpec
 from fedboost.model import columns
@@ -97,7 +97,7 @@ def test_adult_scores_as_xgboost_with_its_own_categories(data_file):
     schema = pq.read_schema(paths["train"])
     texts = [field.name for field in schema if kind_of(field.type) == "text"]
     frames = {
-        part: load(
+        part: load_frame(
             *(SourceSpec(path=str(path)), Selection(label="y", categorical=texts)),
             party=GUEST,
             needs_label=True,
@@ -108,7 +108,7 @@ def test_adult_scores_as_xgboost_with_its_own_categories(data_file):
     assert train.label is not None
     assert test.label is not None
     known = {"columns": train.columns, "categories": train.categories}
-    values = {part: columns.values(known, frame) for part, frame in frames.items()}
+    values = {part: columns.model_values(known, frame) for part, frame in frames.items()}
     params = TreeParams(n_estimators=25, max_depth=5, max_bin=64)
     table = local.TrainingTable(values["train"], train.label, categorical=train.categorical)
     ours = local.train(table, params)

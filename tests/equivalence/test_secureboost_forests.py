@@ -35,10 +35,14 @@ def test_forests_grow_the_pooled_trees(kind, objective, widths):
     job = made({**objective, **kind, "n_estimators": 4}, widths, rows=200)
     done = assert_pooled(job)
     sizes = [len(trees) // job.own.trees_per_round for trees in done.trained.rounds]
-    assert sizes == forest.sizes(job.own).tolist()
+    assert sizes == forest.trees_each_round(job.own).tolist()
     facts = done.shards[GUEST].facts
     assert facts["forest"] == sizes
-    assert facts["trees"] == sum(sizes) * job.own.trees_per_round == rounds.ends(facts)[-1]
+    assert (
+        facts["trees"]
+        == sum(sizes) * job.own.trees_per_round
+        == rounds.trees_after_rounds(facts)[-1]
+    )
 
 
 @pytest.mark.some(2)
@@ -119,7 +123,7 @@ def test_xgboost_reads_a_forest_round_by_round(objective):
     named = {p: {**shard.facts, **who, "party": p} for p, shard in shards.items()}
     for party, shard in shards.items():
         shard.facts.update(named[party])
-    whole = vertical.join(shards[GUEST], {HOSTS[0]: shards[HOSTS[0]]})
+    whole = vertical.join_shards(shards[GUEST], {HOSTS[0]: shards[HOSTS[0]]})
     booster = xgb.Booster(model_file=bytearray(xgboost_json(whole).encode()))
     assert booster.num_boosted_rounds() == 4
     rows = xgb.DMatrix(job.values, feature_names=feature_names(whole))
@@ -134,7 +138,9 @@ def test_forests_are_continued_where_they_do_not_move():
 
 def test_a_moving_forest_begins_anew_behind_an_earlier_model():
     done = continued(made({**MOVING, "max_depth": 2}, (2, 3), 120), more=3)
-    sizes = [forest.sizes(TreeParams(n_estimators=n, **MOVING)).tolist() for n in (FIRST, 3)]
+    sizes = [
+        forest.trees_each_round(TreeParams(n_estimators=n, **MOVING)).tolist() for n in (FIRST, 3)
+    ]
     assert done.found[GUEST].facts["forest"] == [*sizes[0], *sizes[1]]
 
 

@@ -12,7 +12,7 @@ from scipy.sparse import csc_array
 from fedboost.core import bins, local
 from fedboost.core.bins import SparseBins
 from fedboost.core.params import TreeParams
-from fedboost.data.loading import load
+from fedboost.data.loading import load_frame
 from fedboost.data.selection import Selection
 from fedboost.data.sources import SourceSpec
 from fedboost.encrypted.cells import row_cells
@@ -160,7 +160,7 @@ def test_reuters_stays_sparse_and_scores_as_xgboost(data_file, tmp_path):
         table = pq.read_table(data_file(f"reuters_moneyfx_{part}.parquet"))
         table = table.set_column(0, "id", pa.array(range(len(table))))
         source = svmlight(tmp_path / f"{part}.svm", table)
-        parts[part] = load(source, Selection(label="y"), party=GUEST, needs_label=True)
+        parts[part] = load_frame(source, Selection(label="y"), party=GUEST, needs_label=True)
     train, test = parts["train"], parts["test"]
     assert train.is_sparse
     assert train.label is not None

@@ -13,7 +13,7 @@ from fedboost.ground.workers import Serial
 from fedboost.model import vertical
 from fedboost.model.xgboost_json import feature_names, xgboost_json
 from fedboost.protocols.secureboost import guest as training
-from fedboost.runtime.cluster.local import cluster
+from fedboost.runtime.cluster.local import open_cluster
 from fedboost.runtime.transport.addresses import Timers
 from tests.equivalence.test_secureboost_pooled import assert_same_trees
 from tests.support.federated import (
@@ -165,7 +165,9 @@ def test_predictions_and_exports_are_the_margins_of_the_training(tmp_path, param
     assert found.tobytes() == expected.tobytes()
 
     xgb = pytest.importorskip("xgboost")
-    model = vertical.join(done.shards[GUEST], {h: done.shards[h] for h in list(job.columns)[1:]})
+    model = vertical.join_shards(
+        done.shards[GUEST], {h: done.shards[h] for h in list(job.columns)[1:]}
+    )
     ids = predictions["id"].to_numpy()[order]
     cells = [job.columns[party][ids, int(name[1:])] for party, name in model.columns]
     booster = xgb.Booster(model_file=bytearray(xgboost_json(model).encode()))
@@ -211,7 +213,7 @@ async def test_a_break_amid_the_classes_of_a_round_loses_nothing(
     sources = written(tmp_path, arrow_tables(job))
     timers = Timers(keep_s=keep_s)
     folder = tmp_path / "cluster"
-    async with cluster(folder, spec, sources, Serial(), timers=timers) as made_of:
+    async with open_cluster(folder, spec, sources, Serial(), timers=timers) as made_of:
         nodes.update(made_of.parties)
         journal = await resumed(made_of, spec)
         found = models(made_of, journal.status.id)

@@ -20,7 +20,7 @@ from fedboost.model import shards, vertical
 from fedboost.model.xgboost_json import feature_names, xgboost_json
 from fedboost.protocols.predict import guest as predicting
 from fedboost.protocols.secureboost import guest as training
-from fedboost.runtime.cluster.local import cluster
+from fedboost.runtime.cluster.local import open_cluster
 from fedboost.runtime.config.policy import PredictPolicy
 from fedboost.runtime.coordinator import walker
 from fedboost.runtime.transport import faults
@@ -81,7 +81,7 @@ def test_a_continued_model_is_whole_and_predicts_and_exports_as_one(tmp_path, pa
     assert first.result["model"] != second.result["model"] == second.result["job"]
 
     xgb = pytest.importorskip("xgboost")
-    model = vertical.join(second.shards[GUEST], {h: second.shards[h] for h in PARTIES[1:]})
+    model = vertical.join_shards(second.shards[GUEST], {h: second.shards[h] for h in PARTIES[1:]})
     booster = xgb.Booster(model_file=bytearray(xgboost_json(model).encode()))
     assert booster.num_boosted_rounds() == FIRST + MORE
     ids, ours = scores(scored)
@@ -146,7 +146,7 @@ class Place:
     def cluster(self, wanted, tables=None):
         """A cluster on the stores, for the spec, with the training's tables or others."""
         sources = written(self.folder / "now", {**self.tables, **(tables or {})})
-        return cluster(self.folder / "cluster", wanted, sources, Serial())
+        return open_cluster(self.folder / "cluster", wanted, sources, Serial())
 
     def run(self, wanted, tables=None, change=lambda parties: None):
         """The job's journal, and the rows that telco counted for it; raises what ended it."""
@@ -160,7 +160,7 @@ class Place:
 
         journal, rows = asyncio.run(work())
         if journal.status.state != "finished":
-            raise faults.from_message(journal.status.reason)
+            raise faults.error_of_fault(journal.status.reason)
         return journal, rows
 
 
@@ -223,7 +223,7 @@ def test_a_break_loses_nothing_and_counts_the_rows_once(place, monkeypatch, modu
     assert rows == ROWS
     for party in PARTIES:
         models = place.folder / "cluster" / "var" / party / "models"
-        found, other = (shards.load(models / j.status.id) for j in (journal, expected))
+        found, other = (shards.load_shard(models / j.status.id) for j in (journal, expected))
         for name, array in other.arrays.items():
             assert found.arrays[name].tobytes() == array.tobytes()
 
@@ -291,7 +291,7 @@ def test_a_coordinator_that_opens_a_stage_out_of_turn_is_refused(place, monkeypa
     opened = walker._walk_stage
 
     async def straying(walk, _, first_round):
-        await opened(walk, protocols.named(stage), first_round)
+        await opened(walk, protocols.load_protocol(stage), first_round)
 
     monkeypatch.setattr(walker, "_walk_stage", straying)
     with pytest.raises(ProtocolError, match=says):
@@ -319,6 +319,8 @@ def test_a_table_with_new_rows_and_columns_is_fine(place):
         tables[party] = whole.add_column(1, "extra", pa.array(draw.normal(size=len(whole))))
     journal, rows = place.run(place.continued(), tables)
     assert rows == ROWS + 30
-    found = shards.load(place.folder / "cluster" / "var" / GUEST / "models" / journal.status.id)
+    found = shards.load_shard(
+        place.folder / "cluster" / "var" / GUEST / "models" / journal.status.id
+    )
     assert found.facts["columns"] == ["extra", "c0", "c1"]
     assert found.facts["trees"] == FIRST + MORE

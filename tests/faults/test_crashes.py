@@ -37,7 +37,7 @@ TIMERS = Timers(retry_first_s=0.01, retry_max_s=0.1, keep_s=0.0)
 KEPT = {
     "a checkpoint": (JobFiles, "keep"),
     "a stage's end": (PartyJob, "close"),
-    "the job's end": (Finishing, "_finish"),
+    "the job's end": (Finishing, "_record_result"),
     "an attempt": (Store, "set_attempt"),
     "an event": (Journals, "add"),
     "the result": (CoordinatorJobStates, "finished"),
@@ -90,14 +90,14 @@ class Cut:
 def world(folder, place):
     """A cluster whose daemons find what lies in `place`."""
     sources = written(folder, arrow_tables(JOB))
-    return local.cluster(folder / place, spec_of(JOB), sources, Serial(), timers=TIMERS)
+    return local.open_cluster(folder / place, spec_of(JOB), sources, Serial(), timers=TIMERS)
 
 
 async def carried_on(cluster):
     """A new coordinator goes on alone; its job, when it is over."""
     node = cluster.coordinator
     [job] = node.store.jobs()
-    await node.wake()
+    await node.resume_unfinished()
     async with asyncio.timeout(60):
         while (status := await node.status(cluster.user, JobId(id=job.id))).state != "finished":
             assert status.state in ("paused", "running", "waiting for approval"), status
@@ -111,7 +111,9 @@ def left(cluster, job):
         node.ledger.verify()
         assert not [str(p) for p in node.store.folder.rglob("*.new")]
         assert not list((node.store.folder / "jobs" / job).glob("secret/*"))
-    held = {p: shards.load(n.store.folder / "models" / job) for p, n in cluster.parties.items()}
+    held = {
+        p: shards.load_shard(n.store.folder / "models" / job) for p, n in cluster.parties.items()
+    }
     for party, node in cluster.parties.items():
         held[f"{party} for its audit"] = Transcripts(node.store.folder).load(job)
     return held

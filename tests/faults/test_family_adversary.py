@@ -39,7 +39,7 @@ from fedboost.runtime.party.node.parts import PartyParts
 from fedboost.runtime.policy import account as accounts
 from fedboost.runtime.policy import judgement
 from fedboost.runtime.policy.judgement import Judge
-from fedboost.runtime.policy.reading import owned
+from fedboost.runtime.policy.reading import owned_job
 from fedboost.runtime.policy.spending import Spending
 from tests import tiers
 from tests.support import adversary, labels_adversary, lies
@@ -135,14 +135,14 @@ def _no_forecast(patched):
 
 
 def _unapproved(patched):
-    patched.setattr(PartyParts, "consents", _always(True))
+    patched.setattr(PartyParts, "has_consent", _always(True))
     patched.setattr(lies, "APPROVED", 0.2)
 
 
 def _denied_later(patched):
     async def deny(node, caller, request):
         node.states.deny(request.id, caller.name, "")
-        return owned(node.config, node.store.job(request.id))
+        return owned_job(node.config, node.store.job(request.id))
 
     patched.setattr(PartyNode, "deny", deny)
     patched.setattr(lies, "DENIES", 0.05)
@@ -151,12 +151,12 @@ def _denied_later(patched):
 def _attempts_again(patched):
     def begins(states, id_, attempt):
         states._store.set_attempt(id_, attempt)
-        states._happens(id_, PartyJobEvent.BEGUN)
+        states._change_state(id_, PartyJobEvent.BEGUN)
 
     def fractions(rows, width):
         return np.random.default_rng().random((rows.n_rows, width))
 
-    patched.setattr(PartyJobStates, "begins", begins)
+    patched.setattr(PartyJobStates, "note_begin", begins)
     patched.setattr(RowDraws, "fractions", fractions)  # the guest asks for other sums each time
     patched.setattr(lies, "FORGETS", 0.9)
     _only("sums")(patched)
@@ -187,7 +187,7 @@ def _any_point(patched):
     def opened(state, points):
         return taken_off(points, state.exponent)
 
-    patched.setattr(align_host, "given_back", opened)
+    patched.setattr(align_host, "points_as_received", opened)
 
 
 def _other_tables(patched, module, step):
@@ -214,7 +214,7 @@ def _noise_by_place(patched):
     _only("noise")(patched)
     _other_tables(patched, federboost_guest, "receive_buckets")
     patched.setattr(ValueNoise, "__init__", by_place)
-    patched.setattr(JobFiles, "pin", _always(True))
+    patched.setattr(JobFiles, "pin_digest", _always(True))
 
 
 def _any_guest(patched):
@@ -228,7 +228,7 @@ def _any_guest(patched):
 
 def _other_rows(patched):
     _only("sums")(patched)
-    patched.setattr(JobFiles, "pin", _always(True))
+    patched.setattr(JobFiles, "pin_digest", _always(True))
     patched.setattr(adversary, "CALM", 1.0)
     _other_tables(patched, predict_guest, "close_batch")
 
@@ -274,7 +274,7 @@ def _equations_alone(patched):
     told = NodeField.told
     _hostile(patched)
     patched.setattr(NodeField, "told", lambda *given: 1e-6 * told(*given))
-    patched.setattr(NodeField, "follows", _always(0.0))
+    patched.setattr(NodeField, "following_bits", _always(0.0))
 
 
 def _put_hostile(owner, name, instead, **leans):
@@ -314,7 +314,7 @@ OFF = {
     "messages are charged": (_put(Spending, "charge"), "the account says"),
     "and after a restart": (_charged_before_a_restart, "the account says"),
     "only the same bytes are free": (
-        _put(accounts, "has_left", True),
+        _put(accounts, "has_been_sent", True),
         "ε are more than the account says",
     ),
     "sums have a limit": (_unlimited("judge_told_sums", "sums"), "more sums than"),
@@ -323,7 +323,7 @@ OFF = {
     "noise has a limit": (_unlimited("judge_told_noise", "noise"), "more ε than"),
     "noise belongs to ids": (_noise_by_place, "noise was drawn anew"),
     "trees have so many layers": (
-        _put(secureboost_host, "_layers", 99, "sums"),
+        _put(secureboost_host, "_candidate_layers", 99, "sums"),
         "more layers than the job has",
     ),
     "predictions have a limit": (_unlimited("judge_rows", "sums"), "more rows than"),
@@ -341,7 +341,7 @@ OFF = {
         "more rows read than the account says",
     ),
     "jobs' rows are judged together": (
-        _put_hostile(Judge, "row_sets", lambda: None, LEFT_OUT=(0, 1, 2)),
+        _put_hostile(Judge, "judge_row_sets", lambda: None, LEFT_OUT=(0, 1, 2)),
         "jobs that together tell of few",
     ),
     "trees have the rows that are drawn": (
@@ -357,17 +357,17 @@ OFF = {
 
 
 def _any_rows(patched):
-    for name in ("measured", "row_sets"):
+    for name in ("judge_row_counts", "judge_row_sets"):
         patched.setattr(Judge, name, lambda *_: lambda: None)
 
 
 LABELS_OFF = {
     "metrics are of many people": (_any_rows, "few"),
     "and their sets together too": (
-        _put(Judge, "row_sets", lambda: None),
+        _put(Judge, "judge_row_sets", lambda: None),
         "metrics that together tell of few",
     ),
-    "metrics are charged": (_put(Spending, "tell"), "more than the account says"),
+    "metrics are charged": (_put(Spending, "charge_report"), "more than the account says"),
     "metrics have a limit": (_put(Policy, "judge_told_metrics"), "more metrics than"),
 }
 

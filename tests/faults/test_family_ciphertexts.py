@@ -18,7 +18,7 @@ from tests.support.federated import Room, now, resealed, type_named
 KEY_BITS = 2048
 MAKE: dict[str, Callable[[int], Any]] = {
     "paillier": paillier_keys.generate,
-    "okamoto-uchiyama": okamoto_uchiyama.draw,
+    "okamoto-uchiyama": okamoto_uchiyama.draw_secret,
 }
 # Who is told ciphertexts in which message; `rows` come from the owner of the key.
 MESSAGES = {
@@ -37,7 +37,7 @@ def secret(scheme):
 @pytest.fixture(autouse=True)
 def _same_key(monkeypatch):
     monkeypatch.setattr(paillier_keys, "generate", lambda _: secret("paillier"))
-    monkeypatch.setattr(okamoto_uchiyama, "draw", lambda _: secret("okamoto-uchiyama"))
+    monkeypatch.setattr(okamoto_uchiyama, "draw_secret", lambda _: secret("okamoto-uchiyama"))
 
 
 def numbers(scheme):
@@ -70,7 +70,9 @@ def planting(kind, number, place):
     def alter(envelope, payload):
         if done or not envelope.kind.endswith(f".{kind}"):
             return envelope, payload
-        message = type_named(protocols.named(envelope.stage), envelope.kind).FromString(payload)
+        message = type_named(protocols.load_protocol(envelope.stage), envelope.kind).FromString(
+            payload
+        )
         found = ciphertexts(message)
         width = len(found.data) // found.count
         each = [found.data[i : i + width] for i in range(0, len(found.data), width)]
@@ -131,7 +133,9 @@ def test_a_number_that_is_no_ciphertext_is_refused_by_whoever_takes_it(
     error = ended(name, scheme, alter)
     assert done
     assert isinstance(error, PeerError), error.lines()
-    takers = {step.name for step in protocols.named(name.partition("_")[0]).flow if step.takes}
+    takers = {
+        step.name for step in protocols.load_protocol(name.partition("_")[0]).flow if step.takes
+    }
     assert error.where["step"] in takers
     own = secret(scheme)
     assert not any(str(secret_number) in "".join(error.lines()) for secret_number in (own.p, own.q))

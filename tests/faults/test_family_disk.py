@@ -58,11 +58,11 @@ def read_checkpoint(folder):
 
 
 def keep_shard(folder):
-    shards.save(folder / "job-1", Artefact(dict(FACTS), ARRAYS))
+    shards.save_shard(folder / "job-1", Artefact(dict(FACTS), ARRAYS))
 
 
 def read_shard(folder):
-    found = shards.load(folder / "job-1")
+    found = shards.load_shard(folder / "job-1")
     return {**found.facts, **found.arrays}
 
 
@@ -94,10 +94,12 @@ def keep_store(folder):
         for name in ("job-1", "job-2", "job-3"):
             store.add_job(name, name, b'{"spec": 1}', JobState.WAITING)
             store.next_attempt(name)
-            store.move(name, JobState.RUNNING, event={"state": {"state": "running"}})
+            store.move_to_state(name, JobState.RUNNING, event={"state": {"state": "running"}})
             store.add_event(name, *({"round": {"done": n, "auc": n / 7}} for n in range(12)))
-        store.move("job-2", JobState.PAUSED, reason="telco is not there", waiting_for="telco")
-        store.move("job-3", JobState.FINISHED, result={"metrics": {"auc": 0.75}})
+        store.move_to_state(
+            "job-2", JobState.PAUSED, reason="telco is not there", waiting_for="telco"
+        )
+        store.move_to_state("job-3", JobState.FINISHED, result={"metrics": {"auc": 0.75}})
         for peer in PEERS:
             predict(store, peer, 40)
         count_alignment(store, PEERS, Owned("credit", ""), 2)

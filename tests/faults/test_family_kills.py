@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from fedboost import protocols
-from fedboost.ground.settings import parse
+from fedboost.ground.settings import parse_settings
 from fedboost.runtime.cluster.cluster import ClusterProcesses
 from fedboost.runtime.cluster.local import COORDINATOR
 from tests.e2e import world
@@ -74,9 +74,9 @@ def towns(tmp_path_factory):
 
 def phases(name):
     """The steps of a job's stages, alignment included."""
-    protocol = protocols.named(small_jobs.TOYS[name].protocol)
-    params = parse(protocol.params, small_jobs.spec(name).params)
-    stages = [protocols.named(stage) for stage in protocol.stages(params)]
+    protocol = protocols.load_protocol(small_jobs.TOYS[name].protocol)
+    params = parse_settings(protocol.params, small_jobs.spec(name).params)
+    stages = [protocols.load_protocol(stage) for stage in protocol.stages(params)]
     return [step for stage in stages for step in stage.flow]
 
 

@@ -52,12 +52,12 @@ class Visibility:
     @property
     def kind(self):
         """Its type."""
-        return type_named(protocols.named(self.envelope.stage), self.envelope.kind)
+        return type_named(protocols.load_protocol(self.envelope.stage), self.envelope.kind)
 
     @property
     def streams(self):
         """Whether it comes in parts."""
-        step = protocols.named(self.envelope.stage).step(self.envelope.step)
+        step = protocols.load_protocol(self.envelope.stage).step(self.envelope.step)
         assert step is not None
         return step.streams
 
@@ -105,7 +105,7 @@ def test_every_message_of_every_protocol_is_tried():
     tried = {(stage, kind) for _, stage, kind in lines(KINDS)}
     flow = {
         (name, step.gives.DESCRIPTOR.full_name)
-        for name, protocol in protocols.known().items()
+        for name, protocol in protocols.load_all().items()
         for step in protocol.flow
         if step.gives is not None
     }
@@ -163,7 +163,7 @@ class Border(conversations.Doubting):
 
 def forgeries(envelope, payload):
     """What is refused without a look at what the message says."""
-    yield from mutations.misdirected(envelope, payload, protocols.named(envelope.stage))
+    yield from mutations.misdirected(envelope, payload, protocols.load_protocol(envelope.stage))
     yield from mutations.damaged(envelope, payload)
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from fedboost import protocols
 from fedboost.ground.errors import PeerError
-from fedboost.ground.settings import parse
+from fedboost.ground.settings import parse_settings
 from fedboost.messages.exchange_pb2 import Envelope
 from fedboost.runtime.cluster import local
 from fedboost.runtime.ledger.ledger import Ledger
@@ -20,9 +20,11 @@ from tests.support.federated import now, resealed, run_jobs
 
 def kinds(name):
     """The types of a toy job's messages, stage by stage."""
-    protocol = protocols.named(small_jobs.TOYS[name].protocol)
-    stages = protocol.stages(parse(protocol.params, small_jobs.spec(name).params))
-    steps = [(s.gives, stage) for stage in stages for s in protocols.named(stage).flow if s.gives]
+    protocol = protocols.load_protocol(small_jobs.TOYS[name].protocol)
+    stages = protocol.stages(parse_settings(protocol.params, small_jobs.spec(name).params))
+    steps = [
+        (s.gives, stage) for stage in stages for s in protocols.load_protocol(stage).flow if s.gives
+    ]
     return list(dict.fromkeys((stage, kind.DESCRIPTOR.full_name) for kind, stage in steps))
 
 

@@ -45,12 +45,12 @@ def test_schedules_come_to_sums_of_the_two():
 
 OFF: dict[str, list[tuple[Any, str, Any]]] = {
     "masks hang on what is summed and on all totals before": [
-        (Contributor, "_bound_to", lambda me, _: me.number.to_bytes(32, "big")),
-        (standing, "same", lambda *_: None),
-        (standing, "agreed", lambda *_: bytes(32)),
+        (Contributor, "_mask_context", lambda me, _: me.number.to_bytes(32, "big")),
+        (standing, "check_same_history", lambda *_: None),
+        (standing, "agreed_tag_key", lambda *_: bytes(32)),
     ],
     "shares are given for a list that enough have signed": [
-        (Epoch, "agree", lambda *_: None),
+        (Epoch, "check_agreement", lambda *_: None),
         (Epoch, "_check_left", lambda *_: None),
     ],
 }

@@ -23,7 +23,7 @@ PLACES = 30  # of each that dies, evenly over a job's training
 LATER_S = 0.1  # at most, behind such a place
 GONE_S = (
     1.0,
-    dask_part_workers.CONNECT_S + 2.0,
+    dask_part_workers.DASK_CONNECT_S + 2.0,
 )  # a scheduler that is waited for, and one that is not
 ROWS = 20_000
 JOBS = {

@@ -38,7 +38,7 @@ async def world(folder, monkeypatch):
 
     monkeypatch.setattr(local, "CoordinatorConfig", config)
     sources = written(folder, arrow_tables(JOB))
-    made_of = local.cluster(folder / "c", spec_of(JOB), sources, Serial(), timers=TIMERS)
+    made_of = local.open_cluster(folder / "c", spec_of(JOB), sources, Serial(), timers=TIMERS)
     async with made_of as cluster:
         yield cluster
 
@@ -64,7 +64,7 @@ async def begun(cluster):
 def left(cluster, job):
     """Every party's arrays."""
     folders = {p: node.store.folder / "models" / job for p, node in cluster.parties.items()}
-    return {party: shards.load(folder).arrays for party, folder in folders.items()}
+    return {party: shards.load_shard(folder).arrays for party, folder in folders.items()}
 
 
 @pytest.fixture(scope="module")
@@ -321,7 +321,7 @@ async def test_a_job_nobody_approved_waits_for_a_person_and_goes_on_waiting_afte
         await old.close()
         assert old.store.job(job).state == "paused"
         new = coordinators.CoordinatorNode(old.config, old._identity, old.store, old._link)
-        await new.wake()
+        await new.resume_unfinished()
         async with asyncio.timeout(10):
             while new.store.job(job).state != "waiting for approval":
                 await asyncio.sleep(0.01)

@@ -3,7 +3,7 @@
 import pytest
 
 from fedboost import protocols
-from fedboost.runtime.ledger.signed_heads import entry
+from fedboost.runtime.ledger.signed_heads import shared_fields
 from tests.faults.grounds import ground
 from tests.support.invariants import check
 from tests.support.toys import TOYS
@@ -34,8 +34,8 @@ def test_the_ledgers_of_all_parties_agree_entry_for_entry(toy):
     ledgers = own.whole.ledgers
     for party, rows in ledgers.items():
         for peer in ledgers.keys() - {party}:
-            here = [entry(party, row) for row in rows if row.peer == peer]
-            there = [entry(peer, row) for row in ledgers[peer] if row.peer == party]
+            here = [shared_fields(party, row) for row in rows if row.peer == peer]
+            there = [shared_fields(peer, row) for row in ledgers[peer] if row.peer == party]
             assert len(set(here)) == len(here)
             assert set(here) == set(there)
 
@@ -58,4 +58,4 @@ def test_every_row_says_how_many_people_it_is_about_where_its_sender_knows(toy):
 
 def test_the_toys_are_of_every_protocol_that_trains_or_predicts():
     named = {toy.protocol for toy in TOYS.values()}
-    assert named | {"align", "align-pairs", "echo"} == set(protocols.known())
+    assert named | {"align", "align-pairs", "echo"} == set(protocols.load_all())

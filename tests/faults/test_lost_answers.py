@@ -108,7 +108,7 @@ async def test_one_key_of_a_user_names_one_job(tmp_path):
     other = spec.model_copy(update={"name": "other"})
     tables = {party: world.toy() for party in spec.parties.everybody}
     sources = {p: world.write(tmp_path / f"{p}.parquet", table) for p, table in tables.items()}
-    async with local.cluster(tmp_path / "c", spec, sources, Serial()) as cluster:
+    async with local.open_cluster(tmp_path / "c", spec, sources, Serial()) as cluster:
         node, certs = cluster.coordinator, tmp_path / "c" / "certs"
         users = Users(submit=(cluster.user.name, "eve"))
         node.config = node.config.model_copy(update={"users": users})
@@ -141,7 +141,7 @@ def test_a_job_of_another_with_the_same_id_is_not_taken_for_ours(tmp_path, monke
     }
 
     async def run():
-        async with local.cluster(tmp_path / "c", spec, sources, Serial()) as cluster:
+        async with local.open_cluster(tmp_path / "c", spec, sources, Serial()) as cluster:
             for one in (spec, other):
                 await local.LocalClient(cluster).submit(one.model_dump_json().encode())
 
@@ -156,7 +156,7 @@ def halted_in(folder, monkeypatch, step, look):
         job = made(JOB, (2, 2))
         spec = spec_of(job)
         sources = written(folder, arrow_tables(job))
-        async with local.cluster(folder / "c", spec, sources, Serial()) as cluster:
+        async with local.open_cluster(folder / "c", spec, sources, Serial()) as cluster:
             reached, go_on = asyncio.Event(), asyncio.Event()
             guest = cluster.parties["bank"]
             run_step = guest.run_step

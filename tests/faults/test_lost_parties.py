@@ -14,16 +14,16 @@ from rich.console import Console
 
 from fedboost.core import objectives
 from fedboost.data.holdout import validation_rows
-from fedboost.data.loading import load
+from fedboost.data.loading import load_frame
 from fedboost.data.selection import Selection
 from fedboost.data.sources import SourceSpec
-from fedboost.ground.settings import parse
+from fedboost.ground.settings import parse_settings
 from fedboost.ground.workers import Serial
 from fedboost.job import JobSpec
 from fedboost.messages.job_pb2 import JobId
 from fedboost.model import shards, whole
-from fedboost.report.page import render
-from fedboost.report.progress import Progress, summary
+from fedboost.report.page import render_page
+from fedboost.report.progress import Progress, result_summary
 from fedboost.runtime.cluster import local
 from fedboost.runtime.transport.addresses import Timers
 from tests import tiers
@@ -56,7 +56,7 @@ def spec_of(parties=PARTIES, aggregator=AGGREGATOR, **params):
         "validation": HELD,
         "params": {**PARAMS, **params},
     }
-    return parse(JobSpec, raw)
+    return parse_settings(JobSpec, raw)
 
 
 @pytest.fixture(scope="module")
@@ -113,7 +113,9 @@ def run(folder, tables, spec, monkeypatch, *attempts, keep_s=60.0):
     async def work():
         sources = {party: tables[party] for party in spec.data}
         journals, timers = [], Timers(keep_s=keep_s)
-        async with local.cluster(folder / "c", spec, sources, Serial(), timers=timers) as cluster:
+        async with local.open_cluster(
+            folder / "c", spec, sources, Serial(), timers=timers
+        ) as cluster:
             with monkeypatch.context() as patch:
                 bind(patch, cluster, *(attempts[0] if attempts else ()))
                 journals.append(await cluster.run(spec))
@@ -126,8 +128,8 @@ def run(folder, tables, spec, monkeypatch, *attempts, keep_s=60.0):
                         pass
                 journals.append(await cluster.coordinator.journal(cluster.user, JobId(id=job)))
             folders = {name: node.store.folder for name, node in cluster.parties.items()}
-            models = {n: shards.load(f / "models" / job) for n, f in folders.items()
-                      if job in shards.names(f / "models")}  # fmt: skip
+            models = {n: shards.load_shard(f / "models" / job) for n, f in folders.items()
+                      if job in shards.model_ids(f / "models")}  # fmt: skip
             return Ended(journals, models)
 
     return now(work())
@@ -167,12 +169,14 @@ def leaves_of(tables, parties, model):
 
     float64 (leaves,) for each round, and the leaves' own values.
     """
-    frames = [load(tables[p], Selection(label="y"), party=p, needs_label=True) for p in parties]
+    frames = [
+        load_frame(tables[p], Selection(label="y"), party=p, needs_label=True) for p in parties
+    ]
     out = [validation_rows(frame.ids, **HELD) for frame in frames]
     x = np.concatenate([f.values[~o] for f, o in zip(frames, out, strict=True)])
     y = np.concatenate([np.asarray(f.label)[~o] for f, o in zip(frames, out, strict=True)])
     margin = np.full(len(y), model.facts["base_margin"][0])
-    for tree in whole.trees(model):
+    for tree in whole.load_trees(model):
         leaf = tree.leaf_of_values(x)
         p = objectives.transform("binary:logistic", margin[:, None])[:, 0]
         gradient = np.bincount(leaf, p - y, tree.n_nodes)
@@ -418,14 +422,14 @@ def assert_ends_early(tables, ended):
     """The second of three trees ends behind its first layer; the third is without the lost."""
     left = [party for party in PARTIES if party != LOST]
     assert whose(tables, ended.shards["bank"], left) == ["all", "all", "left"]
-    grown = [tree.n_nodes for tree in whole.trees(ended.shards["bank"])]
+    grown = [tree.n_nodes for tree in whole.load_trees(ended.shards["bank"])]
     assert grown[1] == 3 < grown[2], "the second tree has one layer, the third is whole"
 
 
 def test_whoever_was_lost_is_named_on_the_page_and_in_the_terminal(tables, tmp_path, monkeypatch):
     lost = Fate("measure", "asked", 2)
     ended = run(tmp_path, tables, spec_of(dropout="continue"), monkeypatch, [lost])
-    page = render(ended.journals[-1])
+    page = render_page(ended.journals[-1])
     assert "Lost shop, went on without it" in page
     assert "host, lost" in page
     assert 'id="curves"' not in page
@@ -435,6 +439,6 @@ def test_whoever_was_lost_is_named_on_the_page_and_in_the_terminal(tables, tmp_p
     shown = Progress(said, "job")
     for event in ended.journals[-1].events:
         shown.event(event)
-    said.print(summary(ended.result))
+    said.print(result_summary(ended.result))
     assert "job: shop is lost, the job goes on without it" in text.getvalue()
     assert re.search(r"^lost +shop", text.getvalue(), re.MULTILINE)

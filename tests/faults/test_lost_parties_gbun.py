@@ -9,12 +9,12 @@ from fedboost.core import gbun, objectives
 from fedboost.core.column_readings import Scale
 from fedboost.core.gbun import GbunParams, Normal
 from fedboost.data.holdout import validation_rows
-from fedboost.data.loading import load
+from fedboost.data.loading import load_frame
 from fedboost.data.selection import Selection
-from fedboost.ground.settings import parse
+from fedboost.ground.settings import parse_settings
 from fedboost.job import JobSpec
 from fedboost.model import networks
-from fedboost.report.page import render
+from fedboost.report.page import render_page
 from fedboost.runtime.cluster import local
 from tests import tiers
 from tests.faults import test_lost_parties as trees
@@ -50,7 +50,7 @@ def spec_of(aggregator=AGGREGATOR, **params):
         "validation": HELD,
         "params": {**PARAMS, **params},
     }
-    return parse(JobSpec, raw)
+    return parse_settings(JobSpec, raw)
 
 
 whole_run = trees.undisturbed(spec_of)
@@ -66,7 +66,9 @@ def rounds_of(ended):
 
 def table_of(tables, parties):
     """The training rows of some parties, as they came from their files."""
-    frames = [load(tables[p], Selection(label="y"), party=p, needs_label=True) for p in parties]
+    frames = [
+        load_frame(tables[p], Selection(label="y"), party=p, needs_label=True) for p in parties
+    ]
     own = [~validation_rows(frame.ids, **HELD) for frame in frames]
     x = np.concatenate([f.values[rows] for f, rows in zip(frames, own, strict=True)])
     y = np.concatenate([np.asarray(f.label)[rows] for f, rows in zip(frames, own, strict=True)])
@@ -82,15 +84,15 @@ def whose(tables, model, left):
         name: np.full((len(y), 1), model.facts["base_margin"][0]) for name, (_, y) in groups.items()
     }
     found = []
-    for one in networks.rounds(model):
+    for one in networks.load_rounds(model):
         fits = []
         for name, (x, y) in groups.items():
             inputs = scale.inputs(x)
-            normal = Normal.of_sums(len(y), *gbun.output_sums(inputs, one.network), 1.0)
+            normal = Normal.from_sums(len(y), *gbun.output_sums(inputs, one.network), 1.0)
             p = objectives.transform("binary:logistic", margins[name])
             gradients = p - y[:, None], p * (1 - p)
-            system = gbun.system(inputs, one.network, normal, gradients)
-            weights = gbun.solved(*system, params)
+            system = gbun.normal_equations(inputs, one.network, normal, gradients)
+            weights = gbun.solve_weights(*system, params)
             near = np.allclose(one.normal.mean, normal.mean, rtol=0, atol=1e-9)
             if near and np.allclose(one.weights, weights, rtol=1e-4, atol=1e-5):
                 fits.append(name)
@@ -148,7 +150,7 @@ def test_a_round_that_a_party_left_half_way_begins_anew_with_another_network(
     assert model.arrays["networks"].tolist() == [0, 2, 3, 4]
     left = [party for party in PARTIES if party != LOST]
     assert whose(tables, model, left) == ["all", "left", "left", "left"]
-    page = render(ended.journals[-1])
+    page = render_page(ended.journals[-1])
     assert f"Lost {LOST}, went on without it" in page
 
 

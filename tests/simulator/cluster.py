@@ -25,7 +25,14 @@ from fedboost.job import JobSpec
 from fedboost.messages import job_pb2
 from fedboost.runtime.client.client import CoordinatorClient
 from fedboost.runtime.client.config import ClientConfig
-from fedboost.runtime.cluster.local import COORDINATOR, NOWHERE, USER, declared, permissive, tls_of
+from fedboost.runtime.cluster.local import (
+    COORDINATOR,
+    NOWHERE,
+    USER,
+    declared_sources,
+    permissive_policy,
+    tls_of,
+)
 from fedboost.runtime.config.daemons import CoordinatorConfig, PartyConfig, Users
 from fedboost.runtime.config.policy import Policy
 from fedboost.runtime.daemons import access, daemon
@@ -79,8 +86,8 @@ class Place:
             coordinator=Remote(name=COORDINATOR, address=NOWHERE),
             peers=dict.fromkeys((n for n in self.names[1:] if n != name), NOWHERE),
             store=self.folder / name,
-            datasets=declared(name, self.spec, self.sources),
-            policy=self.policies.get(name) or permissive(name, self.spec, has_data=has_data),
+            datasets=declared_sources(name, self.spec, self.sources),
+            policy=self.policies.get(name) or permissive_policy(name, self.spec, has_data=has_data),
             timers=self.timers,
             workers=1,
         )
@@ -235,7 +242,7 @@ class Simulation:
             enter(mocked_time(self.loop))
             enter(disk.watched(self.watch))
             enter(mock.patch("fedboost.runtime.process.workers.ProcessWorkers", Workers))
-            enter(mock.patch.object(access, "bind", _bound))
+            enter(mock.patch.object(access, "bind_server", _bound))
             enter(mock.patch.object(access, "end_within", _told_to_end))
             enter(
                 mock.patch.object(Dialer, "_open", lambda _, name, __: self.network.channel(name))

@@ -18,7 +18,7 @@ def tell(account: Account, entry: AccountEntry, *charges: Charge, peer: str = ""
     with transaction(account._connection, account._path):
         account.note(account._connection, entry, is_new=False)
         table = Owned(entry.dataset, entry.source)
-        accounts.charge(account._connection, table, entry.job, peer or entry.guest, charges)
+        accounts.add_charges(account._connection, table, entry.job, peer or entry.guest, charges)
 
 
 def predict(store: Store, peer: str, rows: int) -> int:

@@ -239,9 +239,11 @@ class Adversary(HostBorder):
         own, other = (self.town.node(one).store.folder / "models" / model for one in (guest, name))
         self.did.append(f"{guest} is {name} now")
         with suppress(FedboostError):  # it may have lost the model
-            part = shards.load(own)
+            part = shards.load_shard(own)
             shutil.rmtree(other, ignore_errors=True)
-            shards.save(other, replace(part, facts={**part.facts, "guest": name, "party": name}))
+            shards.save_shard(
+                other, replace(part, facts={**part.facts, "guest": name, "party": name})
+            )
         return name
 
     # Lies

@@ -126,10 +126,10 @@ class Circle:
 
     def meet(self) -> Circle:
         """Everybody hears where everybody stands, and everybody's keys."""
-        standing = {party: one.stand() for party, one in self.members.items()}
+        standing = {party: one.signed_standing() for party, one in self.members.items()}
         for party, one in self.members.items():
-            one.meet(self.to_all(party, standing))
-        offered = {party: one.offer() for party, one in self.members.items()}
+            one.compare_standings(self.to_all(party, standing))
+        offered = {party: one.offer_key() for party, one in self.members.items()}
         for party, one in self.members.items():
             one.hear(self.to_all(party, offered))
         return self
@@ -137,7 +137,10 @@ class Circle:
     def streams(self, vectors: Mapping[str, Vector]) -> dict[str, list[Masked]]:
         """Every party's vector, in parts."""
         return {
-            party: [self.pass_on(party, ADDER, one) for one in self.members[party].give(own, WHAT)]
+            party: [
+                self.pass_on(party, ADDER, one)
+                for one in self.members[party].masked_parts(own, WHAT)
+            ]
             for party, own in vectors.items()
         }
 
@@ -171,13 +174,13 @@ class Circle:
         left = still("offer")
         offered = {p: self.members[p].offer_fresh(sums) for p in left}
         dealing = still("deal")
-        dealt = {p: self.members[p].fresh.deal(self.to_all(p, {q: offered[q] for q in left}))
+        dealt = {p: self.members[p].fresh.deal_shares(self.to_all(p, {q: offered[q] for q in left}))
                  for p in dealing}  # fmt: skip
         left = dealing
         holding = still("hold")
         for p in holding:
             got = {q: self.pass_on(q, p, dealt[q][p]) for q in left if q != p}
-            self.members[p].hold(got, left)
+            self.members[p].hold_shares(got, left)
         return holding
 
     def masked(
@@ -186,7 +189,7 @@ class Circle:
         """The vectors of those that are left, as the aggregator gets them."""
         given = {}
         for p in left:
-            [own] = self.members[p].give(vectors[p], replace(WHAT, fresh=fresh))
+            [own] = self.members[p].masked_parts(vectors[p], replace(WHAT, fresh=fresh))
             given[p] = self.pass_on(p, ADDER, own)
         self.seen += given.values()
         return given
@@ -216,7 +219,7 @@ class Circle:
         revealing = tuple(p for p in left if when.get(p) != "reveal")
         shown: dict[str, RevealedShares] = {}
         for p in revealing:
-            own = self.members[p].reveal(self.to_all(p, signed))
+            own = self.members[p].reveal_shares(self.to_all(p, signed))
             shown[p] = self.pass_on(p, ADDER, own)
         totals = [out.send for out in aggregator.open_total(self.adder, shown)]
         return self.told(totals, most, revealing), revealing

@@ -29,7 +29,7 @@ class _Answered(calls.Caller):
     node: Any
     cluster: LocalCluster
 
-    async def _ask(
+    async def _call_daemon(
         self, stub: Any, method: str, request: Any, timeout_s: float, retry_s: float = 0.0
     ) -> Any:
         called = getattr(self.node, re.sub(r"(?<!^)(?=[A-Z])", "_", method).lower())
@@ -63,7 +63,7 @@ class Town:
 
             async def fetch_model(self, model: str) -> Packed:
                 sent = self.node.fetch_model(self.cluster.user, ModelId(id=model))
-                return await model_store.assembled(sent, self.name, model)
+                return await model_store.assemble_shard(sent, self.name, model)
 
         patch.setattr(calls, "CoordinatorClient", Coordinated)
         patch.setattr(party, "Owner", Owned)
@@ -81,9 +81,9 @@ class Town:
 def town(folder: Path, spec: JobSpec, toy: str) -> Iterator[Town]:
     """A cluster for the jobs of a toy, `small_jobs.TOYS`, or of others among its parties."""
     sources = written(folder / "data", small_jobs.tables(toy))
-    made = local.cluster(folder, spec, sources, Serial())
+    made = local.open_cluster(folder, spec, sources, Serial())
     with pytest.MonkeyPatch.context() as patch:
-        BACKGROUND.hold()
+        BACKGROUND.hold_loop()
         try:
             cluster = BACKGROUND.run(made.__aenter__())
             try:

@@ -26,16 +26,18 @@ PRIMES = SecretPrimes(int(gmpy2.next_prime(3 << 254)), int(gmpy2.next_prime(7 <<
 def short_keys(scheme: str) -> tuple[Any, Any]:
     """The private and the public key of the scheme, too short for any check."""
     if scheme == "plain":
-        private = schemes.SCHEMES[scheme].generate(0, Serial())
-        return private, schemes.SCHEMES[scheme].load_public(private.public_bytes(), 0, Serial())
+        private = schemes.KEYED_SCHEMES[scheme].generate(0, Serial())
+        return private, schemes.KEYED_SCHEMES[scheme].load_public(
+            private.public_bytes(), 0, Serial()
+        )
     if scheme == "iterative-affine":
-        chain = iterative_affine.draw(512, iterative_affine.ROUNDS)
+        chain = iterative_affine.draw_secret(512, iterative_affine.ROUNDS)
         bits = iterative_affine.plaintext_bits(512)
         public = ResiduePublic(chain.modulus, bits, b"", headroom=False)
         return ResiduePrivate(chain), public
     secret: ModularSecret = PaillierSecret(PRIMES)
     if scheme == "okamoto-uchiyama":
-        secret = okamoto_uchiyama.draw(768)
+        secret = okamoto_uchiyama.draw_secret(768)
     return ModularPrivate(secret, Serial()), ModularPublic(secret.key, Serial())
 
 
@@ -81,7 +83,7 @@ def naive_sums(values, rows, cells, n_cells):
 def pairs_in(layout: GhLayout, value, size):
     """The (G, H) of a package's plaintext; None if it is refused."""
     width = max(value.bit_length(), layout.lanes[0].package_bits) // 8 + 1
-    sums = layout.unpack(rows_of([value], width), [size])
+    sums = layout.unpack_sums(rows_of([value], width), [size])
     return None if sums is None else [tuple(pair) for pair in sums.tolist()]
 
 

@@ -16,8 +16,8 @@ class LayeredColumns(TreeColumns):
 
     layers: Sequence[np.ndarray] = field(default_factory=list)
 
-    def usable(self, nodes):
-        drawn = super().usable(nodes)
+    def usable_masks(self, nodes):
+        drawn = super().usable_masks(nodes)
         if not self.layers:
             return drawn
         own = [np.isin(self.all, self.layers[layer_of(node)]) for node in nodes]

@@ -336,8 +336,8 @@ def fix_randomness(patch: pytest.MonkeyPatch) -> None:
 
     def headroom(bits: NDArray[np.int64]) -> NDArray[np.int64]:
         numbers = [1 + (1 << 70) % ((1 << count) - 1) for count in bits.tolist()]
-        return limbs_of(rows_of(numbers, plain.WIDTH))
+        return limbs_of(rows_of(numbers, plain.PLAIN_WIDTH))
 
-    patch.setattr(residues, "_drawn", headroom)
+    patch.setattr(residues, "_draw_blinding", headroom)
     patch.setattr(id_digests, "os", Fixed)
     patch.setattr(Exponent, "random", exponent)

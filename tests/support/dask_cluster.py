@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
-from fedboost.ground.settings import parse
+from fedboost.ground.settings import parse_settings
 from fedboost.runtime.config.daemons import DaskWorkers
 from fedboost.runtime.transport import authority
 from fedboost.runtime.transport.certificates import Leaf, Term
@@ -45,14 +45,14 @@ class DaskCluster:
         }
 
     def settings(self, folder: str = "certs", **more: object) -> DaskWorkers:
-        return parse(DaskWorkers, {**self.raw(folder), **more})
+        return parse_settings(DaskWorkers, {**self.raw(folder), **more})
 
     def raw(self, folder: str = "certs") -> dict[str, object]:
         return {"dask": self.address, "tls": self.files(folder)}
 
     def certify(self, folder: str) -> None:
         leaves = [Leaf("party", name) for name in ("scheduler", "worker", "driver")]
-        authority.create(self.folder / folder, leaves, Term(datetime.now(UTC)))
+        authority.create_certificates(self.folder / folder, leaves, Term(datetime.now(UTC)))
 
     def start_scheduler(self) -> None:
         at = ("--host", "127.0.0.1", "--port", str(self.port), "--dashboard-address", "127.0.0.1:0")

@@ -17,7 +17,7 @@ from fedboost.messages.protocol.encrypted_pb2 import CandidateSums
 from fedboost.runtime.cluster.cluster import ClusterProcesses
 from fedboost.runtime.ledger.ledger import Ledger
 from fedboost.runtime.ledger.rows import Row
-from fedboost.runtime.ledger.signed_heads import entry
+from fedboost.runtime.ledger.signed_heads import shared_fields
 from fedboost.runtime.policy.account import Account
 from tests.e2e import world
 from tests.support import drills
@@ -112,8 +112,8 @@ class DaskTown:
         counts it in full, since nobody knows that the gradients above it were the same.
         """
         sent, came = self._rows(HOST, done.id), self._rows(GUEST, done.id)
-        out = Counter(entry(HOST, row) for row in sent if row.direction == "out")
-        theirs = Counter(entry(GUEST, row) for row in came if row.direction == "in")
+        out = Counter(shared_fields(HOST, row) for row in sent if row.direction == "out")
+        theirs = Counter(shared_fields(GUEST, row) for row in came if row.direction == "in")
         assert max(out.values()) == 1, "a message stands in the ledger twice"
         assert not theirs - out, "the guest has what nobody has sent"
         mine, expected = _sums(sent), _sums(self._rows(HOST, whole))

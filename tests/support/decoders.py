@@ -32,8 +32,8 @@ from fedboost.flow import Artefact
 from fedboost.ground import wire
 from fedboost.ground.errors import FedboostError
 from fedboost.ground.printable import printable
-from fedboost.ground.settings import load, parse
-from fedboost.ground.state import parted_state
+from fedboost.ground.settings import load_settings, parse_settings
+from fedboost.ground.state import split_state
 from fedboost.job import JobSpec
 from fedboost.messages import exchange_pb2, fault_pb2
 from fedboost.messages.array_pb2 import Array
@@ -60,7 +60,7 @@ from tests.support import models, small_jobs
 
 VECTORS = ROOT / "tests" / "vectors"
 EVERY_TYPE = sorted(
-    {s.gives for p in protocols.known().values() for s in p.flow if s.gives is not None},
+    {s.gives for p in protocols.load_all().values() for s in p.flow if s.gives is not None},
     key=lambda kind: kind.DESCRIPTOR.full_name,
 )
 KNOWN = ("u1", "i4", "i8", "f4", "f8")  # the dtypes that travel
@@ -133,7 +133,7 @@ def piece(_: Path) -> Decoder:
         found = wire.decode(exchange_pb2.Piece, data, "telco")
         assert wire.piece_data(found, "telco") == found.data
 
-    (sample,) = wire.pieces(b"some bytes")
+    (sample,) = wire.cut_payload(b"some bytes")
     return Decoder(read, (sample.SerializeToString(),))
 
 
@@ -141,7 +141,7 @@ def fault(_: Path) -> Decoder:
     """Of what another side says of its failure."""
 
     def read(data):
-        error = faults.from_message(wire.decode(fault_pb2.Fault, data, "telco"))
+        error = faults.error_of_fault(wire.decode(fault_pb2.Fault, data, "telco"))
         assert all(line == printable(line, most=None) for line in error.lines())
 
     sample = fault_pb2.Fault(code="data", what="a column", todo="mend it")
@@ -158,7 +158,7 @@ def journal(_: Path) -> Decoder:
     """Of a job's journal, as a report and a client read it."""
 
     def read(data):
-        story.read(wire.decode(JobJournal, data, "the coordinator"))
+        story.read_story(wire.decode(JobJournal, data, "the coordinator"))
 
     sample = JobJournal(spec=small_jobs.spec("secureboost").model_dump_json().encode())
     sample.status.state = "finished"
@@ -185,7 +185,7 @@ def a_manifest() -> bytes:
 
 def signed_manifest(_: Path) -> Decoder:
     """Of what all parties sign."""
-    return Decoder(manifest.decode, (a_manifest(),))
+    return Decoder(manifest.decode_manifest, (a_manifest(),))
 
 
 PARTY = {
@@ -215,7 +215,7 @@ def settings(kind: type[Any], sample: dict[str, Any], folder: Path) -> Decoder:
 
     def read(data):
         path.write_bytes(data)
-        load(kind, path)
+        load_settings(kind, path)
 
     return Decoder(read, (yaml.safe_dump(sample).encode(),))
 
@@ -258,7 +258,7 @@ def archive(_: Path) -> Decoder:
 
     def read(data):
         with contextlib.suppress(ValueError):  # whoever reads one says whose it is
-            arrays.read(data)
+            arrays.read_arrays(data)
 
     packed, plain = io.BytesIO(), dict[str, Any](ARRAYS)
     np.savez(packed, **plain)
@@ -267,7 +267,7 @@ def archive(_: Path) -> Decoder:
 
 def checkpoint(ending: str, folder: Path) -> Decoder:
     """Of one of the files of a checkpoint."""
-    facts, arrays, grown = parted_state(RoundsState, ROUNDS)
+    facts, arrays, grown = split_state(RoundsState, ROUNDS)
     Checkpoints().save(folder, (1,), {"tree": 1, **facts}, {**ARRAYS, **arrays}, grown)
     (path,) = folder.glob(f"*.{ending}")
     return a_file(folder, path, lambda: Checkpoints().load(folder))
@@ -276,8 +276,8 @@ def checkpoint(ending: str, folder: Path) -> Decoder:
 def shard(name: str, folder: Path) -> Decoder:
     """Of one of the files of a model."""
     own = folder / "job-1"
-    shards.save(own, Artefact({"party": "bank", "base_margin": 0.25}, ARRAYS))
-    return a_file(own, own / name, lambda: shards.load(own))
+    shards.save_shard(own, Artefact({"party": "bank", "base_margin": 0.25}, ARRAYS))
+    return a_file(own, own / name, lambda: shards.load_shard(own))
 
 
 def transcript(folder: Path) -> Decoder:
@@ -294,7 +294,7 @@ def store(part: str, folder: Path) -> Decoder:
         for id_ in ("job-1", "job-2"):
             made.add_job(id_, "toy", a_manifest(), JobState.RUNNING)
             made.add_event(id_, {"what": "step", "step": "open_layer"})
-            made.move(id_, JobState.RUNNING, result={"auc": 0.75})
+            made.move_to_state(id_, JobState.RUNNING, result={"auc": 0.75})
             made.vault.seed(id_)
         with closing(Ledger(made.database)) as ledger:
             ledger.record(*[entry(n) for n in range(20)])
@@ -309,7 +309,7 @@ def store(part: str, folder: Path) -> Decoder:
                 opened.vault.unseal(job.id, "seed")
             with closing(Ledger(opened.database)) as found:
                 found.rows("job-1")
-                signed_heads.verify(found, "bank", lambda *_: None)
+                signed_heads.verify_ledger(found, "bank", lambda *_: None)
 
     return a_file(folder, folder / part, read)
 
@@ -345,7 +345,7 @@ def statement(head: Head) -> Statement:
 def signed_head(_: Path) -> Decoder:
     """Of what parties sign of their ledgers."""
     sample = statement(Head(20, "f" * 64)).encode()
-    return Decoder(lambda data: signed_heads.read("bank", data), (sample,))
+    return Decoder(lambda data: signed_heads.read_statement("bank", data), (sample,))
 
 
 def exported_ledger(folder: Path) -> Decoder:
@@ -353,17 +353,17 @@ def exported_ledger(folder: Path) -> Decoder:
     ledger = Ledger(folder / "store.sqlite")
     ledger.record(*[entry(n) for n in range(3)])
     ledger.keep(KeptHead("job-1", "bank", statement(ledger.head()).encode(), b"signed"))
-    sample = comparison.export(ledger, "bank", "job-1", None, lambda _: b"signed")
+    sample = comparison.export_rows(ledger, "bank", "job-1", None, lambda _: b"signed")
 
     def read(data):
-        comparison.compare(ledger, "telco", comparison.read(data, lambda *_: None))
+        comparison.compare_ledgers(ledger, "telco", comparison.read_export(data, lambda *_: None))
 
     return Decoder(read, (sample,))
 
 
 def release(folder: Path) -> Decoder:
     """Of what a host gives out of a model, whose guest looks at it before its signature."""
-    authority.create(
+    authority.create_certificates(
         folder, [Leaf("party", name) for name in models.PARTIES], Term(datetime.now(UTC))
     )
 
@@ -373,14 +373,14 @@ def release(folder: Path) -> Decoder:
         others = [name for name in models.PARTIES if name != party]
         own |= {"name": party, "peers": dict.fromkeys(others, "127.0.0.1:7002")}
         raw = {**PARTY, **own, "insecure_loopback": False, "policy": {"peers": others}}
-        return parse(PartyConfig, raw)
+        return parse_settings(PartyConfig, raw)
 
     shard = models.random_model(21)["telco"]
     with closing(Ledger(folder / "telco.sqlite")) as ledger:
-        draft = releases.draft(config("telco"), shard, "bank", ledger)
-        sample = releases.sign(config("telco"), draft, ledger).file
+        draft = releases.draft_release(config("telco"), shard, "bank", ledger)
+        sample = releases.sign_release(config("telco"), draft, ledger).file_bytes
     bank = config("bank")
-    return Decoder(lambda data: releases.read(bank, data, models.MODEL), (sample,))
+    return Decoder(lambda data: releases.read_release(bank, data, models.MODEL), (sample,))
 
 
 # Certificates
@@ -388,11 +388,11 @@ def release(folder: Path) -> Decoder:
 
 def certificate(folder: Path) -> Decoder:
     """Of whom a certificate names."""
-    authority.create(folder, [Leaf("party", "bank")], Term(datetime.now(UTC)))
+    authority.create_certificates(folder, [Leaf("party", "bank")], Term(datetime.now(UTC)))
 
     def read(pem):
         with contextlib.suppress(CertificateFaultError):  # whoever reads one says what of it
-            identity.owner(identity.read_certificate(pem))
+            identity.owner_of_certificate(identity.read_certificate(pem))
 
     return Decoder(read, ((folder / "bank.pem").read_bytes(),))
 
@@ -400,8 +400,8 @@ def certificate(folder: Path) -> Decoder:
 def revocations(folder: Path) -> Decoder:
     """Of a list of revoked certificates."""
     now = datetime.now(UTC)
-    authority.create(folder, [Leaf("party", "bank")], Term(now))
-    authority.revoke(folder, "bank", now)
+    authority.create_certificates(folder, [Leaf("party", "bank")], Term(now))
+    authority.revoke_certificates(folder, "bank", now)
     ca, path = (folder / "ca.pem").read_bytes(), folder / "list.pem"
 
     def read(data):

@@ -40,7 +40,7 @@ from fedboost.flow import (
 from fedboost.ground import wire
 from fedboost.ground.errors import FedboostError, JobError, PeerError
 from fedboost.ground.ids import EncodedIds
-from fedboost.ground.settings import parse
+from fedboost.ground.settings import parse_settings
 from fedboost.ground.workers import Serial, Workers
 from fedboost.job import JobSpec
 from fedboost.messages.exchange_pb2 import Envelope
@@ -50,10 +50,10 @@ from fedboost.model import shards
 from fedboost.runtime.cluster import local
 from fedboost.runtime.config.policy import Policy
 from fedboost.runtime.ledger.rows import Noted, Row
-from fedboost.runtime.party.stage.notes import Record
+from fedboost.runtime.party.stage.notes import RecordMessages
 from fedboost.runtime.party.stage.outbox import Terms
 from fedboost.runtime.party.stage.session import Session
-from fedboost.runtime.policy.reading import let_out
+from fedboost.runtime.policy.reading import allowed_report
 from fedboost.runtime.transport import faults
 from fedboost.runtime.transport.addresses import Timers
 from tests.support.contexts import altered
@@ -106,7 +106,7 @@ class Finished:
     @property
     def error(self) -> FedboostError:
         """What ended a job that did not finish."""
-        return faults.from_message(self.journal.status.reason)
+        return faults.error_of_fault(self.journal.status.reason)
 
     @property
     def result(self) -> dict[str, Any]:
@@ -129,7 +129,7 @@ def job_spec(
     """A job of the first party as guest and the others as hosts; the guest's label is `y`."""
     guest, *hosts = parties
     own = {p: {"dataset": local.DATASET, **(data or {}).get(p, {})} for p in parties}
-    if protocols.named(protocol).leaves == "model":
+    if protocols.load_protocol(protocol).leaves == "model":
         own[guest].setdefault("label", "y")
     raw = {
         "name": protocol,
@@ -140,7 +140,7 @@ def job_spec(
     }
     if validation is not None:
         raw["validation"] = dict(validation)
-    return parse(JobSpec, raw)
+    return parse_settings(JobSpec, raw)
 
 
 async def run_jobs(
@@ -160,11 +160,11 @@ async def run_jobs(
         folder.mkdir(exist_ok=True)
         pq.write_table(table, folder / f"{party}.parquet")
         said = {"path": str(folder / f"{party}.parquet"), **(declared or {}).get(party, {})}
-        sources[party] = parse(SourceSpec, said)
+        sources[party] = parse_settings(SourceSpec, said)
     first = specs[0]
     assert isinstance(first, JobSpec)
     done: list[Finished] = []
-    async with local.cluster(
+    async with local.open_cluster(
         folder / "cluster", first, sources, workers or Serial(), timers=timers
     ) as cluster:
         for each in specs:
@@ -189,8 +189,8 @@ def _left(cluster: local.LocalCluster, journal: JobJournal) -> Finished:
     job = journal.status.id
     found, predictions = {}, None
     for name, node in cluster.parties.items():
-        if job in shards.names(node.store.folder / "models"):
-            found[name] = shards.load(node.store.folder / "models" / job)
+        if job in shards.model_ids(node.store.folder / "models"):
+            found[name] = shards.load_shard(node.store.folder / "models" / job)
         scored = node.store.folder / "predictions" / f"{job}.parquet"
         if scored.exists():
             predictions = pq.read_table(scored)
@@ -248,7 +248,7 @@ class Room(flow.Run):
         self.sessions = {
             name: Session(
                 *(TERMS, self.protocol, one, self, self._recorder(name), self.wait_s),
-                let_out=partial(let_out, tells=_policy(one).tells),
+                let_out=partial(allowed_report, tells=_policy(one).tells),
             )
             for name, one in self.contexts.items()
         }
@@ -405,7 +405,7 @@ class Room(flow.Run):
         """The transcript, in the order of steps, parts, senders and receivers."""
         return [posted.line for posted in sorted(self.posted, key=_place)]
 
-    def _recorder(self, party: str) -> Record:
+    def _recorder(self, party: str) -> RecordMessages:
         def record(coming: Sequence[Noted], leaving: Sequence[Noted]) -> None:
             self.recorded.extend((party, "in", one.envelope.kind) for one in coming)
             self.recorded.extend((party, "out", one.envelope.kind) for one in leaving)
@@ -445,7 +445,7 @@ def changing(kind: str, change: Callable[[Any], None], skip: int = 0) -> Alter:
         seen += 1
         if seen != skip + 1:
             return envelope, payload
-        protocol = protocols.named(envelope.stage)
+        protocol = protocols.load_protocol(envelope.stage)
         message = type_named(protocol, envelope.kind).FromString(payload)
         change(message)
         return resealed(envelope, wire.encode(message))
@@ -513,8 +513,8 @@ def contexts_for(
     at_table: dict[str, Frame | None] = {**frames}
     if aggregator is not None:
         at_table.setdefault(aggregator, None)
-    known = protocols.named(protocol)
-    own = parse(known.params, dict(params or {}))
+    known = protocols.load_protocol(protocol)
+    own = parse_settings(known.params, dict(params or {}))
     hold_out = validation_rows_by_id if known.tables.rows is RowsUsed.GUESTS else validation_rows
     return {
         name: StageContext(
@@ -556,7 +556,9 @@ def room_for(
 ) -> Room:
     """A room with fresh seats; `alter`, `wait_s` and whatever `seats_for` takes by name."""
     own = {key: more.pop(key) for key in ("alter", "wait_s") if key in more}
-    return Room(protocols.named(protocol), contexts_for(protocol, frames, params, **more), **own)
+    return Room(
+        protocols.load_protocol(protocol), contexts_for(protocol, frames, params, **more), **own
+    )
 
 
 def with_seed(room: Room, seed: bytes) -> Room:

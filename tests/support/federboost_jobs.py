@@ -69,7 +69,7 @@ def twin(job):
     """What one table comes to whose columns are binned by hand."""
     params, cuts, table = own_params(job), cuts_by_hand(job), job.part(~job.out)
     summary = Summary.of(params, table.y, table.weights)
-    objective = objectives.start(params, summary)
+    objective = objectives.start_objective(params, summary)
     fixed = objectives.encoding(params, objective, summary)
     watched = {"train": local.Watched.of(table, cuts, objective)}
     if job.out.any():

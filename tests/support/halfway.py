@@ -49,7 +49,7 @@ def stored(taken: Artefact) -> Artefact:
 def check_state(module: ModuleType, taken: Artefact) -> None:
     """A checkpoint's state comes back with all that it was kept with."""
     if hasattr(module, "CHECKPOINT"):
-        again = Artefact.of_state(taken.state(module.CHECKPOINT)).whole()
+        again = Artefact.from_state(taken.state(module.CHECKPOINT)).whole()
         assert again.facts.items() <= taken.facts.items()
         assert {n: a.tobytes() for n, a in again.arrays.items()} == {
             n: a.tobytes() for n, a in taken.arrays.items()

@@ -18,7 +18,7 @@ from fedboost.core.tree import DTYPES
 from fedboost.data.frame import Frame
 from fedboost.data.holdout import validation_rows
 from fedboost.data.ids import encode_ids
-from fedboost.ground.settings import parse
+from fedboost.ground.settings import parse_settings
 from fedboost.job import JobSpec
 from fedboost.model import whole
 from fedboost.runtime.cluster.local import DATASET
@@ -211,7 +211,7 @@ def measured(job, trained, counts):
             tally = Tally(params, *bounds, trained.base_margin)
             seen = job.y[rows], prediction[rows], weight[rows]
             total = tally.of(*seen)
-            found[part] = tally.measure(total)
+            found[part] = tally.read_metrics(total)
             room = {name: EXACT_GAP_MAX for name in params.metrics}
             room |= {name: gap + EXACT_GAP_MAX for name, gap in resolution(tally, total).items()}
             for name in params.metrics:
@@ -236,7 +236,7 @@ def stopped(params, history):
 
 def assert_same_trees(shard, rounds):
     """The shard's trees are these, bit for bit."""
-    found = whole.trees(shard)
+    found = whole.load_trees(shard)
     trees = [tree for own in rounds for tree in own]
     assert len(found) == len(trees)
     for number, (one, other) in enumerate(zip(found, trees, strict=True)):
@@ -318,7 +318,7 @@ def spec_of(job, aggregator=GUEST, without=(), **params):
     }
     if job.held is not None:
         raw["validation"] = {"fraction": job.held, "seed": SEED}
-    return parse(JobSpec, raw)
+    return parse_settings(JobSpec, raw)
 
 
 def again_of(job, reused, aggregator=GUEST, **params):

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fedboost.flow import Spent
-from fedboost.runtime.policy.account import most
+from fedboost.runtime.policy.account import largest_amount
 from tests.support.host_limits import (
     COLUMNS,
     EPSILON,
@@ -172,7 +172,7 @@ class HostBorder(Schedule):
                 amounts = entry.charged.get(kind, {}) if entry.guest in guests else {}
                 for column, amount in amounts.items():
                     told[column] = told.get(column, 0.0) + amount
-            yield most(told)
+            yield largest_amount(told)
 
     def _charged(self, kind: Spent) -> dict[str, float]:
         return {e.job: sum(e.charged[kind].values()) for e in self.entries if kind in e.charged}

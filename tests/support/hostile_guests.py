@@ -66,7 +66,7 @@ class HostileGuest:
     def patches(self, patched: pytest.MonkeyPatch) -> None:
         """Puts the habit into the guest's program."""
         rows, check, best_of = PackedGuest.rows, Layout.check_values, GuestTree.best_of
-        of_round = sampling.of_round
+        of_round = sampling.round_sample
         open_layer, next_open, divide = GuestTree.open_layer, GuestTree.next_open, GuestTree.divide
 
         def encrypted(guest: PackedGuest, tree: int, gh: Any, n_rows: int) -> Any:
@@ -105,7 +105,7 @@ class HostileGuest:
 
         patched.setattr(PackedGuest, "rows", encrypted)
         patched.setattr(Layout, "check_values", unchecked)
-        patched.setattr(sampling, "of_round", sampled)
+        patched.setattr(sampling, "round_sample", sampled)
         patched.setattr(GuestTree, "best_of", chosen)
         patched.setattr(GuestTree, "open_layer", opened)
         patched.setattr(GuestTree, "next_open", lambda tree: some(next_open(tree)))
@@ -159,5 +159,5 @@ def _believe(tree: GuestTree, divisions: Any) -> None:
     for node in tree.chosen:
         everyone = tree.growth.everyone.rows(node)
         goes_left = everyone[~np.asarray(divisions[node]) & tree.growth.is_training[everyone]]
-        left = histogram.total(tree.gh, goes_left)[None]
+        left = histogram.signed_total(tree.gh, goes_left)[None]
         tree.won[node] = replace(tree.won[node], left=left, parts=np.zeros(1, np.int64))

@@ -23,7 +23,7 @@ from fedboost.data.holdout import validation_rows_by_id
 from fedboost.flow import Artefact
 from fedboost.ground.ids import EncodedIds
 from fedboost.model import vertical, words
-from fedboost.model.hybrid import NO_NODE
+from fedboost.model.hybrid import NO_BOTTOM
 from fedboost.runtime.config.policy import Policy
 from tests.support import pooled_hybrid
 from tests.support.federated import GUEST, HOSTS, PLAIN, Room, frame_of, now, room_for
@@ -151,7 +151,7 @@ def twin_of(job: Job) -> Twin:
     table, parts = job.part(~out)
     trained = pooled_hybrid.train(table, parts, params)
     summary = Summary.of(params, table.y, table.weights)
-    fixed = hybrid.encoding(params, objectives.start(params, summary), summary)
+    fixed = hybrid.encoding(params, objectives.start_objective(params, summary), summary)
     rules = [Rules(params, own, fixed) for own in trained.binnings]
     whole, held = job.part(np.ones(len(out), np.bool_))
     every = [whole.values, *(part.values for part in held)]
@@ -169,7 +169,7 @@ def twin_of(job: Job) -> Twin:
             params.learning_rate * pooled_hybrid.predict(one, rules, bins, held) for one in trees
         ]
         local.add_to_margin(margin, added)
-        history.append(words.measured(params, margin, whole.y, whole.weights, seen))
+        history.append(words.measure_parts(params, margin, whole.y, whole.weights, seen))
         if params.early_stopping_rounds is not None:
             stopping = stopping.after(history[-1]["validation"][params.metrics[-1]])
             if stopping.stop:
@@ -203,7 +203,7 @@ def heap_ids(nodes: Mapping[int, Mapping[str, Any]]) -> dict[int, int]:
     """By a host's number of a node: its heap id, had the guest grown it."""
     found = {}
     for node, about in sorted(nodes.items()):
-        if about["under"] != NO_NODE:
+        if about["under"] != NO_BOTTOM:
             found[node] = int(about["under"])
         else:
             above = found[(node - 1) // 2]

@@ -12,8 +12,8 @@ import pytest
 from scipy.sparse import csc_array
 
 from fedboost.core import binning, hybrid, objectives, sampling
-from fedboost.core.categories import NO_THRESHOLD, members
-from fedboost.core.fixed_point import widest
+from fedboost.core.categories import NO_THRESHOLD, set_members
+from fedboost.core.fixed_point import widest_encoding
 from fedboost.core.objectives import Summary
 from fedboost.core.partition import left_child, right_child
 from fedboost.core.rules import Rules
@@ -23,7 +23,7 @@ from fedboost.data.holdout import validation_rows_by_id
 from fedboost.encrypted.number.leaf_answers import Precision
 from fedboost.flow import Artefact, CheckpointPolicy
 from fedboost.ground.ids import EncodedIds
-from fedboost.model.hybrid import NO_NODE
+from fedboost.model.hybrid import NO_BOTTOM
 from fedboost.protocols.hybridtree import guest as training
 from fedboost.runtime.config.policy import Policy
 from tests.support.contexts import altered
@@ -213,9 +213,9 @@ def standing(shards, host: str, tree: int, bottom):
     known = {
         int(under): int(node)
         for under, node in zip(arrays["below_under"][own], arrays["below_node"][own], strict=True)
-        if under != NO_NODE
+        if under != NO_BOTTOM
     }
-    return np.array([known.get(int(node), NO_NODE) for node in bottom], np.int64)
+    return np.array([known.get(int(node), NO_BOTTOM) for node in bottom], np.int64)
 
 
 def goes_right(arrays, place: int, value: float) -> bool:
@@ -223,7 +223,7 @@ def goes_right(arrays, place: int, value: float) -> bool:
     if np.isnan(value):
         return not arrays["missing_left"][place]
     if arrays["threshold"][place] == NO_THRESHOLD:
-        return int(value) not in members(arrays["left_bins"][place].tobytes())
+        return int(value) not in set_members(arrays["left_bins"][place].tobytes())
     return bool(value >= arrays["threshold"][place])
 
 
@@ -273,9 +273,9 @@ class Naive:
         weight = np.ones(len(job.y)) if job.weight is None else job.weight
         self.y, self.weight = job.y, weight
         summary = Summary.of(params, job.y[self.train], weight[self.train])
-        self.objective = objectives.start(params, summary)
+        self.objective = objectives.start_objective(params, summary)
         asked = hybrid.encoding(params, self.objective, summary)
-        self.fixed = widest(asked, summary.rows) if asked.is_coarse else asked
+        self.fixed = widest_encoding(asked, summary.rows) if asked.is_coarse else asked
         values = job.columns[GUEST]
         kinds = (values.shape[1] - 1,) if job.categories else ()
         cuts = binning.fit(np.asfortranarray(values[self.train]), params.max_bin, kinds)
@@ -293,7 +293,7 @@ class Naive:
         """The trees of a round that begins at these margins, class after class."""
         params, train = self.params, np.flatnonzero(self.train)
         g, h = self.objective.gradients(margin[train], self.y[train], self.weight[train])
-        sample = sampling.of_round(params, g, number, number)
+        sample = sampling.round_sample(params, g, number, number)
         taking = train[sample.rows].astype(np.int32)
         whole = np.zeros((len(margin), 2 * params.n_outputs), np.int64)
         whole[taking] = self.fixed.encode(g[sample.rows], h[sample.rows], sample.fractions)
@@ -303,9 +303,9 @@ class Naive:
         for place, gh in enumerate(np.split(whole, params.trees_per_round, axis=1)):
             index = number * params.trees_per_round + place
             own = slice(place * each, (place + 1) * each)
-            usable = TreeColumns.drawn(params, index, (self.bins.shape[1],))
+            usable = TreeColumns.draw_columns(params, index, (self.bins.shape[1],))
             packed = np.ascontiguousarray(gh)
-            top = hybrid.top(self.rules, self.bins, packed, taking, usable, params.guest_depth)
+            top = hybrid.grow_top(self.rules, self.bins, packed, taking, usable, params.guest_depth)
             held = self._held(number)
             yield self._tree(index, top, taking, held, floats[0][:, own], floats[1][:, own])
 
@@ -316,7 +316,7 @@ class Naive:
             (own,) = np.nonzero(self.train[rows])
             rate, seed = self.params.subsample, self.params.seed
             held[host] = np.zeros(len(rows), bool)
-            held[host][own[sampling.rows(seed, number, len(own), rate, party)]] = True
+            held[host][own[sampling.round_rows(seed, number, len(own), rate, party)]] = True
         return held
 
     def _tree(self, index, top, taking, held, g, h) -> Tree:

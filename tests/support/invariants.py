@@ -16,7 +16,7 @@ import numpy as np
 from fedboost.flow import Artefact
 from fedboost.messages.exchange_pb2 import Chunk, Parcel
 from fedboost.runtime.ledger.rows import Row
-from fedboost.runtime.ledger.signed_heads import entry
+from fedboost.runtime.ledger.signed_heads import shared_fields
 from tests.support.toys import AGGREGATOR, PARTIES, ROWS, SIZES, Left, Toy
 
 OWN_FACTS = ("created", "arrays_sha256")  # of a shard; they differ from run to run
@@ -156,7 +156,7 @@ def _ledgers_agree(left: Left) -> None:
 
 def _told(rows: list[Row], direction: str, peer: str) -> Counter[tuple[str | int, ...]]:
     own = (row for row in rows if row.direction == direction and row.peer == peer)
-    return Counter(entry("", row)[2:] for row in own)
+    return Counter(shared_fields("", row)[2:] for row in own)
 
 
 def _no_more_disclosed(toy: Toy, left: Left, whole: Left) -> None:

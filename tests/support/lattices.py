@@ -22,16 +22,16 @@ from fedboost.crypto.secrets import Secrets
 ORIGIN = Origin(bytes(range(32)), bytes(range(32, 64)), (bytes(range(64, 96)), bytes(32)))
 GUEST, HOST = Secrets(bytes(range(32))), Secrets(bytes(range(32, 64)))
 RING_LEAST = 1024
-LATTICE = parameters.named("lattice")
-LATTICE_4096 = parameters.named("lattice-4096")
-LATTICE_LARGE = parameters.named("lattice-large")
+LATTICE = parameters.by_name("lattice")
+LATTICE_4096 = parameters.by_name("lattice-4096")
+LATTICE_LARGE = parameters.by_name("lattice-large")
 RINGS = [LATTICE, LATTICE_4096, LATTICE_LARGE]
 
 
 def unguarded(name: str = "lattice", **changes: Any) -> LatticeParameters:
     """Parameters that the guard refuses, for attacks that must succeed and rings of few numbers."""
     with mock.patch.object(parameters, "check_strength"):
-        return dataclasses.replace(parameters.named(name), **changes)
+        return dataclasses.replace(parameters.by_name(name), **changes)
 
 
 def unlimited(weak: LatticeParameters, rows: int) -> Budget:

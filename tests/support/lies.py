@@ -258,7 +258,7 @@ class Schedule:
         """Of each of the others who keeps one, a head of the victim's that its ledger lacks."""
         own = {row.n: row.hash for row in self.town.node(self.victim).ledger.rows()}
         for name in self.others:
-            kept = self.town.node(name).ledger.newest_kept(self.victim)
+            kept = self.town.node(name).ledger.newest_head(self.victim)
             said: dict[str, Any] = {"n": 0} if kept is None else json.loads(kept.text)
             if said["n"] and own.get(said["n"]) != said["hash"]:
                 yield name, str(said["hash"])
@@ -266,10 +266,10 @@ class Schedule:
     def _sees(self) -> None:
         """The owner sees what a restored store lacks, as far as it is known."""
         ledger = self.town.node(self.victim).ledger
-        known = {gap.hash for gap in ledger.gaps() if not gap.seen}
+        known = {gap.hash for gap in ledger.recorded_gaps() if not gap.seen}
         if known:
             self.did.append("the owner has seen what the backup lacks")
-            ledger.see_gaps()
+            ledger.mark_gaps_seen()
             self._owed = {name: one for name, one in self._owed.items() if one not in known}
 
     async def _proposed(self, proposal: Any) -> Any:
@@ -280,13 +280,13 @@ class Schedule:
             return answer
         if self._is_calm or chance < APPROVED:
             with suppress(FedboostError):
-                terms = manifest.decode(proposal.manifest)
+                terms = manifest.decode_manifest(proposal.manifest)
                 await self.town.node(self.victim).approve(OWNER, JobId(id=terms.job))
-                self._approved.add((terms.job, manifest.sha256(proposal.manifest)))
+                self._approved.add((terms.job, manifest.manifest_sha256(proposal.manifest)))
                 self.did.append("the owner approves")
             return await self._real(self.victim, "propose", proposal)
         if chance < APPROVED + DENIED:
-            await self._denies(manifest.decode(proposal.manifest).job)
+            await self._denies(manifest.decode_manifest(proposal.manifest).job)
         return answer
 
     async def _denies(self, job: str) -> None:
@@ -294,7 +294,7 @@ class Schedule:
         node = self.town.node(self.victim)
         with suppress(FedboostError):
             await node.deny(OWNER, DenyRequest(id=job))
-            self._denied.add((job, manifest.sha256(node.store.job(job).manifest)))
+            self._denied.add((job, manifest.manifest_sha256(node.store.job(job).manifest)))
             self.did.append("the owner denies")
 
     # Lies
@@ -337,7 +337,7 @@ class Schedule:
 
         with pytest.MonkeyPatch.context() as patched:
             self.patches(patched)
-            patched.setattr(authority, "create", certificates)
+            patched.setattr(authority, "create_certificates", certificates)
             patched.setattr(walk, "APPROVAL_POLL_S", 0.01)
             patched.setattr(local, "LocalControl", Lies)
             patched.setattr(local.LocalLinks, "deliver", delivered)
@@ -438,7 +438,7 @@ class Schedule:
         if not begins:
             return
         await self._tried("propose", Proposal(manifest=job.manifest))
-        digest = manifest.sha256(job.manifest)
+        digest = manifest.manifest_sha256(job.manifest)
         begin = BeginRequest(job=job.id, manifest_sha256=digest, attempt=job.attempt + 1)
         for party, node in self.town.cluster.parties.items():  # as if all had given theirs
             begin.signatures.add(party=party, signature=node.judge.signatures_of_jobs.sign(digest))
@@ -470,7 +470,7 @@ class Schedule:
     def _left(self, envelope: Envelope) -> None:
         """Notes what must not leave: unapproved, denied, or of a restored store that nobody saw."""
         job = self.town.node(self.victim).store.job(envelope.job)
-        key = job.id, manifest.sha256(job.manifest)
+        key = job.id, manifest.manifest_sha256(job.manifest)
         what = f"{envelope.step} of {job.id}"
         if self.asks_owner and key not in self._approved:
             self.forbidden.append(f"without approval: {what}")

@@ -46,16 +46,16 @@ class ManyPrimes:
     def paillier_proof(self):
         """The key and its proof, all of it true."""
         n = int(self.n)
-        drawn = [paillier_keys._challenge(n, i) for i in range(paillier_keys.ROOTS)]
-        return moduli.joined([n, *map(self._root, drawn)], KEY_BITS // 8)
+        drawn = [paillier_keys._challenge(n, i) for i in range(paillier_keys.PAILLIER_PROOF_ROOTS)]
+        return moduli.join_numbers([n, *map(self._root, drawn)], KEY_BITS // 8)
 
     def okamoto_uchiyama_proof(self):
         """The key and its proof, all of it true: every unit is an n-th power."""
         key, width = self.okamoto_uchiyama(), KEY_BITS // 8
-        parts = [moduli.joined([key.n, key.g], width)]
-        for i in range(okamoto_uchiyama.ROOTS):
+        parts = [moduli.join_numbers([key.n, key.g], width)]
+        for i in range(okamoto_uchiyama.OU_PROOF_ROOTS):
             root = self._root(okamoto_uchiyama._challenge(key, i))
-            parts.append(bytes(KEY_BITS // 24) + moduli.joined([root], width))
+            parts.append(bytes(KEY_BITS // 24) + moduli.join_numbers([root], width))
         return b"".join(parts)
 
     def logs(self, number):

@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedboost.core.categories import NO_THRESHOLD, as_set, members
+from fedboost.core.categories import NO_THRESHOLD, as_set, set_members
 from fedboost.core.partition import ROOT, left_child, right_child
 from fedboost.flow import Artefact
-from fedboost.ground.settings import parse
+from fedboost.ground.settings import parse_settings
 from fedboost.model import export, kinds, vertical
 from fedboost.model.kinds.kind import ImportanceShare, SharedRule
 from fedboost.model.vertical import GUEST, LEAF, GuestNode, OwnSplit, Whole
@@ -28,25 +28,25 @@ GRID = np.arange(-3, 4).astype(np.float32)  # values fall on thresholds now and 
 
 
 def described(facts: dict[str, Any]) -> dict[str, Any]:
-    return kinds.of(facts).described(facts)
+    return kinds.kind_of(facts).summary(facts)
 
 
 def own_shard(shard: Artefact) -> str:
-    return kinds.of(shard.facts).exported(shard)
+    return kinds.kind_of(shard.facts).exported(shard)
 
 
 def importance(shard: Artefact) -> list[ImportanceShare]:
-    return kinds.of(shard.facts).importance(shard)
+    return kinds.kind_of(shard.facts).importance(shard)
 
 
 def tree_lines(shard: Artefact, trees: int) -> list[str]:
-    return kinds.of(shard.facts).tree_lines(shard, trees)
+    return kinds.kind_of(shard.facts).tree_lines(shard, trees)
 
 
 def shared_rules(
     shard: Artefact, names: Sequence[str] | None = None
 ) -> tuple[list[SharedRule], int]:
-    return kinds.of(shard.facts).shared_rules(shard, names)
+    return kinds.kind_of(shard.facts).shared_rules(shard, names)
 
 
 def random_model(
@@ -129,12 +129,12 @@ def _facts(party: str, trees: int) -> dict[str, Any]:
 
 def read_host_shard(text: bytes, **where: str) -> Artefact:
     """A host's shard from its JSON, as it is read from a release."""
-    return export.host_shard(parse(export.HostShard, json.loads(text), **where), **where)
+    return export.host_shard(parse_settings(export.HostShard, json.loads(text), **where), **where)
 
 
 def whole(shards: dict[str, Artefact]) -> Whole:
     """The model that the shards make up."""
-    return vertical.join(shards["bank"], {h: shards[h] for h in PARTIES[1:]})
+    return vertical.join_shards(shards["bank"], {h: shards[h] for h in PARTIES[1:]})
 
 
 def random_rows(seed: int, n: int, known: Sequence[int]) -> NDArray[np.float32]:
@@ -164,7 +164,7 @@ def leaves(model: Whole, values: NDArray[np.float32]) -> NDArray[np.int64]:
                 x = row[int(arrays["feature"][at])]
                 left = arrays["missing_left"][at]
                 if not np.isnan(x):
-                    held = members(arrays["left_bins"][at].tobytes())
+                    held = set_members(arrays["left_bins"][at].tobytes())
                     left = int(x) in held if held else x < arrays["threshold"][at]
                 node = left_child(node) if left else right_child(node)
             found[i, tree] = place[tree, node] - place[tree, ROOT]

@@ -11,7 +11,7 @@ import pytest
 from numpy.typing import NDArray
 
 from fedboost.core import split
-from fedboost.core.bins import of_rows
+from fedboost.core.bins import bins_of_rows
 from fedboost.encrypted.cells.candidates import NodeCandidates, Shape
 from fedboost.encrypted.guest.offers import Best
 from fedboost.encrypted.guest.tree import GuestTree
@@ -75,7 +75,7 @@ class Watched:
         for name, left_bins in _named(offer):
             column, place, missing_left = name
             most = int(host.binning.n_bins[column])  # and as a bin missing rows
-            bins = np.minimum(of_rows(host.bins, column, rows).astype(np.int64), most)
+            bins = np.minimum(bins_of_rows(host.bins, column, rows).astype(np.int64), most)
             right = split.goes_right(bins.astype(np.uint8), place, missing_left, most, left_bins)
             if place == MISSING:
                 right = bins != most

@@ -366,7 +366,7 @@ class Observer:
             if one.is_taken or name != "BucketIds" or not self._is_kept(one):
                 continue
             rows = common[job, self.aligned(job, place)]
-            told = buckets.read(one.message, len(rows), host, 1 << 30).ids
+            told = buckets.read_message(one.message, len(rows), host, 1 << 30).ids
             for row, values in zip(rows, told.tolist(), strict=True):
                 for column, value in enumerate(values):
                     changed += known.setdefault((job, row, column), value) != value
@@ -407,7 +407,7 @@ class Observer:
 
 def _read(envelope: Envelope, payload: bytes, era: int, *, is_taken: bool) -> Left:
     """A message and what it says."""
-    kinds = protocols.named(envelope.stage).flow
+    kinds = protocols.load_protocol(envelope.stage).flow
     [kind] = {s.gives for s in kinds if s.name == envelope.step and s.gives is not None}
     message = wire.decode(kind, payload, envelope.sender)
     return Left(Envelope.FromString(envelope.SerializeToString()), message, is_taken, era)

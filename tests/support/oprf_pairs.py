@@ -12,14 +12,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedboost.crypto.oprf import host as host_module
-from fedboost.crypto.oprf.base_transfers import TransferSender, choose
+from fedboost.crypto.oprf.base_transfers import TransferSender, choose_keys
 from fedboost.crypto.oprf.code import generator
 from fedboost.crypto.oprf.guest import OprfGuest
 from fedboost.crypto.oprf.hints import HintGuest, HintHost
 from fedboost.crypto.oprf.host import OprfHost
 from fedboost.crypto.oprf.ids import IdDigests
 from fedboost.crypto.oprf.session import OprfSession, ids_key
-from fedboost.crypto.oprf.sizes import COLUMNS, WORD_BYTES, OprfSizes
+from fedboost.crypto.oprf.sizes import CODE_COLUMNS, CODE_WORD_BYTES, OprfSizes
 from fedboost.crypto.oprf.tags import TagGuest, TagHost
 from fedboost.crypto.secrets import Secrets
 from fedboost.ground.ids import EncodedIds
@@ -125,7 +125,7 @@ def kept_transfers() -> Iterator[None]:
     """Base transfers that are made once for all pairs: for tests of very many of them."""
     message, keys, pairs = _transfers()
     with (
-        mock.patch.object(host_module, "choose", return_value=(message, keys)),
+        mock.patch.object(host_module, "choose_keys", return_value=(message, keys)),
         mock.patch.object(TransferSender, "keys", return_value=pairs),
     ):
         yield
@@ -135,7 +135,7 @@ def kept_transfers() -> Iterator[None]:
 def remember_transfers() -> None:
     """Base transfers with the same secrets and messages are made once in this process."""
     made: dict[tuple[object, ...], object] = {}
-    own_choose, own_keys = choose, TransferSender.keys
+    own_choose, own_keys = choose_keys, TransferSender.keys
 
     def choose_once(session: bytes, start: bytes, bits: Sequence[int], secrets: Secrets) -> Any:
         key = (session, start, secrets.seal())
@@ -149,20 +149,20 @@ def remember_transfers() -> None:
             made[key] = own_keys(sender, session, choice)
         return made[key]
 
-    mock.patch.object(host_module, "choose", choose_once).start()
+    mock.patch.object(host_module, "choose_keys", choose_once).start()
     mock.patch.object(TransferSender, "keys", keys_once).start()
 
 
 @cache
 def _transfers() -> tuple[bytes, list[bytes], list[tuple[bytes, bytes]]]:
     sender = TransferSender(GUEST)
-    message, keys = choose(bytes(32), sender.start, bits(HOST), HOST)
+    message, keys = choose_keys(bytes(32), sender.start, bits(HOST), HOST)
     return message, keys, sender.keys(bytes(32), message)
 
 
 def bits(secrets: Secrets) -> list[int]:
     """The host's selection."""
-    drawn = np.frombuffer(secrets.bytes(WORD_BYTES, "selection"), np.uint8)
+    drawn = np.frombuffer(secrets.bytes(CODE_WORD_BYTES, "selection"), np.uint8)
     return [int(bit) for bit in np.unpackbits(drawn, bitorder="little")]
 
 
@@ -180,7 +180,7 @@ def naive_word(value: int) -> int:
     for bit in range(value.bit_length()):
         if value >> bit & 1:
             product ^= generator() << bit
-    return product & (1 << COLUMNS) - 1
+    return product & (1 << CODE_COLUMNS) - 1
 
 
 def naive_read(places: Sequence[int], mask: int, sparse: int, rows: Sequence[int]) -> int:

@@ -18,11 +18,11 @@ from fedboost.core import (
     sampling,
     split,
 )
-from fedboost.core.binning import Binning, Values
-from fedboost.core.bins import Bins, of_rows
+from fedboost.core.binning import Binning, FeatureValues
+from fedboost.core.bins import Bins, bins_of_rows
 from fedboost.core.groups import Minimum
-from fedboost.core.growth import choose
-from fedboost.core.hybrid import HeldRows, HybridParams, encoding, residual, top
+from fedboost.core.growth import best_splits
+from fedboost.core.hybrid import HeldRows, HybridParams, encoding, grow_top, residual_gradients
 from fedboost.core.local import TrainingTable, Watched
 from fedboost.core.objectives import Summary
 from fedboost.core.partition import Partition, left_child, right_child
@@ -36,7 +36,7 @@ from fedboost.ground.arrays import Floats, Rows, Sums
 class HostColumns:
     """What one host has of a table's rows."""
 
-    values: Values  # float32 (m, its columns), NaN where missing; dense or sparse
+    values: FeatureValues  # float32 (m, its columns), NaN where missing; dense or sparse
     rows: Rows  # (m,) ascending: which rows of the table they are
     categorical: tuple[int, ...] = ()
     group_rows_min: int = 1  # of the host's policy (core.groups)
@@ -54,7 +54,7 @@ class Subtrees:
         nodes = at.copy()
         for node, cut in sorted(self.splits.items()):
             (rows,) = np.nonzero(nodes == node)
-            column = of_rows(bins, cut.column, rows.astype(np.int32))
+            column = bins_of_rows(bins, cut.column, rows.astype(np.int32))
             right = split.goes_right(column, cut.bin, cut.missing_left, missing, cut.left_bins)
             nodes[rows] = np.where(right, right_child(node), left_child(node))
         return nodes
@@ -95,9 +95,9 @@ def train(
     Hosts draw columns as parties 1, 2, … in order, the guest as party 0.
     """
     summary = Summary.of(params, table.y, table.weights)
-    objective = objectives.start(params, summary)
+    objective = objectives.start_objective(params, summary)
     fixed = encoding(params, objective, summary)
-    own = fixed_point.widest(fixed, summary.rows) if fixed.is_coarse else fixed
+    own = fixed_point.widest_encoding(fixed, summary.rows) if fixed.is_coarse else fixed
     parts = [(table.values, table.categorical), *((p.values, p.categorical) for p in hosts)]
     cuts = [binning.fit(values, params.max_bin, kinds) for values, kinds in parts]
     bins = [cut.transform(values) for cut, (values, _) in zip(cuts, parts, strict=True)]
@@ -111,23 +111,23 @@ def train(
     number = 0
     for this in range(params.n_estimators):
         g, h = objective.gradients(watched.margin, watched.y, watched.weight)
-        sample = sampling.of_round(params, g, this, this)
+        sample = sampling.round_sample(params, g, this, this)
         gh = np.zeros((len(g), 2 * g.shape[1]), np.int64)
-        gh[sample.rows] = sample.encoded(own, (g, h))
+        gh[sample.rows] = sample.encoded_gradients(own, (g, h))
         held = [
-            HeldRows.drawn(params, own, (g[part.rows], h[part.rows]), this, party)
+            HeldRows.draw_rows(params, own, (g[part.rows], h[part.rows]), this, party)
             for party, part in enumerate(hosts, start=1)
         ]
         trees: list[HybridTree] = []
         for k in range(params.trees_per_round):
             columns = [
-                TreeColumns.drawn(params, number, (side.shape[1],), first=party)
+                TreeColumns.draw_columns(params, number, (side.shape[1],), first=party)
                 for party, side in enumerate(bins)
             ]
             pairs = slice(None) if params.trees_per_round == 1 else slice(2 * k, 2 * k + 2)
             mine = np.ascontiguousarray(gh[:, pairs])
             grower = _Grower(rules, bins, mine, sample.rows, columns)
-            below = [part.of_tree(pairs) for part in held]
+            below = [part.columns_of_tree(pairs) for part in held]
             trees.append(grower.tree([part.rows for part in hosts], below))
             number += 1
         added = [params.learning_rate * predict(tree, rules, bins, hosts) for tree in trees]
@@ -165,12 +165,14 @@ class _Grower:
         """The tree; `rows` are those of each host, `held` which of them its subtrees learn from."""
         guest, params = self.rules[0], self.rules[0].params
         assert isinstance(params, HybridParams)
-        above = top(guest, self.bins[0], self.gh, self.rows, self.columns[0], params.guest_depth)
+        above = grow_top(
+            guest, self.bins[0], self.gh, self.rows, self.columns[0], params.guest_depth
+        )
         leaves = above.leaf_of_bins(self.bins[0], guest.binning.missing)
         subtrees = []
         for k, (mine, below) in enumerate(zip(rows, held, strict=True), start=1):
-            moved = residual(below.gh, above.value[leaves[mine]], guest.fixed)
-            sent = below.rounded(moved, guest.fixed, self.rules[k].fixed)
+            moved = residual_gradients(below.gh, above.value[leaves[mine]], guest.fixed)
+            sent = below.rounded_gradients(moved, guest.fixed, self.rules[k].fixed)
             subtrees.append(self._below(k, (sent, moved), above.node[leaves[mine]], below.learns))
         return HybridTree(above, tuple(subtrees))
 
@@ -185,7 +187,7 @@ class _Grower:
         assert isinstance(params, HybridParams)
         (rows,) = np.nonzero(learns)
         open_nodes = np.unique(at[rows]).tolist()
-        standing = Partition.of_nodes(rows.astype(np.int32), at[rows], open_nodes)
+        standing = Partition.from_nodes(rows.astype(np.int32), at[rows], open_nodes)
         splits: dict[int, Split] = {}
         columns = self.columns[k].all
         minimum = Minimum.of(rules.binning, self.bins[k], columns, rules.least)
@@ -196,17 +198,21 @@ class _Grower:
             released = None
             if minimum is not None and node_rows:
                 minimum.open(open_nodes, standing)
-                released = minimum.stacked(open_nodes)
+                released = minimum.stacked_groups(open_nodes)
             # The host's own numbers of nodes begin below all of the guest's layers.
             drawn = [(1 << layer) - 1] * len(node_rows)
-            released = groups.usable(rules.binning, self.columns[k], drawn, released)
-            won = choose(rules, cells, totals, columns, split.Limits(released)) if node_rows else []
+            released = groups.usable_groups(rules.binning, self.columns[k], drawn, released)
+            won = (
+                best_splits(rules, cells, totals, columns, split.Limits(released))
+                if node_rows
+                else []
+            )
             divided = []
             for node, some, division in zip(open_nodes, node_rows, won, strict=True):
                 if division is None:
                     continue
                 best, _ = division
-                column = of_rows(self.bins[k], best.column, some)
+                column = bins_of_rows(self.bins[k], best.column, some)
                 missing = rules.binning.missing
                 right = split.goes_right(
                     column, best.bin, best.missing_left, missing, best.left_bins

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from fedboost.audit.releases import KnownReleases, ReleasedTree, counts
+from fedboost.audit.releases import KnownReleases, ReleasedTree, cell_counts
 
 
 def made(rows, trees, *, depth=5, bins=32, columns=1, seed=1):
@@ -34,7 +34,7 @@ def coarsened(given, least):
         everything = np.arange(int(tree.at.max()) + 2, dtype=np.int32)
         whole = ReleasedTree(tree.at, everything, tree.columns, tree.groups)
         for used, column in enumerate(tree.columns.tolist()):
-            held = counts(whole, given.cells[:, column], groups.shape[2])
+            held = cell_counts(whole, given.cells[:, column], groups.shape[2])
             for node in tree.nodes.tolist():
                 other = node + 1 if node % 2 else node - 1
                 if node and other in place and other < node:

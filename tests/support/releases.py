@@ -12,7 +12,7 @@ from fedboost.crypto.api import BlindedPackages, Pairs
 from fedboost.crypto.lattice import released
 from fedboost.crypto.lattice.answers import AnswerRandomness, TreeKey
 from fedboost.crypto.lattice.cells import LatticeSums
-from fedboost.crypto.lattice.packing import Residual, add_residues, fractions, packed
+from fedboost.crypto.lattice.packing import Residual, add_residues, fractions, packed_batch
 from fedboost.crypto.lattice.packing_keys import PackingKey
 from fedboost.crypto.lattice.released import AnswerShape
 from fedboost.crypto.secrets import Secrets
@@ -86,7 +86,7 @@ def residual(key: PackingKey, vectors: Words, widths: Words) -> Residual:
 def batch(key: PackingKey, vectors: Words, scalars: Words, widths: Words) -> bytes:
     """A batch in bytes."""
     held = residual(key, vectors, widths)
-    return packed(key.shape, held.whole[0], held.numbers[0], scalars, widths)
+    return packed_batch(key.shape, held.whole[0], held.numbers[0], scalars, widths)
 
 
 def batch_fractions(

@@ -14,7 +14,7 @@ import pytest
 from fedboost.data.sources import SourceSpec
 from fedboost.ground.workers import Serial, Workers
 from fedboost.job import JobSpec
-from fedboost.runtime.cluster.local import LocalCluster, cluster
+from fedboost.runtime.cluster.local import LocalCluster, open_cluster
 from fedboost.runtime.config.daemons import PartyConfig
 from fedboost.runtime.party.owner import replays
 from fedboost.runtime.party.owner.replay_results import ReplayResult
@@ -73,7 +73,7 @@ class Trained:
 
     def replay(self, workers: Workers | None = None) -> ReplayResult:
         """What the guest's machine says now."""
-        return replays.replay(self.configs[GUEST], self.job, workers or Serial())
+        return replays.replay_job(self.configs[GUEST], self.job, workers or Serial())
 
 
 def trained(
@@ -92,7 +92,7 @@ def trained(
         sources[GUEST] = SourceSpec(**{**sources[GUEST].model_dump(exclude_unset=True), **declared})
 
     async def work() -> Trained:
-        async with cluster(folder / "c", job, sources, Serial(), timers=timers) as made:
+        async with open_cluster(folder / "c", job, sources, Serial(), timers=timers) as made:
             status = (await run(made, job)).status
             configs = {name: node.config for name, node in made.parties.items()}
             return Trained(configs, status.id, status.state)

@@ -260,7 +260,7 @@ def _hear(state: Trees, message: Any) -> None:
         params, rows = state.table.params, int(np.count_nonzero(state.table.learnt))
         if getattr(params, "split", "scored") == "scored":
             bits = plain.PLAINTEXT_BITS
-            state.layout = keys.layout(params, message.value_bits, rows, bits)
+            state.layout = keys.gh_layout(params, message.value_bits, rows, bits)
     elif name == "EncryptedGradients":
         _fill(state, message)
     elif name == "BottomRows":
@@ -291,7 +291,7 @@ def _fill(state: Trees, part: Any) -> None:
             state.taking_part = training[chosen]
         state.numbers = np.zeros((len(state.table.bins), 2), np.int64)
         state.filled = 0
-    data, width, shift = part.rows.data, plain.WIDTH, state.layout.h_bits
+    data, width, shift = part.rows.data, plain.PLAIN_WIDTH, state.layout.h_bits
     if state.filled + len(data) // width > len(state.taking_part):
         raise PeerError("gradients of more rows than take part")
     for start in range(0, len(data), width):
@@ -333,7 +333,9 @@ def _read_sums(state: Trees, message: Any, known: Known) -> None:
     if not nodes:
         return
     key = plain.generate(0, Serial())
-    packages = Ciphertexts.received(message.packages.data, message.packages.count, plain.WIDTH)
+    packages = Ciphertexts.received(
+        message.packages.data, message.packages.count, plain.PLAIN_WIDTH
+    )
     sums = key.decrypt(packages, state.layout, counts)
     learns = np.zeros(len(state.table.bins), np.bool_)
     learns[state.taking_part] = True

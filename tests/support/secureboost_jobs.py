@@ -222,7 +222,7 @@ def grown_naively(job):
     """Rounds, margins and history of a table in one place, whose trees see what parties would."""
     table, params = job.part(~job.out), job.own
     summary = Summary.of(params, table.y, table.weights)
-    objective = objectives.start(params, summary)
+    objective = objectives.start_objective(params, summary)
     fixed = objectives.encoding(params, objective, summary)
     cuts = binning.fit(table.values, params.max_bin, job.categorical)
     least = np.array(job.group_rows_min, np.int32)
@@ -235,7 +235,7 @@ def grown_naively(job):
     history = []
     for number in range(params.n_estimators):
         g, h = objective.gradients(seen.margin, seen.y, seen.weight)
-        sample = sampling.of_round(params, g, number, number)
+        sample = sampling.round_sample(params, g, number, number)
         rows, factor = sample.rows, sample.factor[:, None]
         gh = np.zeros((len(g), 2 * g.shape[1]), np.int64)
         gh[rows] = fixed.encode(g[rows] * factor, h[rows] * factor, sample.fractions)
@@ -245,14 +245,14 @@ def grown_naively(job):
             own = np.ascontiguousarray(mine)
             for inside in sample.trees:
                 index = sum(map(len, rounds)) + len(trees)
-                drawn = TreeColumns.drawn(params, index, tuple(job.widths.values()))
+                drawn = TreeColumns.draw_columns(params, index, tuple(job.widths.values()))
                 columns = usable(job, number, drawn)
                 depth = len(columns.layers) or None
                 growing = GrowingTree(rules, seen.bins, own, inside, columns, depth)
                 growing.leaf_gradients = leaves
-                tree = local.grow(growing)
+                tree = local.grow_tree(growing)
                 renews = params.record.has_median_leaves
-                tree = local.renewed(tree, rules, seen, inside) if renews else tree
+                tree = local.with_median_leaves(tree, rules, seen, inside) if renews else tree
                 trees.append(replace(tree, value=tree.value / len(sample.trees)))
         rounds.append(tuple(trees))
         for part in watched.values():

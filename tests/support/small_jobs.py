@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from fedboost.ground.settings import parse
+from fedboost.ground.settings import parse_settings
 from fedboost.job import JobSpec
 from fedboost.runtime.cluster.local import DATASET
 
@@ -96,4 +96,4 @@ def raw(name: str, **params: Any) -> Raw:
 
 def spec(name: str, **params: Any) -> JobSpec:
     """The same as the program has it."""
-    return parse(JobSpec, raw(name, **params))
+    return parse_settings(JobSpec, raw(name, **params))

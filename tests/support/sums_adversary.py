@@ -149,7 +149,7 @@ class Schedule:
 
     def _meet(self, fresh: dict[str, StageContext[Any]]) -> None:
         """Both hear of the other what it has signed, and of accomplices what they want to hear."""
-        shown = {name: self._sums(name).stand() for name in self.names}
+        shown = {name: self._sums(name).signed_standing() for name in self.names}
         for name, one in self.two.items():
             got: dict[str, Standing] = {p: own for p, own in shown.items() if p != name}
             if self.draw.random() < 0.1:
@@ -158,8 +158,8 @@ class Schedule:
                 if other not in self.two:
                     context = altered(theirs, attempt={"kept": one.context.attempt.kept})
                     key = bytes(32) if other == context.table.guest else b""
-                    got[other] = standing.shown(context, self._sums(name).history, key)
-            self._sums(name).meet(got)
+                    got[other] = standing.signed_standing(context, self._sums(name).history, key)
+            self._sums(name).compare_standings(got)
 
     def _sums(self, name: str) -> Contributor:
         found = self.two[name].sums
@@ -170,18 +170,18 @@ class Schedule:
         self.others = {n: Contributor(context) for n, context in fresh.items() if n not in self.two}
         everybody = {**{n: self._sums(n) for n in self.names}, **self.others}
         if not self._goes_on:
-            offered = {name: own.offer() for name, own in everybody.items()}
+            offered = {name: own.offer_key() for name, own in everybody.items()}
             for name in self.names:
                 self._sums(name).hear({p: o for p, o in offered.items() if p != name})
             return
         fresh_keys: dict[str, MaskKeys] = {n: own.offer_fresh(SUMS) for n, own in everybody.items()}
         dealt: dict[str, dict[str, DealtShares]] = {
-            name: own.fresh.deal({p: o for p, o in fresh_keys.items() if p != name})
+            name: own.fresh.deal_shares({p: o for p, o in fresh_keys.items() if p != name})
             for name, own in everybody.items()
         }
         table = tuple(fresh)
         for name, own in everybody.items():
-            own.hold({p: shares[name] for p, shares in dealt.items() if p != name}, table)
+            own.hold_shares({p: shares[name] for p, shares in dealt.items() if p != name}, table)
 
     # Sums
 
@@ -192,7 +192,7 @@ class Schedule:
         number = len(one.told)
         fresh = number if self._goes_on and self.draw.random() < 0.8 else None
         one.asks = Statistic("a sum", (number,), {"function": function}, fresh)
-        list(one.sums.give(np.zeros(WORDS, np.int64), one.asks))
+        list(one.sums.masked_parts(np.zeros(WORDS, np.int64), one.asks))
         other = next(p for p in self.names if p != name)
         streams = [(key, sign) for peer, key, sign in drawn(one.sums) if peer in (other, name)]
         self.masked.append(Masked(name, function, tuple(streams)))
@@ -208,7 +208,7 @@ class Schedule:
         else:
             words = np.array([self.draw.randint(0, 1), 0])
             present = one.sums.members
-            digits = np.sum([one.sums._digit(p) for p in present], axis=0)
+            digits = np.sum([one.sums._check_digit(p) for p in present], axis=0)
             signed = np.concatenate([words, digits]).astype(np.int64)
             assert one.sums._tagging is not None
             tag = one.sums._tagging.of(signed, adds_pad=True)
@@ -239,7 +239,7 @@ class Schedule:
                 epoch = own.fresh
                 epoch.survivors = tuple(lists[name].parties)
                 got[other] = epoch.sign(epoch.survivors, lists[name].number, self._bound(name))
-            given[name] = self._sums(name).reveal(got)
+            given[name] = self._sums(name).reveal_shares(got)
         self._opened(given)
 
     def _bound(self, name: str) -> bytes:

@@ -58,7 +58,7 @@ class Town:
         for work in list(node.under_way.values()):  # one may be forgotten meanwhile
             session = work.session
             await work.stop(died)
-            await work.answers.settled()
+            await work.answers.wait_until_idle()
             if session is not None:
                 await asyncio.to_thread(session._threads.shutdown, wait=True)
         node.under_way.clear()
@@ -67,7 +67,7 @@ class Town:
         if meanwhile is not None:
             meanwhile(node.store.folder)
         store = Store(node.store.folder, f"party {name}")
-        trust = local._trust(local.tls_of(self.certs, name))
+        trust = local._fixed_trust(local.tls_of(self.certs, name))
         again = PartyNode(node.config, trust, store, node.parts.links, node.parts.workers)
         again.parts.cpu.clock = None
         self.closing.callback(store.close)
@@ -131,19 +131,19 @@ class Town:
 async def town(
     folder: Path, spec: JobSpec, sources: Mapping[str, SourceSpec], timers: Timers
 ) -> AsyncIterator[Town]:
-    """A town for the jobs of one file, as `local.cluster` makes it."""
-    made = local.cluster(folder / "c", spec, sources, Serial(), timers=timers)
+    """A town for the jobs of one file, as `local.open_cluster` makes it."""
+    made = local.open_cluster(folder / "c", spec, sources, Serial(), timers=timers)
     async with made as cluster, AsyncExitStack() as closing:
         yield Town(cluster, folder / "c" / "certs", folder / "backups", closing)
 
 
-_create = authority.create
+_create = authority.create_certificates
 _kept: list[tempfile.TemporaryDirectory[str]] = []
 
 
 def certificates(folder: Path, leaves: Sequence[Leaf], term: Term) -> None:
-    """Stands in for `authority.create`: the same ones for every town of a process, since drawing
-    keys takes its time.
+    """Stands in for `authority.create_certificates`: the same ones for every town of a process,
+    since drawing keys takes its time.
     """
     if not _kept:
         _kept.append(tempfile.TemporaryDirectory(prefix="certs-"))

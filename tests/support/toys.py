@@ -24,7 +24,7 @@ from fedboost import protocols
 from fedboost.data.sources import SourceSpec
 from fedboost.flow import Artefact, Role, RowsUsed
 from fedboost.ground.errors import UnreachableError
-from fedboost.ground.settings import parse
+from fedboost.ground.settings import parse_settings
 from fedboost.job import JobSpec
 from fedboost.messages.job_pb2 import Event
 from fedboost.model import shards
@@ -79,11 +79,11 @@ class Toy:
     @property
     def is_horizontal(self) -> bool:
         """Whether parties have other rows."""
-        return protocols.named(self.protocol).tables.rows is RowsUsed.OWN
+        return protocols.load_protocol(self.protocol).tables.rows is RowsUsed.OWN
 
     def spec(self, model: str = "") -> JobSpec:
         """As a user would send it; `model` is the id of the earlier job."""
-        known = protocols.named(self.protocol)
+        known = protocols.load_protocol(self.protocol)
         guest, *hosts = PARTIES
         params = {k: model if v == "$model" else v for k, v in self.params.items()}
         labelled = [] if known.leaves == "predictions" else [guest]
@@ -103,7 +103,7 @@ class Toy:
             raw["parties"]["aggregator"] = AGGREGATOR
         if self.method:
             raw["alignment"] = {"method": self.method}
-        return parse(JobSpec, raw)
+        return parse_settings(JobSpec, raw)
 
     def tables(self) -> Tables:
         """Every party's table."""
@@ -255,8 +255,8 @@ def gathered(made: Simulation, noted: dict[str, Any], hidden: Hidden) -> Left:
     ca_pem = (place.certs / "ca.pem").read_bytes()
     for name in place.names[1:]:
         store = place.folder / name
-        if job in shards.names(store / "models"):
-            found[name] = shards.load(store / "models" / job)
+        if job in shards.model_ids(store / "models"):
+            found[name] = shards.load_shard(store / "models" / job)
         scored = store / "predictions" / f"{job}.parquet"
         if scored.exists():
             predictions = hashlib.sha256(scored.read_bytes()).hexdigest()
@@ -264,8 +264,10 @@ def gathered(made: Simulation, noted: dict[str, Any], hidden: Hidden) -> Left:
         ledger = Ledger(store / "store.sqlite", read_only=True)
         try:
             ledgers[name] = ledger.rows(job)
-            signed_heads.verify(ledger, name, partial(check_signed_at, ca_pem))
-            broken += [f"{name}: {one.text}" for one in comparison.review(ledger, name, job)]
+            signed_heads.verify_ledger(ledger, name, partial(check_signed_at, ca_pem))
+            broken += [
+                f"{name}: {one.text}" for one in comparison.contradicted_rows(ledger, name, job)
+            ]
         except Exception as error:
             broken.append(f"{name}: {error}")
         finally:
@@ -355,7 +357,9 @@ class Ground:
         names = [*spec.parties.table().of(tuple(Role))]
         leaves = [Leaf("coordinator", COORDINATOR), Leaf("user", USER)]
         parties = [Leaf("party", name) for name in names]
-        authority.create(folder / "certs", [*leaves, *parties], Term(datetime.now(UTC)))
+        authority.create_certificates(
+            folder / "certs", [*leaves, *parties], Term(datetime.now(UTC))
+        )
         for party, table in toy.tables().items():
             pq.write_table(table, folder / f"{party}.parquet")
         (folder / "stores").mkdir()

@@ -3,7 +3,7 @@
 from fedboost import flow, protocols
 from fedboost.flow import EVERYBODY, GUEST, HOST, Step
 from fedboost.ground.errors import UnreachableError
-from fedboost.ground.settings import parse
+from fedboost.ground.settings import parse_settings
 from fedboost.messages import job_pb2, party_pb2
 from fedboost.messages.job_pb2 import Event, StatusReport, StepCost
 from fedboost.messages.party_pb2 import StepReply, TurnReply
@@ -114,7 +114,7 @@ class FakeStates:
         """Somebody has to look first."""
         self.noted.append(("asked", tuple(parties)))
 
-    def agreed(self, _, parties):
+    def note_agreed(self, _, parties):
         """All of them have signed."""
         self.noted.append(("agreed", tuple(parties)))
 
@@ -125,7 +125,7 @@ def walk_of(aggregator=ADDER, events=(), walk=None):
                     params={"n_estimators": 3})  # fmt: skip
     parties = spec.parties.model_copy(update={"aggregator": aggregator})
     spec = spec.model_copy(update={"parties": parties})
-    protocol = protocols.named(STAGE)
+    protocol = protocols.load_protocol(STAGE)
     if walk is not None:
         protocol = flow.Protocol(**{**vars_of(protocol), "walk": walk})
     table = parties.table()
@@ -147,7 +147,7 @@ def walk_of(aggregator=ADDER, events=(), walk=None):
     job = JobWalk(
         terms=terms,
         attempt=1,
-        params=parse(protocol.params, spec.params, section="params"),
+        params=parse_settings(protocol.params, spec.params, section="params"),
         protocol=protocol,
         protocols={STAGE: protocol},
         controls={p: FakeControl(p) for p in table.of(tuple(flow.Role))},

@@ -46,7 +46,7 @@ async def again(cluster: LocalCluster, job: JobId) -> JobJournal:
 def models(cluster: LocalCluster, job: str) -> dict[str, Any]:
     """The shards that a job has left, by party."""
     folders = {party: node.store.folder / "models" for party, node in cluster.parties.items()}
-    return {party: shards.load(folder / job) for party, folder in folders.items()}
+    return {party: shards.load_shard(folder / job) for party, folder in folders.items()}
 
 
 def breaking(

@@ -95,7 +95,7 @@ def trained(frame: Frame, **params: Any) -> Trained:
 
 def model_of(frame: Frame, found: Trained, party: str = "bank") -> Artefact:
     """The shard that a job would leave at the party."""
-    left = whole.shard(found, frame.columns, columns.categories(frame, found.binning))
+    left = whole.make_shard(found, frame.columns, columns.categories(frame, found.binning))
     facts = {
         "protocol": "federboost-horizontal",
         "job": MODEL,
@@ -116,4 +116,4 @@ def model_of(frame: Frame, found: Trained, party: str = "bank") -> Artefact:
 def stored(folder: Path, frame: Frame, found: Trained) -> None:
     """Puts every party's shard where a local cluster in `folder` would have left it."""
     for party in PARTIES:
-        shards.save(folder / "var" / party / "models" / MODEL, model_of(frame, found, party))
+        shards.save_shard(folder / "var" / party / "models" / MODEL, model_of(frame, found, party))

@@ -6,7 +6,7 @@ import pytest
 
 from fedboost import protocols
 from fedboost.ground.errors import ConfigError
-from fedboost.ground.settings import parse
+from fedboost.ground.settings import parse_settings
 from fedboost.job import Alignment, JobSpec
 from fedboost.runtime.jobs.manifest import Manifest
 from fedboost.runtime.jobs.signed import SignedJob
@@ -23,7 +23,7 @@ JOB: dict[str, Any] = {
 
 
 def job(alignment, protocol="secureboost"):
-    return parse(JobSpec, {**JOB, "protocol": protocol, "alignment": alignment})
+    return parse_settings(JobSpec, {**JOB, "protocol": protocol, "alignment": alignment})
 
 
 @pytest.mark.parametrize(
@@ -37,8 +37,8 @@ def job(alignment, protocol="secureboost"):
 )
 def test_a_job_names_another_one_or_a_method_and_is_read_back_as_it_was(said, known, aligned_by):
     spec = job(said)
-    assert (spec.alignment, spec.aligned_by) == (known, aligned_by)
-    assert parse(JobSpec, spec.model_dump(mode="json")) == spec
+    assert (spec.alignment, spec.alignment_job) == (known, aligned_by)
+    assert parse_settings(JobSpec, spec.model_dump(mode="json")) == spec
     assert ("alignment" in spec.model_dump()) == (said is not None)  # as it was signed before
 
 
@@ -66,7 +66,9 @@ def signed(spec):
 @pytest.mark.parametrize("protocol", ["secureboost", "federboost-vertical", "align", "align-pairs"])
 def test_the_stage_that_aligns_has_what_the_job_says(protocol):
     spec = job({"method": "oprf"}, protocol)
-    stage = protocols.aligns(spec, parse(protocols.named(protocol).params, {}))
+    stage = protocols.aligning_stage(
+        spec, parse_settings(protocols.load_protocol(protocol).params, {})
+    )
     assert stage is not None
     assert signed(spec).params_of(stage) == Alignment(method="oprf")
     assert signed(job(None, protocol)).params_of(stage) == Alignment()

@@ -81,7 +81,7 @@ def test_masks_are_the_same_in_every_release():
 
 
 def test_shares_are_the_same_in_every_release():
-    shares = shamir.split(SEED, 2, 3, Secrets(SEED), "mask", 1)
+    shares = shamir.split_secret(SEED, 2, 3, Secrets(SEED), "mask", 1)
     assert [share.to_bytes().hex() for share in shares] == SHARES
 
 
@@ -130,21 +130,21 @@ P, Q = int(gmpy2.next_prime(3 << 254)), int(gmpy2.next_prime(7 << 253))
 
 
 def test_a_keys_proof_is_the_same_in_every_release():
-    proof = paillier_keys.prove(SecretPrimes(P, Q))
+    proof = paillier_keys.proved_key(SecretPrimes(P, Q))
     assert hashlib.sha256(proof).hexdigest() == PROOF
     assert paillier_keys.read_public(proof, 512) == P * Q
 
 
 def test_an_okamoto_uchiyama_keys_proof_is_the_same_in_every_release():
     secret = OuSecret(Q, P, 3)
-    proof = secret.proved()
+    proof = secret.proved_key()
     assert hashlib.sha256(proof).hexdigest() == OU_PROOF
     assert okamoto_uchiyama.read_public(proof, 768) == secret.key
 
 
 def test_rows_are_packed_the_same_in_every_release():
     gh = np.array([[-5, 3, 7, 0], [2**20, 2**20, -(2**20), 1]], dtype=np.int64)
-    packed = GhLayout(20, 100, 681, 2).fields(gh)
+    packed = GhLayout(20, 100, 681, 2).row_plaintexts(gh)
     assert [bytes(row[-15:]).hex() for row in packed] == FIELDS
 
 

@@ -51,7 +51,7 @@ COLUMNS = ("federboost_horizontal", "gbun")  # ask for columns that a table may 
 
 def protocol_of(name):
     """The protocol whose messages are in the package `name`."""
-    return protocols.named(SHOWN_BY.get(name, name).replace("_", "-"))
+    return protocols.load_protocol(SHOWN_BY.get(name, name).replace("_", "-"))
 
 
 def package(kind):
@@ -244,7 +244,7 @@ def test_a_message_that_says_what_cannot_be_is_refused_where_it_is_taken(name, k
     size = len(shown(name)[kind][1])
     # A policy bounds the declared bits of a gradient; a table may lack a column that is asked for.
     refusals = PeerError | PolicyError | (DataError if package(kind) in COLUMNS else PeerError)
-    takers = {s.name for s in protocol_of(name).taker(kind)}
+    takers = {s.name for s in protocol_of(name).steps_taking(kind)}
 
     def is_refused(lie):
         label, data = lie

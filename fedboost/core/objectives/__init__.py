@@ -4,9 +4,9 @@ All facts about an objective are one record in a separate module, listed in `reg
 trainers, reports, exports and the reference read the record. So a new objective is a new module
 here, its line in `registry`, and its metric if it has a new one.
 
-`start` fixes an objective from a summary of the job's labels. All its gradients stay within
-`bounds`, so that sums can be integers. Losses with unbounded gradients are cut at a bound that only
-predictions far outside the labels' range can reach.
+`start_objective` fixes an objective from a summary of the job's labels. All its gradients stay
+within `bounds`, so that sums can be integers. Losses with unbounded gradients are cut at a bound
+that only predictions far outside the labels' range can reach.
 
 Modules:
     absolute_error  reg:absoluteerror
@@ -28,17 +28,17 @@ Modules:
 
 from __future__ import annotations
 
-from fedboost.core.fixed_point import FixedPoint, for_rows
-from fedboost.core.objectives.averages import median, scaled, weighted_mean
+from fedboost.core.fixed_point import FixedPoint, encoding_for_rows
+from fedboost.core.objectives.averages import median, scale_weights, weighted_mean
 from fedboost.core.objectives.record import Gradients, Objective, ObjectiveRecord
 from fedboost.core.objectives.registry import (
     OBJECTIVES,
     ObjectiveName,
     ObjectiveParams,
+    class_objective,
     metrics_of,
-    named,
-    of_classes,
-    of_numbers,
+    number_objective,
+    objective_record,
     own_settings,
 )
 from fedboost.core.objectives.settings import EncodingSettings, ObjectiveSettings
@@ -55,37 +55,39 @@ __all__ = [
     "ObjectiveRecord",
     "Summary",
     "check_labels",
+    "class_objective",
     "encoding",
     "median",
     "metrics_of",
-    "named",
-    "of_classes",
-    "of_numbers",
+    "number_objective",
+    "objective_record",
     "own_settings",
-    "scaled",
-    "start",
+    "scale_weights",
+    "start_objective",
     "transform",
     "weighted_mean",
 ]
 
 
-def start(params: ObjectiveSettings, summary: Summary) -> Objective:
+def start_objective(params: ObjectiveSettings, summary: Summary) -> Objective:
     """Return the objective of a job, with base score and bounds fixed from the training labels.
 
     A DataError names the reason if there is nothing to learn from these rows.
     """
     if summary.weight_sum <= 0.0:
         raise DataError(f"all {summary.rows} weights are 0", todo="give some rows a weight above 0")
-    return named(params.objective).start(params, summary)
+    return objective_record(params.objective).start(params, summary)
 
 
 def encoding(params: EncodingSettings, objective: Objective, summary: Summary) -> FixedPoint:
     """Return the encoding of gradients: bounds as declared, multiplied by the factor of `goss`."""
     g_bound, h_bound = objective.bounds(summary)
     factor = 1.0 if params.goss is None else params.goss.factor
-    return for_rows(summary.rows, params.precision_bits, factor * g_bound, factor * h_bound)
+    return encoding_for_rows(
+        summary.rows, params.precision_bits, factor * g_bound, factor * h_bound
+    )
 
 
 def transform(objective: str, margin: Floats) -> Floats:
     """Return predictions (n, k) of margins (n, k): probabilities, means, or the margins."""
-    return named(objective).link.predict(margin)
+    return objective_record(objective).link.predict(margin)

@@ -36,7 +36,7 @@ class AbsoluteError(Objective):
         return summary.weight_max, summary.weight_max
 
 
-RECORD = ObjectiveRecord(
+ABSOLUTE_ERROR_RECORD = ObjectiveRecord(
     name="reg:absoluteerror",
     predicts="number",
     start=AbsoluteError.start,

@@ -31,6 +31,6 @@ def median(values: Floats, weight: Floats) -> float:
     return float(low / 2.0 + high / 2.0)
 
 
-def scaled(weight: Floats, y: Floats, factor: float) -> Floats:
+def scale_weights(weight: Floats, y: Floats, factor: float) -> Floats:
     """Return weights (n,) with a factor on rows of label 1."""
     return np.where(y > 0.5, factor, 1.0) * weight

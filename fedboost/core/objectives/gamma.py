@@ -23,7 +23,9 @@ from fedboost.ground.arrays import Floats
 if TYPE_CHECKING:
     from fedboost.core.objectives.summary import Summary
 
-RANGE = 1 / 8  # smaller labels, in units of the mean, do not widen the bounds, to save bits
+LABEL_RANGE_MIN = (
+    1 / 8
+)  # smaller labels, in units of the mean, do not widen the bounds, to save bits
 
 
 @dataclass(frozen=True)
@@ -41,7 +43,7 @@ class Gamma(Objective):
     def start(cls, params: ObjectiveSettings, summary: Summary) -> Gamma:
         """Return the loss; base score: the weighted mean."""
         score = positive_mean(params, summary)
-        least = max(summary.low, summary.mean * RANGE)
+        least = max(summary.low, summary.mean * LABEL_RANGE_MIN)
         return cls(np.array([math.log(score)]), power_of_two_above(2.0 * summary.high / least))
 
     def gradients(self, margin: Floats, y: Floats, weight: Floats) -> Gradients:
@@ -56,7 +58,7 @@ class Gamma(Objective):
         return bound, bound
 
 
-RECORD = ObjectiveRecord(
+GAMMA_RECORD = ObjectiveRecord(
     name="reg:gamma",
     predicts="positive",
     start=Gamma.start,

@@ -43,14 +43,14 @@ def exponential(margin: Floats) -> Floats:
     return np.exp(cut, out=cut)
 
 
-def shares(margin: Floats) -> Floats:
+def class_shares(margin: Floats) -> Floats:
     """Return exp(m_c) / Σ exp(m) of each row."""
     raised = np.exp(margin - margin.max(axis=1, keepdims=True))
     return raised / raised.sum(axis=1, keepdims=True)
 
 
 IDENTITY = LinkFunction(np.copy, margin_of_score=np.float32)
-SOFTMAX = LinkFunction(shares, margin_of_score=np.float32)
+SOFTMAX = LinkFunction(class_shares, margin_of_score=np.float32)
 LOGIT = LinkFunction(
     sigmoid,
     margin_of_score=lambda score: -np.log(np.float32(1) / score - np.float32(1)),

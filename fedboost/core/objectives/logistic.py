@@ -47,7 +47,7 @@ class Logistic(Objective):
 
     def gradients(self, margin: Floats, y: Floats, weight: Floats) -> Gradients:
         """See Objective."""
-        return _logistic(links.sigmoid(margin), y, weight, self.scale_pos_weight)
+        return _logistic_gradients(links.sigmoid(margin), y, weight, self.scale_pos_weight)
 
     def bounds(self, summary: Summary) -> tuple[float, float]:
         """See Objective."""
@@ -55,7 +55,7 @@ class Logistic(Objective):
 
 
 @kernel
-def _logistic(p: Floats, y: Floats, weight: Floats, factor: float) -> Gradients:
+def _logistic_gradients(p: Floats, y: Floats, weight: Floats, factor: float) -> Gradients:
     """Return both gradients of probabilities (n, 1), in one pass."""
     g, h = np.empty_like(p), np.empty_like(p)
     for i in range(len(p)):
@@ -65,7 +65,7 @@ def _logistic(p: Floats, y: Floats, weight: Floats, factor: float) -> Gradients:
     return g, h
 
 
-RECORD = ObjectiveRecord(
+LOGISTIC_RECORD = ObjectiveRecord(
     name="binary:logistic",
     predicts="chance",
     start=Logistic.start,

@@ -25,7 +25,7 @@ from fedboost.ground.arrays import Floats
 if TYPE_CHECKING:
     from fedboost.core.objectives.summary import Summary
 
-STEP = 0.7  # XGBoost's default of max_delta_step
+STEP_DEFAULT = 0.7  # XGBoost's default of max_delta_step
 STEP_MAX = 100.0  # hessians have a factor of e^step, and their sums must stay finite
 
 
@@ -61,10 +61,10 @@ class Poisson(Objective):
 
 def _content(params: Mapping[str, Any], outputs: int) -> dict[str, str]:
     step = params.get("max_delta_step")
-    return {"max_delta_step": repr(STEP if step is None else step)}
+    return {"max_delta_step": repr(STEP_DEFAULT if step is None else step)}
 
 
-RECORD = ObjectiveRecord(
+POISSON_RECORD = ObjectiveRecord(
     name="count:poisson",
     predicts="count",
     start=Poisson.start,
@@ -72,5 +72,5 @@ RECORD = ObjectiveRecord(
     labels=labels.COUNTS,
     metrics=("rmse", "poisson-nloglik"),
     xgboost=XgboostForm("poisson_regression_param", _content),
-    steps=StepRule(STEP, STEP_MAX, "a factor of e^{step:g} on counts"),
+    steps=StepRule(STEP_DEFAULT, STEP_MAX, "a factor of e^{step:g} on counts"),
 )

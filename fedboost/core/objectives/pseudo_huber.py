@@ -71,7 +71,7 @@ def _content(params: Mapping[str, Any], outputs: int) -> dict[str, str]:
     return {SLOPE: repr(params[SLOPE])}
 
 
-RECORD = ObjectiveRecord(
+PSEUDO_HUBER_RECORD = ObjectiveRecord(
     name="reg:pseudohubererror",
     predicts="number",
     start=PseudoHuber.start,

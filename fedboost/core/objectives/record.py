@@ -50,7 +50,7 @@ class StepRule:
     effect: str = ""  # of a step on predictions, in an error: a text that formats `step`
 
 
-def _nothing(params: Mapping[str, Any], outputs: int) -> dict[str, str]:
+def _no_content(params: Mapping[str, Any], outputs: int) -> dict[str, str]:
     return {}
 
 
@@ -60,7 +60,7 @@ class XgboostForm:
 
     section: str = ""  # of the objective in a model file; empty: none
     # Content of the section, by the model's parameters and number of outputs.
-    content: Callable[[Mapping[str, Any], int], dict[str, str]] = _nothing
+    content: Callable[[Mapping[str, Any], int], dict[str, str]] = _no_content
     estimates_base_alike: bool = True  # base_score from the labels, if a job names none
 
 

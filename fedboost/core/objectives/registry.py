@@ -24,14 +24,14 @@ from fedboost.ground.settings import NameIn
 OBJECTIVES: Mapping[str, ObjectiveRecord] = {
     record.name: record
     for record in (
-        logistic.RECORD,
-        softmax.RECORD,
-        squared_error.RECORD,
-        absolute_error.RECORD,
-        poisson.RECORD,
-        tweedie.RECORD,
-        gamma.RECORD,
-        pseudo_huber.RECORD,
+        logistic.LOGISTIC_RECORD,
+        softmax.SOFTMAX_RECORD,
+        squared_error.SQUARED_ERROR_RECORD,
+        absolute_error.ABSOLUTE_ERROR_RECORD,
+        poisson.POISSON_RECORD,
+        tweedie.TWEEDIE_RECORD,
+        gamma.GAMMA_RECORD,
+        pseudo_huber.PSEUDO_HUBER_RECORD,
     )
 }
 ObjectiveName = Annotated[str, NameIn("objective", OBJECTIVES)]
@@ -41,7 +41,7 @@ class ObjectiveParams(PseudoHuberParams):
     """Settings of single objectives."""
 
 
-def named(objective: str) -> ObjectiveRecord:
+def objective_record(objective: str) -> ObjectiveRecord:
     """Return an objective's record; a ConfigError for an unknown one."""
     if objective not in OBJECTIVES:
         raise ConfigError(
@@ -53,15 +53,15 @@ def named(objective: str) -> ObjectiveRecord:
 
 def metrics_of(objective: str) -> tuple[str, ...]:
     """Return the metrics of an objective, its default first."""
-    record = named(objective)
+    record = objective_record(objective)
     default = record.metrics[-1]
     fitting = [name for name, metric in METRICS.items() if record.predicts in metric.predicts]
     return (default, *(name for name in fitting if name != default))
 
 
-def of_classes(count: int) -> str:
+def class_objective(count: int) -> str:
     """Return the name of the objective for so many classes."""
-    return logistic.RECORD.name if count == 2 else softmax.RECORD.name
+    return logistic.LOGISTIC_RECORD.name if count == 2 else softmax.SOFTMAX_RECORD.name
 
 
 def own_settings(*, of_classes: bool) -> list[str]:
@@ -70,6 +70,6 @@ def own_settings(*, of_classes: bool) -> list[str]:
     return [name for record in fitting for name in record.settings]
 
 
-def of_numbers() -> str:
+def number_objective() -> str:
     """Return the name of the objective for numbers of any kind."""
-    return squared_error.RECORD.name
+    return squared_error.SQUARED_ERROR_RECORD.name

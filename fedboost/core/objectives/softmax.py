@@ -31,7 +31,7 @@ class Softmax(Objective):
 
     def gradients(self, margin: Floats, y: Floats, weight: Floats) -> Gradients:
         """See Objective."""
-        p = links.shares(margin)
+        p = links.class_shares(margin)
         w = weight[:, None]
         is_class = y.astype(np.intp)[:, None] == np.arange(self.n_outputs)
         return w * (p - is_class), w * (2.0 * p * (1.0 - p))
@@ -41,7 +41,7 @@ class Softmax(Objective):
         return summary.weight_max, summary.weight_max / 2.0
 
 
-RECORD = ObjectiveRecord(
+SOFTMAX_RECORD = ObjectiveRecord(
     name="multi:softprob",
     predicts="classes",
     start=Softmax.start,

@@ -54,7 +54,7 @@ class SquaredError(Objective):
         return summary.weight_max * self.clip, summary.weight_max
 
 
-RECORD = ObjectiveRecord(
+SQUARED_ERROR_RECORD = ObjectiveRecord(
     name="reg:squarederror",
     predicts="number",
     start=SquaredError.start,

@@ -8,7 +8,7 @@ from typing import Self
 
 import numpy as np
 
-from fedboost.core.objectives.averages import median, scaled, weighted_mean
+from fedboost.core.objectives.averages import median, scale_weights, weighted_mean
 from fedboost.core.objectives.settings import ObjectiveSettings
 from fedboost.core.weight_checks import check_weight
 from fedboost.ground.arrays import Floats
@@ -41,7 +41,7 @@ class Summary:
         """
         check_weight(y, weight)
         check_labels(params, y)
-        weight = scaled(weight, y, params.scale_pos_weight)
+        weight = scale_weights(weight, y, params.scale_pos_weight)
         classes = range(params.num_class or 0)
         has_median = params.record.has_median_leaves
         return cls(

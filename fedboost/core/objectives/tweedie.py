@@ -24,7 +24,9 @@ if TYPE_CHECKING:
     from fedboost.core.objectives.summary import Summary
 
 POWER = "tweedie_variance_power"
-RANGE = 2.0**-10  # smaller predictions, in units of the mean, have the gradient of this one
+PREDICTION_RANGE_MIN = (
+    2.0**-10
+)  # smaller predictions, in units of the mean, have the gradient of this one
 
 
 @dataclass(frozen=True)
@@ -44,7 +46,12 @@ class Tweedie(Objective):
         """Return the loss; base score: the weighted mean."""
         score = positive_mean(params, summary)
         limit = power_of_two_above(2.0 * max(score, summary.high))
-        return cls(np.array([math.log(score)]), params.tweedie_variance_power, score * RANGE, limit)
+        return cls(
+            np.array([math.log(score)]),
+            params.tweedie_variance_power,
+            score * PREDICTION_RANGE_MIN,
+            limit,
+        )
 
     def gradients(self, margin: Floats, y: Floats, weight: Floats) -> Gradients:
         """See Objective."""
@@ -63,7 +70,7 @@ class Tweedie(Objective):
         return w * max(a, b) * room, w * ((self.power - 1.0) * a + (2.0 - self.power) * b) * room
 
 
-RECORD = ObjectiveRecord(
+TWEEDIE_RECORD = ObjectiveRecord(
     name="reg:tweedie",
     predicts="amount",
     start=Tweedie.start,

@@ -35,7 +35,7 @@ from fedboost.crypto.lattice.parameters import LatticeParameters, groups_of
 from fedboost.crypto.lattice.polynomials import TreePolynomials
 from fedboost.crypto.lattice.product import Spectrum, multiplier
 from fedboost.crypto.lattice.released import AnswerShape, Blinded, Vectors
-from fedboost.crypto.lattice.words import bytes_of, low_bits, pack, words_of
+from fedboost.crypto.lattice.words import bytes_of, low_bits, pack_fields, words_of
 from fedboost.crypto.limbs import ByteArray
 from fedboost.crypto.secrets import Streams
 from fedboost.ground.arrays import Indices, Words
@@ -105,13 +105,13 @@ class TreeKey:
         `places` (n,), rising, are their indices among all sums that leave together. A ProtocolError
         for cells of other outputs or another ring, and for a width that is no budget's.
         """
-        self._check(sums, randomness)
+        self._check_sums(sums, randomness)
         shape = AnswerShape(self.tree.parameters, len(self.leading), randomness.width)
         data = np.zeros((len(sums), shape.n_bytes), np.uint8)
         scalars = np.empty((len(sums), shape.outputs), np.uint64)
         tasks = [
             (self, sums[cut], randomness[cut], shape, data[cut], scalars[cut])
-            for cut in _cuts(0, len(sums))
+            for cut in _slices_at_once(0, len(sums))
         ]
         workers.map(_as_vectors, tasks)
         return Blinded(places, scalars, Vectors(data))
@@ -133,25 +133,25 @@ class TreeKey:
         if (shape.parameters, shape.outputs) != (self.tree.parameters, outputs):
             raise ProtocolError("the packing key does not go with the public keys of the tree")
         for sums, randomness in nodes:
-            self._check(sums, randomness)
+            self._check_sums(sums, randomness)
         ends = np.cumsum([0, *(len(sums) for sums, _ in nodes)])
         each = np.array([randomness.width for _, randomness in nodes], np.uint64)
         widths = np.repeat(each, np.diff(ends))
         batches, first = np.unique(places // shape.slots, return_index=True)
         stops = np.append(first, len(places))
         held, scalars = Residual.empty(shape, batches), np.empty((len(places), outputs), np.uint64)
-        rounds = _rounds(stops, threads.count)
+        rounds = _batch_rounds(stops, threads.count)
         room = max((stops[b] - stops[a] for a, b in rounds), default=0)
         vectors = np.empty((len(shape.groups), room, shape.parameters.ring), np.uint64)
         for first_batch, behind in rounds:
             begin, stop = int(stops[first_batch]), int(stops[behind])
             tasks: list[tuple[object, ...]] = []
             for (sums, randomness), start, end in zip(nodes, ends[:-1], ends[1:], strict=True):
-                for cut in _cuts(max(begin, int(start)), min(stop, int(end))):
+                for cut in _slices_at_once(max(begin, int(start)), min(stop, int(end))):
                     own = slice(cut.start - int(start), cut.stop - int(start))
                     into = vectors[:, cut.start - begin : cut.stop - begin]
                     tasks.append((self, sums[own], randomness[own], into, scalars[cut]))
-            threads.map(_blind, tasks)
+            threads.map(_blind_sums, tasks)
             tasks = []
             for number in range(first_batch, behind):
                 cut = slice(int(stops[number]), int(stops[number + 1]))
@@ -161,7 +161,7 @@ class TreeKey:
             threads.map(add_residues, tasks)
         return Blinded(places, scalars, held)
 
-    def _check(self, sums: Pairs[LatticeSums], randomness: AnswerRandomness) -> None:
+    def _check_sums(self, sums: Pairs[LatticeSums], randomness: AnswerRandomness) -> None:
         """Raise a ProtocolError for sums or randomness of another tree."""
         parameters, cells = self.tree.parameters, sums.a
         if not parameters.scale_bits < randomness.width <= parameters.modulus_bits:
@@ -179,13 +179,13 @@ def bound_to(node: int, noise: NDArray[np.int64] | None) -> bytes:
     return hashlib.sha256(node.to_bytes(8, "little") + added).digest()
 
 
-def _cuts(first: int, stop: int) -> Iterator[slice]:
+def _slices_at_once(first: int, stop: int) -> Iterator[slice]:
     """Yield slices of the answers that are made at once."""
     for start in range(first, stop, TOGETHER):
         yield slice(start, min(start + TOGETHER, stop))
 
 
-def _rounds(stops: Indices, threads: int) -> list[tuple[int, int]]:
+def _batch_rounds(stops: Indices, threads: int) -> list[tuple[int, int]]:
     """Return batches that are packed together, the first and the one behind: about ROUND sums of
     them, and at least as many as there are threads. `stops` are the starts of all batches and the
     end.
@@ -209,15 +209,15 @@ def _as_vectors(
 ) -> None:
     """Write answers as vectors, uint8 (n, shape.n_bytes), and their b."""
     vectors = np.empty((len(shape.groups), len(sums), shape.parameters.ring), np.uint64)
-    _blind(key, sums, randomness, vectors, scalars)
+    _blind_sums(key, sums, randomness, vectors, scalars)
     low = shape.parameters.drop_bits
     half = np.uint64(1 << low >> 1)
     for (span, _), whole in zip(shape.spans(), vectors, strict=True):
         rounded = (whole + half) >> np.uint64(low)
-        pack(rounded & low_bits(shape.vector_bits), shape.vector_bits, data[:, span])
+        pack_fields(rounded & low_bits(shape.vector_bits), shape.vector_bits, data[:, span])
 
 
-def _blind(
+def _blind_sums(
     key: TreeKey,
     sums: Pairs[LatticeSums],
     randomness: AnswerRandomness,
@@ -231,14 +231,14 @@ def _blind(
     """
     mask, whole, numbers = low_bits(randomness.width), vectors[0], np.empty_like(scalars)
     fill_pairs(sums, mask, whole, numbers)
-    groups, drawn = groups_of(numbers.shape[1]), _drawn(key, randomness, whole, numbers)
+    groups, drawn = groups_of(numbers.shape[1]), _secret_bytes(key, randomness, whole, numbers)
     for number in reversed(range(len(groups))):  # `whole` is the first's
         group = groups[number]
         made = whole, np.ascontiguousarray(numbers[:, group])
         scalars[:, group] = _blinded(key, made, group, drawn[3 * number :], vectors[number])
 
 
-def _drawn(
+def _secret_bytes(
     key: TreeKey, randomness: AnswerRandomness, whole: Words, numbers: Words
 ) -> list[ByteArray]:
     """Return secret bytes for v, e1 and e2 of each group in turn, uint8 (n, any) each. Each sum has
@@ -264,7 +264,7 @@ def _drawn(
         hashed = begun.copy()
         hashed.update(few.data)
         hashed.update(many.data)
-        streams.fill(hashed.digest()[:12], [part.data for part in parts])
+        streams.fill_buffers(hashed.digest()[:12], [part.data for part in parts])
     return drawn
 
 
@@ -301,8 +301,8 @@ def _blinded(
     ternary = samples.ternary(drawn[0], parameters.ring)
     product = multiplier(parameters)
     zeros = product.multiply(key.fixed, product.values(ternary))
-    _extend(sums[0], zeros, samples.errors(drawn[1], parameters.error_bits), vectors)
-    numbers = sums[1] + samples.flood(drawn[2], parameters.flood).view(np.uint64)
+    _add_extended(sums[0], zeros, samples.binomial_errors(drawn[1], parameters.error_bits), vectors)
+    numbers = sums[1] + samples.gaussian_flood(drawn[2], parameters.flood).view(np.uint64)
     _add_leading(key.leading[group], ternary, numbers)
     return numbers
 
@@ -321,7 +321,7 @@ def _check_spread(keys: Words, parameters: LatticeParameters) -> None:
 
 
 @kernel
-def _extend(sums: Words, zeros: Words, errors: NDArray[np.int8], vectors: Words) -> None:
+def _add_extended(sums: Words, zeros: Words, errors: NDArray[np.int8], vectors: Words) -> None:
     """Write vectors = sums + ext0(zeros + errors), modulo 2^64."""
     last = sums.shape[1] - 1
     for n in range(sums.shape[0]):

@@ -56,7 +56,7 @@ class Budget:
     @property
     def message_bits(self) -> int:
         """Bits of a message, its sign included: p."""
-        room = _room(self.parameters) - _log2(self.rows + self.spare)
+        room = _room_bits(self.parameters) - _log2(self.rows + self.spare)
         return min(self.bits, MESSAGE_BITS_MOST, room)
 
     @property
@@ -93,11 +93,11 @@ def rows_most(parameters: LatticeParameters) -> int:
     """Return the most rows that sums add up, a power of two: for messages of enough bits, and
     answers that reveal little enough.
     """
-    powers = [1 << bits for bits in range(_room(parameters) - MESSAGE_BITS_LEAST + 1)]
-    return max((rows for rows in powers if parameters.leak(rows) <= LEAK_MOST), default=0)
+    powers = [1 << bits for bits in range(_room_bits(parameters) - MESSAGE_BITS_LEAST + 1)]
+    return max((rows for rows in powers if parameters.leaked_bits(rows) <= LEAK_MOST), default=0)
 
 
-def _room(parameters: LatticeParameters) -> int:
+def _room_bits(parameters: LatticeParameters) -> int:
     return parameters.modulus_bits - parameters.scale_bits
 
 

@@ -38,7 +38,7 @@ CELLS_MOST = 1 << 18  # at once: four gigabytes of `lattice`
 TOGETHER, FOUR = 8, 4  # windows added to a cell in one pass over it; and of a rest
 ROWS_EACH = 1 << 11  # rows added in all columns before the next ones
 
-CellNumbers = NDArray[np.int32]
+CellIndices = NDArray[np.int32]
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -72,26 +72,26 @@ class LatticeSums:
         return self.scalars.shape[1]
 
     def segment_sum(
-        self, rows: NDArray[np.integer], cells: CellNumbers, n_cells: int
+        self, rows: NDArray[np.integer], cells: CellIndices, n_cells: int
     ) -> LatticeSums:
         """Add cell `rows[i]` of these into each cell of `cells[i]`; see `api.Adder`."""
         check_cells(rows, cells, n_cells)
-        sums = [np.zeros((n_cells, part.shape[1]), np.uint64) for part in self._parts]
-        for part, total in zip(self._parts, sums, strict=True):
+        sums = [np.zeros((n_cells, part.shape[1]), np.uint64) for part in self._both_arrays]
+        for part, total in zip(self._both_arrays, sums, strict=True):
             for column in cells.T:
-                _gather(part, rows[column >= 0].astype(np.int64), column[column >= 0], total)
+                _gather_sums(part, rows[column >= 0].astype(np.int64), column[column >= 0], total)
         return LatticeSums(self.parameters, *(total & self.parameters.mask for total in sums))
 
     def add(self, other: LatticeSums) -> LatticeSums:
         """Return self[i] + other[i]; a ProtocolError unless there are as many of both."""
         self._check_pairs(other)
-        sums = [a + b for a, b in zip(self._parts, other._parts, strict=True)]
+        sums = [a + b for a, b in zip(self._both_arrays, other._both_arrays, strict=True)]
         return LatticeSums(self.parameters, *(part & self.parameters.mask for part in sums))
 
     def subtract(self, other: LatticeSums) -> LatticeSums:
         """Return self[i] − other[i]; a ProtocolError unless there are as many of both."""
         self._check_pairs(other)
-        less = [a - b for a, b in zip(self._parts, other._parts, strict=True)]
+        less = [a - b for a, b in zip(self._both_arrays, other._both_arrays, strict=True)]
         return LatticeSums(self.parameters, *(part & self.parameters.mask for part in less))
 
     def prefix_sums(self, offsets: NDArray[np.integer]) -> LatticeSums:
@@ -107,23 +107,23 @@ class LatticeSums:
         """Replace the sums by their running sums; see `prefix_sums`."""
         check_segments(self, offsets)
         starts = np.asarray(offsets, np.int64)
-        self._change(_run, workers, starts, starts)
+        self._change_all(_run_sums, workers, starts, starts)
 
-    def take_in(self, other: LatticeSums) -> None:
+    def add_in_place(self, other: LatticeSums) -> None:
         """Add other[i] to self[i] in place; a ProtocolError unless there are as many of both."""
         self._check_pairs(other)
-        for total, more in zip(self._parts, other._parts, strict=True):
+        for total, more in zip(self._both_arrays, other._both_arrays, strict=True):
             np.add(total, more, out=total)
             np.bitwise_and(total, self.parameters.mask, out=total)
 
-    def take_off(self, other: LatticeSums, workers: Workers | None = None) -> None:
+    def subtract_in_place(self, other: LatticeSums, workers: Workers | None = None) -> None:
         """Subtract other[i] from self[i] in place; a ProtocolError unless there are as many of
         both.
         """
         self._check_pairs(other)
-        self._change(_take_off, workers, *other._parts)
+        self._change_all(_take_off, workers, *other._both_arrays)
 
-    def _change(
+    def _change_all(
         self,
         kernel: Callable[..., None],
         workers: Workers | None,
@@ -136,13 +136,13 @@ class LatticeSums:
         workers, mask = workers or Serial(), self.parameters.mask
         tasks = [
             (self.vectors, of_vectors, mask, first, stop)
-            for first, stop in _shares(self.vectors.shape[1], workers)
+            for first, stop in _coefficient_shares(self.vectors.shape[1], workers)
         ]
         workers.map(kernel, tasks)
         kernel(self.scalars, of_scalars, mask, 0, self.outputs)
 
     @property
-    def _parts(self) -> tuple[Words, Words]:
+    def _both_arrays(self) -> tuple[Words, Words]:
         return self.vectors, self.scalars
 
     def _check_pairs(self, other: LatticeSums) -> None:
@@ -164,7 +164,7 @@ class CellAdds:
     """Sums of cells; implements `api.Adder`."""
 
     def segment_sum(
-        self, held: LatticeSums, rows: NDArray[np.integer], cells: CellNumbers, n_cells: int
+        self, held: LatticeSums, rows: NDArray[np.integer], cells: CellIndices, n_cells: int
     ) -> LatticeSums:
         """See `LatticeSums.segment_sum`."""
         return held.segment_sum(rows, cells, n_cells)
@@ -181,7 +181,7 @@ class CellAdds:
         """Return running sums within each segment."""
         return cells.prefix_sums(offsets)
 
-    def pairs(self, pairs: Pairs[LatticeSums]) -> LatticeSums:
+    def sum_pairs(self, pairs: Pairs[LatticeSums]) -> LatticeSums:
         """Return the sums of the pairs."""
         cells = pairs.a
         vectors = np.empty((len(pairs), cells.vectors.shape[1]), np.uint64)
@@ -230,7 +230,7 @@ class EncryptedRows:
     def segment_sum(
         self,
         rows: NDArray[np.integer],
-        cells: CellNumbers,
+        cells: CellIndices,
         n_cells: int,
         workers: Workers | None = None,
     ) -> LatticeSums:
@@ -239,7 +239,7 @@ class EncryptedRows:
         Fastest with `rows` ascending, and columns that have their own cells. The sums are the same
         with any `workers`: threads, which share rows and sums.
         """
-        self._check(rows, cells, n_cells)
+        self._check_rows(rows, cells, n_cells)
         parameters, workers = self.tree.parameters, workers or Serial()
         chosen = np.ascontiguousarray(rows, dtype=np.int64)
         vectors = np.zeros((n_cells, parameters.ring), dtype=np.uint64)
@@ -249,7 +249,7 @@ class EncryptedRows:
             # Each worker adds up all rows, but only so many coefficients of their windows.
             tasks = [
                 (self.windows, chosen[part], cells[part], vectors, first, stop)
-                for first, stop in _shares(parameters.ring, workers)
+                for first, stop in _coefficient_shares(parameters.ring, workers)
             ]
             workers.map(sum_windows, tasks)
         _add_numbers(self.numbers, chosen, cells, scalars)
@@ -257,7 +257,7 @@ class EncryptedRows:
         scalars &= parameters.mask
         return LatticeSums(parameters, vectors, scalars)
 
-    def _check(self, rows: NDArray[np.integer], cells: CellNumbers, n_cells: int) -> None:
+    def _check_rows(self, rows: NDArray[np.integer], cells: CellIndices, n_cells: int) -> None:
         fits = cells.dtype == np.int32 and cells.ndim == 2 and len(rows) == len(cells)
         if not fits or not 0 <= n_cells <= CELLS_MOST or (cells.size and cells.max() >= n_cells):
             raise ProtocolError(
@@ -273,14 +273,14 @@ class EncryptedRows:
         return f"Rows({len(self)} × {self.numbers.shape[1]})"
 
 
-def _shares(ring: int, workers: Workers) -> Iterator[tuple[int, int]]:
+def _coefficient_shares(ring: int, workers: Workers) -> Iterator[tuple[int, int]]:
     """Yield the first coefficient of each worker's share, and the one behind it."""
     return itertools.pairwise(np.linspace(0, ring, workers.count + 1).astype(int).tolist())
 
 
 @kernel
 def sum_windows(
-    windows: Words, rows: NDArray[np.int64], cells: CellNumbers, sums: Words, first: int, stop: int
+    windows: Words, rows: NDArray[np.int64], cells: CellIndices, sums: Words, first: int, stop: int
 ) -> None:
     """Add coefficients `first` to `stop` of all windows to uint64 (n_cells, N), modulo 2^64.
 
@@ -345,7 +345,7 @@ def _add_one(flat: Words, start: int, total: Words) -> None:
 
 @kernel
 def _add_numbers(
-    numbers: Words, rows: NDArray[np.int64], cells: CellNumbers, scalars: Words
+    numbers: Words, rows: NDArray[np.int64], cells: CellIndices, scalars: Words
 ) -> None:
     for i in range(len(rows)):
         for column in range(cells.shape[1]):
@@ -356,14 +356,16 @@ def _add_numbers(
 
 
 @kernel
-def _gather(part: Words, rows: NDArray[np.int64], cells: CellNumbers, sums: Words) -> None:
+def _gather_sums(part: Words, rows: NDArray[np.int64], cells: CellIndices, sums: Words) -> None:
     for i in range(len(rows)):
         for k in range(part.shape[1]):
             sums[cells[i], k] += part[rows[i], k]
 
 
 @kernel
-def _run(sums: Words, offsets: NDArray[np.int64], mask: np.uint64, first: int, stop: int) -> None:
+def _run_sums(
+    sums: Words, offsets: NDArray[np.int64], mask: np.uint64, first: int, stop: int
+) -> None:
     for segment in range(len(offsets) - 1):
         for i in range(offsets[segment] + 1, offsets[segment + 1]):
             total, before = sums[i, first:stop], sums[i - 1, first:stop]

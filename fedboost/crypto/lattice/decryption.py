@@ -13,7 +13,7 @@ from fedboost.crypto.lattice.product import multiplier_of
 from fedboost.crypto.lattice.released import AnswerShape
 from fedboost.crypto.lattice.secret import TreeSecret
 from fedboost.crypto.lattice.transforms import DEGREE
-from fedboost.crypto.lattice.words import field_bytes, unpack
+from fedboost.crypto.lattice.words import field_bytes, unpack_fields
 from fedboost.crypto.limbs import ByteArray
 from fedboost.ground.arrays import Words
 from fedboost.ground.errors import PeerError
@@ -52,7 +52,9 @@ def decrypt(
     """
     budget = secret.budget
     shape = AnswerShape(secret.tree.parameters, secret.outputs, budget.width(node_rows))
-    sums = _rounded(opened(secret, answers, count, shape, workers), shape.parameters.scale_bits)
+    sums = _rounded(
+        open_vectors(secret, answers, count, shape, workers), shape.parameters.scale_bits
+    )
     bound = np.int64(node_rows * budget.message_most) if most is None else most
     if (np.abs(sums) > bound).any():
         raise PeerError(NO_SUM)
@@ -84,7 +86,7 @@ def decrypt_packed(
         span = slice(place, place + packing.shape.batch_bytes(len(batch), int(batch.max())))
         tasks.append((packing, data[span], batch))
         place = span.stop
-    parts = (workers or Serial()).threads.map(opened_packed, tasks)
+    parts = (workers or Serial()).threads.map(open_packed, tasks)
     whole = np.concatenate([np.empty((0, secret.outputs), np.int64), *parts])
     sums, first = _rounded(whole, scale), 0
     for node in nodes:
@@ -97,7 +99,7 @@ def decrypt_packed(
     return sums
 
 
-def opened_packed(packing: PackingSecret, data: bytes, widths: Words) -> Sums:
+def open_packed(packing: PackingSecret, data: bytes, widths: Words) -> Sums:
     """Return Δ times the sums of a batch plus their noise, int64 (n, outputs), modulo 2^W each.
 
     `widths` are W, uint64 (n,). A PeerError for unexpected bits.
@@ -119,7 +121,7 @@ def fractions_of(packing: PackingSecret, data: bytes, widths: Words) -> Words:
             n_bytes = field_bytes(each, width)
             block = raw[place : place + rows * n_bytes].reshape(rows, n_bytes)
             parts.append(np.empty((rows, each), np.uint64))
-            if not unpack(block, width, parts[-1]):
+            if not unpack_fields(block, width, parts[-1]):
                 raise PeerError(NO_SUM)
             place += block.size
         masks = product.first(product.fixed(parts[0][0]), packing.multiplied[group], count)
@@ -128,7 +130,7 @@ def fractions_of(packing: PackingSecret, data: bytes, widths: Words) -> Words:
     return fractions
 
 
-def opened(
+def open_vectors(
     secret: TreeSecret,
     answers: bytes,
     count: int,
@@ -159,8 +161,8 @@ def _opened_group(
 ) -> Sums:
     vectors = np.empty((len(data), shape.parameters.ring), dtype=np.uint64)
     numbers = np.empty((len(data), len(secrets)), dtype=np.uint64)
-    clean = unpack(data[:, spans[0]], shape.vector_bits, vectors)
-    if not unpack(data[:, spans[1]], shape.width, numbers) or not clean:
+    clean = unpack_fields(data[:, spans[0]], shape.vector_bits, vectors)
+    if not unpack_fields(data[:, spans[1]], shape.width, numbers) or not clean:
         raise PeerError(NO_SUM)
     _subtract_products(vectors, secrets, np.uint64(shape.parameters.drop_bits), numbers)
     unused = 64 - shape.width

@@ -27,15 +27,15 @@ from fedboost.ground.arrays import Floats, Indices, Words
 from fedboost.ground.kernels import kernel
 from fedboost.ground.workers import Workers
 
-LANES = 32
-BOUND_MOST = 0.4  # proven distance to an integer; 1/2 would be wrong
+DENSE_LANES = 32
+DENSE_BOUND_MOST = 0.4  # proven distance to an integer; 1/2 would be wrong
 BLOCKS_MOST = 128  # blocks added up before they are transformed back
-ROWS_LEAST = 36  # rows of a cell in a block, on average, that pay for a transform
+DENSE_ROWS_LEAST = 36  # rows of a cell in a block, on average, that pay for a transform
 BACK = 10  # transforms that take as long as transforming a cell's values back
 BLOCKS_NEAR = 8  # blocks whose values stay in a cache
 
-CellNumbers = NDArray[np.int32]
-Places = NDArray[np.int16]
+CellIndices = NDArray[np.int32]
+IndexDigits = NDArray[np.int16]
 
 
 def error_bound(ring: int, limb_bits: int, blocks: int) -> float:
@@ -45,7 +45,7 @@ def error_bound(ring: int, limb_bits: int, blocks: int) -> float:
     (2·LANES + 2)·√(2·LANES) of its norm, other roots have one roundoff more, and blocks are added
     up.
     """
-    first = (2 * LANES + 2) * (2.0 * LANES) ** 0.5
+    first = (2 * DENSE_LANES + 2) * (2.0 * DENSE_LANES) ** 0.5
     return blocks * product.error_bound(ring, limb_bits, more=first + ring.bit_length() + blocks)
 
 
@@ -69,7 +69,7 @@ class Transform:
 
     def fixed(self, polynomials: Words) -> Floats:
         """Return the values of polynomials uint64 (n, N) for sums: (n, 2, limbs, M)."""
-        shape = self.shape[0], len(self.order), LANES
+        shape = self.shape[0], len(self.order), DENSE_LANES
         values = np.stack([self.multiplier.fixed(one).reshape(shape) for one in polynomials])
         values = values[:, :, self.order]
         return np.stack([values.real, values.imag], axis=1).reshape(len(values), 2, *self.shape)
@@ -77,7 +77,7 @@ class Transform:
     def add_back(self, values: Floats, sums: Words) -> None:
         """Add to uint64 (n, N), modulo 2^64, the polynomials that have values (n, 2, limbs, M)."""
         whole = np.empty((len(values), *self.shape), np.complex128)
-        shape = self.shape[0], len(self.order), LANES
+        shape = self.shape[0], len(self.order), DENSE_LANES
         placed, each = whole.reshape(-1, *shape), values.reshape(-1, 2, *shape)
         placed.real[:, :, self.order], placed.imag[:, :, self.order] = each[:, 0], each[:, 1]
         for number in range(self.shape[0]):
@@ -89,22 +89,33 @@ def transform_of(ring: int, modulus_bits: int) -> Transform:
     """Return the transform of rings with so many coefficients modulo 2^modulus_bits."""
     multiplier = multiplier_of(ring, modulus_bits)
     bits, half = multiplier.limb_bits, ring // 2
-    fit = (n for n in range(BLOCKS_MOST, 0, -1) if error_bound(ring, bits, n) <= BOUND_MOST)
-    width = half // LANES
-    upper, lane, lower = np.arange(2 * LANES)[:, None], np.arange(LANES), np.arange(width)[:, None]
+    fit = (n for n in range(BLOCKS_MOST, 0, -1) if error_bound(ring, bits, n) <= DENSE_BOUND_MOST)
+    width = half // DENSE_LANES
+    upper, lane, lower = (
+        np.arange(2 * DENSE_LANES)[:, None],
+        np.arange(DENSE_LANES),
+        np.arange(width)[:, None],
+    )
     # e^(iπt/N) twists place t = upper·width + lower; above M it counts as i times the one below.
-    starts = _roots(upper * width - 4 * (upper % LANES) * lane * width, ring)
-    twist = _roots(lower - 4 * lower * lane, ring).ravel()
+    starts = _unit_roots(upper * width - 4 * (upper % DENSE_LANES) * lane * width, ring)
+    twist = _unit_roots(lower - 4 * lower * lane, ring).ravel()
     turns, order = np.empty((width.bit_length() - 1, half // 2), np.complex128), np.zeros(1, int)
     for level, turn in enumerate(turns):
         reach = width >> level
-        each = _roots(-2 * ring // reach * np.arange(reach // 2), ring).repeat(LANES)
+        each = _unit_roots(-2 * ring // reach * np.arange(reach // 2), ring).repeat(DENSE_LANES)
         turn[:] = np.tile(each, len(turn) // len(each))
         order = np.concatenate([2 * order, 2 * order + 1])
-    return Transform(multiplier, next(fit), _parts(starts), _parts(twist), _parts(turns), order)
+    return Transform(
+        multiplier,
+        next(fit),
+        _real_and_imaginary(starts),
+        _real_and_imaginary(twist),
+        _real_and_imaginary(turns),
+        order,
+    )
 
 
-def _roots(exponents: Indices, ring: int) -> NDArray[np.complex128]:
+def _unit_roots(exponents: Indices, ring: int) -> NDArray[np.complex128]:
     """Return powers of e^(iπ/N), within two roundoffs: of angles up to π/4, turned by quarters."""
     quarters = np.rint(exponents * 2 / ring).astype(np.int64)
     angles = (exponents - quarters * (ring // 2)) * (np.pi / ring)
@@ -112,7 +123,7 @@ def _roots(exponents: Indices, ring: int) -> NDArray[np.complex128]:
     return turned
 
 
-def _parts(numbers: NDArray[np.complex128]) -> Floats:
+def _real_and_imaginary(numbers: NDArray[np.complex128]) -> Floats:
     """Return real and imaginary parts, (…, 2, n)."""
     return np.stack([numbers.real, numbers.imag], axis=-2)
 
@@ -121,7 +132,7 @@ def add_dense(
     windows: Words,
     modulus_bits: int,
     rows: Indices,
-    cells: CellNumbers,
+    cells: CellIndices,
     sums: Words,
     workers: Workers,
 ) -> list[slice]:
@@ -132,13 +143,15 @@ def add_dense(
     overflow.
     """
     left, ring = list[slice](), sums.shape[1]
-    for part in _rising(rows):
+    for part in _rising_parts(rows):
         n_rows, blocks = (
             part.stop - part.start,
             rows[part.stop - 1] // ring - rows[part.start] // ring,
         )
-        spans = _spans(cells[part]) if n_rows >= ROWS_LEAST else []
-        least = ROWS_LEAST * (blocks + 1 + BACK) * sum(span.stop - span.start for span in spans)
+        spans = _cells_of_columns(cells[part]) if n_rows >= DENSE_ROWS_LEAST else []
+        least = (
+            DENSE_ROWS_LEAST * (blocks + 1 + BACK) * sum(span.stop - span.start for span in spans)
+        )
         if spans and n_rows * len(spans) >= least:
             _add_part(windows, modulus_bits, rows[part], (cells[part], spans), sums, workers)
         elif left and left[-1].stop == part.start:
@@ -148,15 +161,15 @@ def add_dense(
     return left
 
 
-def _rising(rows: Indices) -> list[slice]:
+def _rising_parts(rows: Indices) -> list[slice]:
     """Return the parts of consecutive rows that rise."""
     ends = [0, *(np.flatnonzero(rows[1:] <= rows[:-1]) + 1).tolist(), len(rows)]
     return [slice(start, stop) for start, stop in itertools.pairwise(ends) if start < stop]
 
 
-def _spans(cells: CellNumbers) -> list[slice]:
+def _cells_of_columns(cells: CellIndices) -> list[slice]:
     """Return each column's cells; none if a row adds to no cell, or columns share cells."""
-    lowest, most = _bounds(cells)
+    lowest, most = _cell_bounds(cells)
     spans = [slice(low, high + 1) for low, high in zip(lowest.tolist(), most.tolist(), strict=True)]
     ranked = sorted(spans, key=lambda span: span.start)
     apart = all(one.stop <= other.start for one, other in itertools.pairwise(ranked))
@@ -167,7 +180,7 @@ def _add_part(
     windows: Words,
     modulus_bits: int,
     rows: Indices,
-    columns: tuple[CellNumbers, Sequence[slice]],
+    columns: tuple[CellIndices, Sequence[slice]],
     sums: Words,
     workers: Workers,
 ) -> None:
@@ -193,7 +206,7 @@ def _add_part(
 def _add_column(
     of: Transform,
     fixed: Floats,
-    inside: tuple[int, Indices, CellNumbers],
+    inside: tuple[int, Indices, CellIndices],
     low: int,
     sums: Words,
 ) -> None:
@@ -209,7 +222,7 @@ def _add_column(
 
 
 @kernel
-def _bounds(cells: CellNumbers) -> tuple[CellNumbers, CellNumbers]:
+def _cell_bounds(cells: CellIndices) -> tuple[CellIndices, CellIndices]:
     """Return the least and the greatest cell of each column; of one row at least."""
     lowest, most = cells[0].copy(), cells[0].copy()
     for i in range(len(cells)):
@@ -224,7 +237,7 @@ def _add_values(
     fixed: Floats,
     first: int,
     rows: Indices,
-    cells: CellNumbers,
+    cells: CellIndices,
     tables: tuple[Floats, Floats, Floats],
     values: Floats,
 ) -> None:
@@ -240,8 +253,8 @@ def _add_values(
                 begin, end = begins[cell * blocks + block], begins[cell * blocks + block + 1]
                 if begin < end:
                     _add_starts(sums, starts, lowers[begin:end], uppers[begin:end])
-                    _twist(sums, twist, turns, two[held])
-                    _turn(two[held], turns)
+                    _twist_sums(sums, twist, turns, two[held])
+                    _turn_levels(two[held], turns)
                     held += 1
                 if held == 2:
                     _add_products(two, fixed[before], fixed[block], values[cell])
@@ -255,12 +268,12 @@ def _add_values(
 
 @kernel
 def _by_cell_and_block(
-    rows: Indices, cells: CellNumbers, first: int, shape: tuple[int, int, int, int], n_cells: int
-) -> tuple[Indices, Places, Places]:
+    rows: Indices, cells: CellIndices, first: int, shape: tuple[int, int, int, int], n_cells: int
+) -> tuple[Indices, IndexDigits, IndexDigits]:
     """Return the start of the rows of each cell and block, and the digits of their indices N − 1 −
     i.
     """
-    blocks, ring, width = shape[0], 2 * shape[3], shape[3] // LANES
+    blocks, ring, width = shape[0], 2 * shape[3], shape[3] // DENSE_LANES
     begins = np.zeros(n_cells * blocks + 2, np.int64)
     uppers, lowers = np.empty(len(rows), np.int16), np.empty(len(rows), np.int16)
     for i in range(len(rows)):
@@ -278,19 +291,24 @@ def _by_cell_and_block(
 
 
 @kernel
-def _add_starts(sums: Floats, starts: Floats, lowers: Places, uppers: Places) -> None:
+def _add_starts(sums: Floats, starts: Floats, lowers: IndexDigits, uppers: IndexDigits) -> None:
     """Add each row's summand to the first sums (2, M)."""
     re, im = sums[0], sums[1]
     for i in range(len(lowers)):
-        at, upper = np.int64(lowers[i]) * LANES, np.int64(uppers[i])
-        a, b, c, d = re[at : at + LANES], im[at : at + LANES], starts[upper, 0], starts[upper, 1]
-        for k in range(LANES):
+        at, upper = np.int64(lowers[i]) * DENSE_LANES, np.int64(uppers[i])
+        a, b, c, d = (
+            re[at : at + DENSE_LANES],
+            im[at : at + DENSE_LANES],
+            starts[upper, 0],
+            starts[upper, 1],
+        )
+        for k in range(DENSE_LANES):
             a[k] += c[k]
             b[k] += d[k]
 
 
 @kernel
-def _twist(sums: Floats, twist: Floats, turns: Floats, values: Floats) -> None:
+def _twist_sums(sums: Floats, twist: Floats, turns: Floats, values: Floats) -> None:
     """Write the sums times the twist behind their first level, (2, M), and clear them."""
     far = sums.shape[1] // 2
     a, b, c, d = sums[0, :far], sums[1, :far], twist[0, :far], twist[1, :far]
@@ -307,7 +325,7 @@ def _twist(sums: Floats, twist: Floats, turns: Floats, values: Floats) -> None:
 
 
 @kernel
-def _turn(values: Floats, turns: Floats) -> None:
+def _turn_levels(values: Floats, turns: Floats) -> None:
     """Apply the other levels: each adds near and far numbers, and turns their difference."""
     re, im = values[0], values[1]
     for level in range(1, len(turns) - 2):
@@ -322,21 +340,27 @@ def _turn(values: Floats, turns: Floats) -> None:
                 b[k] += far_b[k]
                 far_a[k] = x * c[k] - y * d[k]
                 far_b[k] = x * d[k] + y * c[k]
-    for at in range(0, len(re), 4 * LANES):  # the last two, whose turns are 1 and −i
-        a, b = re[at : at + 4 * LANES], im[at : at + 4 * LANES]
-        for k in range(LANES):
-            near, middle = a[k] + a[k + 2 * LANES], a[k + LANES] + a[k + 3 * LANES]
-            near_i, middle_i = b[k] + b[k + 2 * LANES], b[k + LANES] + b[k + 3 * LANES]
-            x, y = a[k] - a[k + 2 * LANES], b[k + LANES] - b[k + 3 * LANES]
-            x_i, y_i = b[k] - b[k + 2 * LANES], a[k + 3 * LANES] - a[k + LANES]
-            a[k], a[k + LANES], b[k], b[k + LANES] = (
+    for at in range(0, len(re), 4 * DENSE_LANES):  # the last two, whose turns are 1 and −i
+        a, b = re[at : at + 4 * DENSE_LANES], im[at : at + 4 * DENSE_LANES]
+        for k in range(DENSE_LANES):
+            near, middle = (
+                a[k] + a[k + 2 * DENSE_LANES],
+                a[k + DENSE_LANES] + a[k + 3 * DENSE_LANES],
+            )
+            near_i, middle_i = (
+                b[k] + b[k + 2 * DENSE_LANES],
+                b[k + DENSE_LANES] + b[k + 3 * DENSE_LANES],
+            )
+            x, y = a[k] - a[k + 2 * DENSE_LANES], b[k + DENSE_LANES] - b[k + 3 * DENSE_LANES]
+            x_i, y_i = b[k] - b[k + 2 * DENSE_LANES], a[k + 3 * DENSE_LANES] - a[k + DENSE_LANES]
+            a[k], a[k + DENSE_LANES], b[k], b[k + DENSE_LANES] = (
                 near + middle,
                 near - middle,
                 near_i + middle_i,
                 near_i - middle_i,
             )
-            a[k + 2 * LANES], a[k + 3 * LANES] = x + y, x - y
-            b[k + 2 * LANES], b[k + 3 * LANES] = x_i + y_i, x_i - y_i
+            a[k + 2 * DENSE_LANES], a[k + 3 * DENSE_LANES] = x + y, x - y
+            b[k + 2 * DENSE_LANES], b[k + 3 * DENSE_LANES] = x_i + y_i, x_i - y_i
 
 
 @kernel

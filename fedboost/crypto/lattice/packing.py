@@ -24,21 +24,21 @@ import numpy as np
 from fedboost.crypto.lattice.packing_keys import PackingKey, PackingShape
 from fedboost.crypto.lattice.parameters import PACKED_BITS
 from fedboost.crypto.lattice.transforms import (
-    BLOCK,
+    BLOCK_VALUES,
     DEGREE,
-    LANES,
     MODULI,
     MODULUS,
     PRIMES,
     RESIDUE_BITS,
+    TRANSFORM_LANES,
     Residues,
-    fold,
+    fold_word,
     forward,
     inverse_across,
     inverse_within,
-    times,
+    shoup_product,
 )
-from fedboost.crypto.lattice.words import field_bytes, pack
+from fedboost.crypto.lattice.words import field_bytes, pack_fields
 from fedboost.ground.arrays import Indices, Words
 from fedboost.ground.kernels import inlined, kernel
 
@@ -48,7 +48,7 @@ REST: Words = np.array([(1 << RESIDUE_BITS) - prime for prime in PRIMES], np.uin
 TWICE: Residues = 2 * MODULI[:, None]
 CUT = np.uint64(64 - PACKED_BITS)
 # Half a unit for rounding, and half of all, which makes negative numbers positive until LESS.
-ADDED = np.uint64((1 << (63 - PACKED_BITS)) + (1 << 63))
+ROUNDING_OFFSET = np.uint64((1 << (63 - PACKED_BITS)) + (1 << 63))
 LESS: Residues = np.array([-(1 << (PACKED_BITS - 1)) % prime for prime in PRIMES], np.uint32)
 
 
@@ -108,12 +108,12 @@ def add_residues(
     """
     shifts = np.uint64(64) - widths
     for number, (group, values) in enumerate(zip(key.shape.groups, key.values, strict=True)):
-        sums = np.zeros((len(PRIMES), BLOCK, values.shape[3], BLOCK), np.uint64)
+        sums = np.zeros((len(PRIMES), BLOCK_VALUES, values.shape[3], BLOCK_VALUES), np.uint64)
         _add_chunks(vectors[number], shifts, slots, key.shape.slots, values, sums)
         _to_coefficients(sums, held.whole[place, number], held.numbers[place, group])
 
 
-def packed(
+def packed_batch(
     shape: PackingShape, whole: Residues, numbers: Residues, scalars: Words, widths: Words
 ) -> bytes:
     """Return a batch of n ≤ K candidates in bytes; see `PackingShape.batch_bytes`.
@@ -130,7 +130,7 @@ def packed(
         for values, width in zip(parts, bits, strict=True):
             n_bytes = field_bytes(values.shape[1], width)
             block = data[place : place + len(values) * n_bytes].reshape(len(values), n_bytes)
-            pack(_rounded(values, width), width, block)
+            pack_fields(_rounded(values, width), width, block)
             place += block.size
     return data.tobytes()
 
@@ -154,7 +154,7 @@ def _rounded(values: Words, bits: int) -> Words:
 
 
 @kernel
-def _load(
+def _load_chunk(
     vectors: Words, shifts: Words, taken: Indices, slots: int, chunk: int, polynomials: Residues
 ) -> None:
     """Write coefficients of a chunk's P_i, uint32 (primes, 16·M), interleaved, below 1.01·2^28.
@@ -165,15 +165,17 @@ def _load(
     count, each = len(vectors), DEGREE // slots
     if count < slots:
         polynomials[:] = 0
-    given = vectors.reshape((count, each, vectors.shape[1] // (each * LANES), LANES))
-    placed = polynomials.reshape((len(PRIMES), each, slots, LANES))
+    given = vectors.reshape(
+        (count, each, vectors.shape[1] // (each * TRANSFORM_LANES), TRANSFORM_LANES)
+    )
+    placed = polynomials.reshape((len(PRIMES), each, slots, TRANSFORM_LANES))
     for b in range(each):  # outermost: writes that are 64·K bytes apart would share cache lines
         for k in range(count):
             part, shift = given[k, b, chunk], shifts[k]
             slot = taken[k]
             first, second, third = placed[0, b, slot], placed[1, b, slot], placed[2, b, slot]
-            for x in range(LANES):
-                positive = ((part[x] << shift) + ADDED) >> CUT
+            for x in range(TRANSFORM_LANES):
+                positive = ((part[x] << shift) + ROUNDING_OFFSET) >> CUT
                 low = np.uint32(positive & MASK)
                 high = np.uint32(positive >> np.uint64(RESIDUE_BITS))
                 first[x] = _residue(low, high, 0)
@@ -186,17 +188,17 @@ def _residue(low: np.uint32, high: np.uint32, n: int) -> np.uint32:
     """Return low + 2^28·high − 2^38 modulo prime n, of 28 and 11 bits: below 2^30 before it is
     folded.
     """
-    return fold(np.uint32(low + high * np.uint32(REST[n]) + LESS[n]), MODULI[n])
+    return fold_word(np.uint32(low + high * np.uint32(REST[n]) + LESS[n]), MODULI[n])
 
 
 @kernel
 def _add_products(polynomials: Residues, values: Residues, sums: Words) -> None:
     """Add Σ over 16 polynomials of uint32 (M, 16) times (M, 1 + outputs, 16), turned."""
     for x in range(DEGREE):
-        block, inside = x // BLOCK, x % BLOCK
+        block, inside = x // BLOCK_VALUES, x % BLOCK_VALUES
         for c in range(values.shape[1]):
             total = np.uint64(0)
-            for lane in range(LANES):
+            for lane in range(TRANSFORM_LANES):
                 total += np.uint64(polynomials[x, lane]) * np.uint64(values[x, c, lane])
             sums[inside, c, block] += total
 
@@ -211,12 +213,14 @@ def _add_chunks(
     vectors: Words, shifts: Words, taken: Indices, slots: int, values: Residues, sums: Words
 ) -> None:
     """Add Σ P_i·A_i and Σ P_i·B_ij as values, turned, uint64 (primes, 64, 1 + outputs, 64)."""
-    polynomials = np.empty((len(PRIMES), DEGREE * LANES), np.uint32)
+    polynomials = np.empty((len(PRIMES), DEGREE * TRANSFORM_LANES), np.uint32)
     for chunk in range(len(values)):
-        _load(vectors, shifts, taken, slots, chunk, polynomials)
+        _load_chunk(vectors, shifts, taken, slots, chunk, polynomials)
         for n in range(len(PRIMES)):
             forward(polynomials[n], n)
-            _add_products(polynomials[n].reshape((DEGREE, LANES)), values[chunk, n], sums[n])
+            _add_products(
+                polynomials[n].reshape((DEGREE, TRANSFORM_LANES)), values[chunk, n], sums[n]
+            )
             if chunk % FOLD_EACH == FOLD_EACH - 1:
                 flat = sums[n].reshape(sums[n].size)
                 for x in range(len(flat)):
@@ -226,7 +230,7 @@ def _add_chunks(
 @kernel
 def _to_coefficients(sums: Words, whole: Residues, numbers: Residues) -> None:
     """Write M times the coefficients modulo each prime: of c1 all, of c0 only those with a slot."""
-    small = np.empty((BLOCK, sums.shape[2], BLOCK), np.uint32)
+    small = np.empty((BLOCK_VALUES, sums.shape[2], BLOCK_VALUES), np.uint32)
     line = np.empty(DEGREE, np.uint32)
     for n in range(len(PRIMES)):
         given, flat = sums[n].reshape(sums[n].size), small.reshape(small.size)
@@ -235,10 +239,10 @@ def _to_coefficients(sums: Words, whole: Residues, numbers: Residues) -> None:
             flat[x] = np.uint32(_fold_sum(_fold_sum(word, n), n))
         inverse_within(small, n)
         for c in range(small.shape[1]):
-            for block in range(BLOCK):
-                for x in range(BLOCK):
-                    line[BLOCK * block + x] = small[x, c, block]
-            run = DEGREE if c == 0 else max(BLOCK, numbers.shape[2])
+            for block in range(BLOCK_VALUES):
+                for x in range(BLOCK_VALUES):
+                    line[BLOCK_VALUES * block + x] = small[x, c, block]
+            run = DEGREE if c == 0 else max(BLOCK_VALUES, numbers.shape[2])
             inverse_across(line, run, n)
             if c == 0:
                 whole[n] = line
@@ -268,6 +272,6 @@ def _add_shares(lines: Residues, shares: Words) -> None:
             p, scale, shoup = MODULI[n], np.uint32(SHARES[n, 0]), np.uint32(SHARES[n, 1])
             high, low = SHARES[n, 2], SHARES[n, 3]
             for k in range(len(total)):
-                twice = times(line[n, k], scale, shoup, p)
+                twice = shoup_product(line[n, k], scale, shoup, p)
                 y = np.uint64(min(twice, np.uint32(twice - p)))
                 total[k] += y * high + ((y * low) >> np.uint64(32))

@@ -28,24 +28,24 @@ from fedboost.crypto.lattice.polynomials import PACKING, number_bytes
 from fedboost.crypto.lattice.product import Spectrum, multiplier_of
 from fedboost.crypto.lattice.transforms import (
     DEGREE,
-    LANES,
     MODULI,
     MODULUS,
     PRIMES,
     RESIDUE_BITS,
+    TRANSFORM_LANES,
     Residues,
     forward,
 )
-from fedboost.crypto.lattice.words import field_bytes, low_bits, pack, unpack
+from fedboost.crypto.lattice.words import field_bytes, low_bits, pack_fields, unpack_fields
 from fedboost.crypto.secrets import Secrets
 from fedboost.ground.arrays import Words
 from fedboost.ground.errors import ConfigError, FedboostError, PeerError
 from fedboost.ground.kernels import kernel
 
-WORD_BYTES = 4
+PUBLIC_WORD_BYTES = 4
 SPARE = 64  # words that may be skipped: in a piece 2.5 are, and 65 once in 2^190
-SCALE = (MODULUS + (1 << (PACKED_BITS - 1))) >> PACKED_BITS  # Δ'
-LESS_SCALE: Residues = np.array([-SCALE % prime for prime in PRIMES], np.uint32)
+PACKED_SCALE = (MODULUS + (1 << (PACKED_BITS - 1))) >> PACKED_BITS  # Δ'
+LESS_SCALE: Residues = np.array([-PACKED_SCALE % prime for prime in PRIMES], np.uint32)
 
 Small = NDArray[np.int8]
 
@@ -66,12 +66,12 @@ class PackingShape:
                 f"a batch of packed answers cannot have {self.slots} slots",
                 todo=f"take one of {', '.join(map(str, SLOTS))}",
             )
-        if not self.parameters.packs:
+        if not self.parameters.can_pack:
             raise ConfigError(f"packed answers of {self.parameters.name} would be wrong")
-        if self.pieces % LANES or not self.pieces:
+        if self.pieces % TRANSFORM_LANES or not self.pieces:
             raise ConfigError(
                 f"{self.slots} slots make {self.pieces} pieces of a ring of "
-                f"{self.parameters.ring}, which must be a multiple of {LANES}"
+                f"{self.parameters.ring}, which must be a multiple of {TRANSFORM_LANES}"
             )
 
     @property
@@ -87,7 +87,7 @@ class PackingShape:
     @property
     def chunks(self) -> int:
         """Groups of pieces that are transformed together."""
-        return self.pieces // LANES
+        return self.pieces // TRANSFORM_LANES
 
     @property
     def groups(self) -> list[slice]:
@@ -130,7 +130,7 @@ class PackingShape:
         for n, prime in enumerate(PRIMES):
             place = (self.parameters.ring, self.slots, piece, n)
             absorbed = hashlib.shake_256(PACKING + origin + b"".join(map(number_bytes, place)))
-            words = np.frombuffer(absorbed.digest(WORD_BYTES * (DEGREE + SPARE)), "<u4")
+            words = np.frombuffer(absorbed.digest(PUBLIC_WORD_BYTES * (DEGREE + SPARE)), "<u4")
             words = words & np.uint32(low_bits(RESIDUE_BITS))
             words = words[words < prime]
             if len(words) < DEGREE:
@@ -140,8 +140,8 @@ class PackingShape:
 
     def public_chunks(self, origin: bytes) -> Iterator[Residues]:
         """Yield A_i of 16 pieces at a time, uint32 (16, primes, M)."""
-        for first in range(0, self.pieces, LANES):
-            yield np.stack([self.public(origin, first + lane) for lane in range(LANES)])
+        for first in range(0, self.pieces, TRANSFORM_LANES):
+            yield np.stack([self.public(origin, first + lane) for lane in range(TRANSFORM_LANES)])
 
 
 class PackingSecret:
@@ -173,21 +173,24 @@ class PackingSecret:
         fields = (
             shape.outputs,
             shape.chunks,
-            LANES * len(PRIMES),
+            TRANSFORM_LANES * len(PRIMES),
             field_bytes(DEGREE, RESIDUE_BITS),
         )
         data = np.zeros(fields, np.uint8)
         errors = [self._errors(output) for output in range(shape.outputs)]
-        values = [_values(ternary[None].repeat(LANES, axis=0)) for ternary in self._ternary]
+        values = [
+            _small_values(ternary[None].repeat(TRANSFORM_LANES, axis=0))
+            for ternary in self._ternary
+        ]
         # Coordinate b·pieces + 16·chunk + l of s_j as [j, b, chunk, l].
-        parts = self._encrypted.reshape(shape.outputs, shape.each, shape.chunks, LANES)
-        scratch = np.empty((LANES, len(PRIMES), DEGREE), np.uint64)
+        parts = self._encrypted.reshape(shape.outputs, shape.each, shape.chunks, TRANSFORM_LANES)
+        scratch = np.empty((TRANSFORM_LANES, len(PRIMES), DEGREE), np.uint64)
         for chunk, public in enumerate(shape.public_chunks(self._origin)):
-            pieces = slice(LANES * chunk, LANES * (chunk + 1))
+            pieces = slice(TRANSFORM_LANES * chunk, TRANSFORM_LANES * (chunk + 1))
             for j in range(shape.outputs):
                 part = np.ascontiguousarray(parts[j, :, chunk])
                 _encrypt(errors[j][pieces], part, public, values[j], scratch)
-                pack(scratch.reshape(-1, DEGREE), RESIDUE_BITS, data[j, chunk])
+                pack_fields(scratch.reshape(-1, DEGREE), RESIDUE_BITS, data[j, chunk])
         return data.tobytes()
 
     @cached_property
@@ -200,7 +203,7 @@ class PackingSecret:
             self.shape.pieces * DEGREE * samples.ERROR_BYTES, "errors", output
         )
         data = np.frombuffer(drawn, np.uint8).reshape(self.shape.pieces, -1)
-        return samples.errors(data, self.shape.parameters.error_bits)
+        return samples.binomial_errors(data, self.shape.parameters.error_bits)
 
     def __repr__(self) -> str:
         return f"PackingSecret({self.shape.outputs} outputs, hidden)"
@@ -228,19 +231,20 @@ class PackingKey:
                 f"expected a packing key of {shape.key_bytes} bytes, got {len(data)} bytes"
             )
         fields = np.frombuffer(data, np.uint8)
-        fields = fields.reshape(shape.outputs, shape.chunks, LANES * len(PRIMES), -1)
+        fields = fields.reshape(shape.outputs, shape.chunks, TRANSFORM_LANES * len(PRIMES), -1)
         values = tuple(
             np.empty(
-                (shape.chunks, len(PRIMES), DEGREE, 1 + group.stop - group.start, LANES), np.uint32
+                (shape.chunks, len(PRIMES), DEGREE, 1 + group.stop - group.start, TRANSFORM_LANES),
+                np.uint32,
             )
             for group in shape.groups
         )
-        words = np.empty((LANES, len(PRIMES), DEGREE), np.uint64)
+        words = np.empty((TRANSFORM_LANES, len(PRIMES), DEGREE), np.uint64)
         for chunk, public in enumerate(shape.public_chunks(origin)):
             for group, held in zip(shape.groups, values, strict=True):
                 held[chunk, :, :, 0] = public.transpose(1, 2, 0)
                 for output in range(group.start, group.stop):
-                    unpack(fields[output, chunk], RESIDUE_BITS, words.reshape(-1, DEGREE))
+                    unpack_fields(fields[output, chunk], RESIDUE_BITS, words.reshape(-1, DEGREE))
                     if (words >= MODULI[:, None]).any():
                         raise PeerError("a number is out of range, of the packing key")
                     held[chunk, :, :, 1 + output - group.start] = words.transpose(1, 2, 0)
@@ -255,9 +259,9 @@ def _of_each(counts: Sequence[int], widths: Sequence[int]) -> Words:
     return np.repeat(np.array(widths, np.uint64), np.array(counts, np.int64))
 
 
-def _values(polynomials: Small) -> Residues:
+def _small_values(polynomials: Small) -> Residues:
     """Return the values of 16 small polynomials, interleaved, uint32 (primes, 16·M)."""
-    values = np.empty((len(PRIMES), DEGREE * LANES), np.uint32)
+    values = np.empty((len(PRIMES), DEGREE * TRANSFORM_LANES), np.uint32)
     for n in range(len(PRIMES)):
         _interleave(polynomials, n, values[n])
         forward(values[n], n)
@@ -268,9 +272,9 @@ def _values(polynomials: Small) -> Residues:
 def _interleave(polynomials: Small, n: int, values: Residues) -> None:
     """Write small numbers modulo prime n, int8 (16, M) to uint32 (16·M,)."""
     p = np.int64(MODULI[n])
-    for lane in range(LANES):
+    for lane in range(TRANSFORM_LANES):
         for x in range(DEGREE):
-            values[LANES * x + lane] = np.uint32(p + polynomials[lane, x])
+            values[TRANSFORM_LANES * x + lane] = np.uint32(p + polynomials[lane, x])
 
 
 @kernel
@@ -278,20 +282,22 @@ def _encrypt(errors: Small, part: Small, public: Residues, secret: Residues, wor
     """Write B of 16 pieces, uint64 (16, primes, M): errors int8 (16, M),
     coordinates int8 (B, 16).
     """
-    each, values = len(part), np.empty(DEGREE * LANES, np.uint32)
+    each, values = len(part), np.empty(DEGREE * TRANSFORM_LANES, np.uint32)
     for n in range(len(PRIMES)):
         p, less = np.uint64(MODULI[n]), np.int64(LESS_SCALE[n])
         _interleave(errors, n, values)
         for b in range(each):
             # X^(−K·b) is −X^(M − K·b), but for b = 0.
-            first = LANES * ((DEGREE - DEGREE // each * b) % DEGREE)
-            for lane in range(LANES):
+            first = TRANSFORM_LANES * ((DEGREE - DEGREE // each * b) % DEGREE)
+            for lane in range(TRANSFORM_LANES):
                 sign = np.int64(part[b, lane]) if b == 0 else -np.int64(part[b, lane])
                 added = np.int64(values[first + lane]) + sign * less
                 values[first + lane] = np.uint32(added % np.int64(MODULI[n]))
         forward(values, n)
-        for lane in range(LANES):
+        for lane in range(TRANSFORM_LANES):
             for x in range(DEGREE):
-                product = np.uint64(public[lane, n, x]) * np.uint64(secret[n, LANES * x + lane])
-                word = np.uint64(values[LANES * x + lane])
+                product = np.uint64(public[lane, n, x]) * np.uint64(
+                    secret[n, TRANSFORM_LANES * x + lane]
+                )
+                word = np.uint64(values[TRANSFORM_LANES * x + lane])
                 words[lane, n, x] = (word + ((p * p - product % p) % p)) % p

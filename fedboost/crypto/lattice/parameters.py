@@ -91,7 +91,7 @@ class LatticeParameters:
         """
         return self._wrong(self.sigma(rows))
 
-    def leak(self, rows: int) -> float:
+    def leaked_bits(self, rows: int) -> float:
         """Return the most bits that one number of an answer reveals about the choice of its rows,
         of so many, beyond the sum.
 
@@ -102,7 +102,7 @@ class LatticeParameters:
         return math.log1p(signal / self.flood**2) / (2 * math.log(2))
 
     @cached_property
-    def packs(self) -> bool:
+    def can_pack(self) -> bool:
         """Return whether sums of any width can leave packed without being wrong too often."""
         return self.packed_failure(1, self.modulus_bits, SLOTS[-1]) <= FAILURE_MOST
 
@@ -178,7 +178,7 @@ def groups_of(outputs: int) -> list[slice]:
     return [slice(first, min(first + OUTPUTS_EACH, outputs)) for first in starts]
 
 
-def named(name: str) -> LatticeParameters:
+def by_name(name: str) -> LatticeParameters:
     """Return the parameters of that name; a ConfigError that lists the names otherwise."""
     if name not in BY_NAME:
         raise ConfigError(

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from fedboost.crypto.lattice.parameters import LatticeParameters
 from fedboost.ground.errors import PeerError
 
-DIGEST_BYTES = 32  # of the manifest: SHA-256
+MANIFEST_DIGEST_BYTES = 32  # of the manifest: SHA-256
 NONCE_BYTES = 32
 ROWS = b"fedboost lattice rows 1"  # a release that derives differently must change these
 ANSWERS = b"fedboost lattice answers 1"
@@ -49,7 +49,7 @@ class Origin:
     host_nonces: tuple[bytes, ...]
 
     def __post_init__(self) -> None:
-        if len(self.manifest) != DIGEST_BYTES:
+        if len(self.manifest) != MANIFEST_DIGEST_BYTES:
             raise PeerError(f"the manifest's hash has {len(self.manifest)} bytes")
         for nonce in (self.guest_nonce, *self.host_nonces):
             if len(nonce) != NONCE_BYTES:
@@ -100,7 +100,11 @@ class TreePolynomials:
 
     def of_attempt(self, label: bytes) -> bytes:
         """Return the bytes to hash for this label and the inputs that all trees share."""
-        return _sized(label) + _sized(self.parameters.name.encode()) + self.origin.encoded()
+        return (
+            _length_prefixed(label)
+            + _length_prefixed(self.parameters.name.encode())
+            + self.origin.encoded()
+        )
 
     def _derived(self, label: bytes, number: int) -> Polynomial:
         return _polynomial(self.parameters, self.encoded(label, number))
@@ -151,7 +155,7 @@ def _polynomial(parameters: LatticeParameters, place: bytes) -> Polynomial:
     return np.frombuffer(data, dtype="<u8").astype(np.uint64) & parameters.mask
 
 
-def _sized(data: bytes) -> bytes:
+def _length_prefixed(data: bytes) -> bytes:
     return number_bytes(len(data)) + data
 
 

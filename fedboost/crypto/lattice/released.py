@@ -13,10 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedboost.crypto.api import BlindedPackages, seal_released
-from fedboost.crypto.lattice.packing import Residual, packed
+from fedboost.crypto.lattice.packing import Residual, packed_batch
 from fedboost.crypto.lattice.packing_keys import PackingShape
 from fedboost.crypto.lattice.parameters import LatticeParameters, groups_of
-from fedboost.crypto.lattice.words import field_bytes, low_bits, pack
+from fedboost.crypto.lattice.words import field_bytes, low_bits, pack_fields
 from fedboost.crypto.limbs import ByteArray
 from fedboost.ground.arrays import Indices, Words
 from fedboost.ground.errors import ProtocolError
@@ -121,7 +121,7 @@ def release(
         data = data[order]
     for group, (_, span) in zip(shape.groups, shape.spans(), strict=True):
         numbers = np.ascontiguousarray(scalars[:, group]) & low_bits(shape.width)
-        pack(numbers, shape.width, data[:, span])
+        pack_fields(numbers, shape.width, data[:, span])
     return seal_released(data)
 
 
@@ -144,4 +144,4 @@ def release_packed(
         (shape, held.whole[number], held.numbers[number], scalars[cut], widths[cut])
         for number, cut in enumerate(cuts)
     ]
-    return seal_released(np.frombuffer(b"".join(workers.map(packed, tasks)), np.uint8)[None])
+    return seal_released(np.frombuffer(b"".join(workers.map(packed_batch, tasks)), np.uint8)[None])

@@ -38,7 +38,7 @@ def ternary(data: ByteArray, ring: int) -> Small:
     return drawn
 
 
-def errors(data: ByteArray, error_bits: int) -> Small:
+def binomial_errors(data: ByteArray, error_bits: int) -> Small:
     """Return centred binomial errors, int8 (n, k), from uint8 (n, 6·k): σ² = error_bits / 2.
 
     Of each 48 bits, little-endian, the number of ones among the lowest `error_bits` minus the
@@ -50,7 +50,7 @@ def errors(data: ByteArray, error_bits: int) -> Small:
     return drawn
 
 
-def flood(data: ByteArray, sigma: float) -> NDArray[np.int64]:
+def gaussian_flood(data: ByteArray, sigma: float) -> NDArray[np.int64]:
     """Return Gaussian numbers rounded to integers, int64 (n, k), from uint8 (n, 16·k).
 
     Box and Muller's cosine of two uniform numbers with 53 bits; 8.6 σ is the most that comes out.
@@ -93,11 +93,11 @@ def _fill_errors(data: ByteArray, error_bits: int, drawn: Small) -> None:
             word = np.uint64(0)
             for byte in range(ERROR_BYTES):
                 word |= np.uint64(row[ERROR_BYTES * i + byte]) << np.uint64(8 * byte)
-            drawn[n, i] = _ones(word & mask) - _ones((word >> shift) & mask)
+            drawn[n, i] = _count_ones(word & mask) - _count_ones((word >> shift) & mask)
 
 
 @inlined
-def _ones(word: np.uint64) -> np.int64:
+def _count_ones(word: np.uint64) -> np.int64:
     """Count the bits that are set (Warren, Hacker's Delight, section 5-1)."""
     word = word - ((word >> np.uint64(1)) & np.uint64(0x5555555555555555))
     word = (word & np.uint64(0x3333333333333333)) + (

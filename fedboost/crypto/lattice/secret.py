@@ -49,7 +49,7 @@ class TreeSecret:
         secrets: Secrets,
         epoch: int | None = None,
     ) -> None:
-        _check(messages, budget, tree)
+        _check_messages(messages, budget, tree)
         self.budget = budget
         self.outputs = messages.shape[1]
         self._messages = messages
@@ -77,9 +77,9 @@ class TreeSecret:
         """Yield the rows, a block of N at a time, as `EncryptedRows.received` reads them: one
         ciphertext a row, its outputs' numbers one after the other.
         """
-        return self._stream()
+        return self._encrypted_blocks()
 
-    def _stream(self) -> Iterator[Encrypted]:
+    def _encrypted_blocks(self) -> Iterator[Encrypted]:
         for numbers in self.blocks():
             yield seal_encrypted(bytes_of(numbers, self.tree.parameters))
 
@@ -89,14 +89,14 @@ class TreeSecret:
         scale = np.uint64(parameters.scale_bits)
         for block, first in enumerate(range(0, len(self._messages), parameters.ring)):
             messages = self._messages[first : first + parameters.ring].view(np.uint64)
-            masked = self._masked(self.tree.of_rows(block), self._secrets, "rows", block)
+            masked = self._masked_secrets(self.tree.of_rows(block), self._secrets, "rows", block)
             yield (masked[: len(messages)] + (messages << scale)) & parameters.mask
 
     def public_keys(self, host: int) -> bytes:
         """Return b' of every output for the host at that index of the manifest, as
         `TreeKey.received` reads them; the same for all trees of an epoch.
         """
-        keys = self._masked(self.tree.of_answers(host), self._lasting, "answers", host)
+        keys = self._masked_secrets(self.tree.of_answers(host), self._lasting, "answers", host)
         return bytes_of(keys.T & self.tree.parameters.mask, self.tree.parameters).tobytes()
 
     def packing(self, slots: int) -> PackingSecret:
@@ -113,13 +113,17 @@ class TreeSecret:
         """
         return np.ascontiguousarray(self._ternary[:, ::-1])
 
-    def _masked(self, polynomial: Polynomial, secrets: Secrets, use: str, number: int) -> Words:
+    def _masked_secrets(
+        self, polynomial: Polynomial, secrets: Secrets, use: str, number: int
+    ) -> Words:
         """Return polynomial · s + fresh e for each output, uint64 (N, outputs), modulo 2^64."""
         parameters = self.tree.parameters
         each = samples.ERROR_BYTES * parameters.ring
         drawn = secrets.bytes(self.outputs * each, "errors", use, number)
         data = np.frombuffer(drawn, dtype=np.uint8).reshape(self.outputs, each)
-        noise = samples.errors(data, parameters.error_bits).astype(np.int64).view(np.uint64)
+        noise = (
+            samples.binomial_errors(data, parameters.error_bits).astype(np.int64).view(np.uint64)
+        )
         fixed = self._multiplier.fixed(polynomial)
         return (self._multiplier.multiply(fixed, self._values) + noise).T
 
@@ -130,7 +134,7 @@ class TreeSecret:
         raise TypeError("secrets are not pickled")
 
 
-def _check(messages: Messages, budget: Budget, tree: TreePolynomials) -> None:
+def _check_messages(messages: Messages, budget: Budget, tree: TreePolynomials) -> None:
     if messages.dtype != np.int64 or messages.ndim != 2 or messages.shape[1] < 1:
         raise ConfigError(
             f"messages must be int64 (n, outputs), got {messages.dtype} {messages.shape}"

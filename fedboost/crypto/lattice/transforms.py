@@ -13,8 +13,8 @@ block; then `inverse_across` takes one polynomial by itself.
 
 Factors are Shoup's pairs, w and ⌊w·2^32/p⌋ (Harvey, "Faster arithmetic for number-theoretic
 transforms", 2014): y·w is reduced below 2p for any y below 2^32, without a division. Residues are
-not kept below p. A level of `forward` adds 2p to their bound at most; `fold` takes a word of 32
-bits below 1.01·2^28 again. Six levels from there stay below 13.1·2^28, and so below 2^32.
+not kept below p. A level of `forward` adds 2p to their bound at most; `fold_word` takes a word of
+32 bits below 1.01·2^28 again. Six levels from there stay below 13.1·2^28, and so below 2^32.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from numpy.typing import NDArray
 from fedboost.ground.kernels import inlined, kernel
 
 DEGREE = 4096  # M
-LANES = 16  # interleaved polynomials
-BLOCK = 64  # values of a block, and blocks
+TRANSFORM_LANES = 16  # interleaved polynomials
+BLOCK_VALUES = 64  # values of a block, and blocks
 RESIDUE_BITS = 28
 PRIMES = (268369921, 268361729, 268271617)  # 1 modulo 2M
 MODULUS = PRIMES[0] * PRIMES[1] * PRIMES[2]  # Q, below 2^84
@@ -36,7 +36,7 @@ Residues = NDArray[np.uint32]
 MODULI: Residues = np.array(PRIMES, np.uint32)
 
 
-def root(prime: int) -> int:
+def root_of_unity(prime: int) -> int:
     """Return ψ of a prime: the power of the least base that has ψ^M = −1."""
     bases = (pow(base, (prime - 1) // (2 * DEGREE), prime) for base in range(2, prime))
     return next(psi for psi in bases if pow(psi, DEGREE, prime) == prime - 1)
@@ -54,7 +54,7 @@ def _factors(is_inverse: bool) -> Residues:
     factors = np.empty((len(PRIMES), 2, DEGREE), np.uint32)
     order = [reversed_bits(place) for place in range(DEGREE)]
     for pair, prime in zip(factors, PRIMES, strict=True):
-        base = pow(root(prime), -1, prime) if is_inverse else root(prime)
+        base = pow(root_of_unity(prime), -1, prime) if is_inverse else root_of_unity(prime)
         powers = [1]
         while len(powers) < DEGREE:
             powers.append(powers[-1] * base % prime)
@@ -67,32 +67,32 @@ FORWARD = _factors(is_inverse=False)
 INVERSE = _factors(is_inverse=True)
 
 
-def _turned() -> Residues:
+def _turned_factors() -> Residues:
     """Return factors of the first six levels back, uint32 (primes, 2, rows, blocks): as blocks use
     them.
 
     Row q + j has those of part j of a block that is cut into q = 32, 16 … 1 parts.
     """
-    factors = np.zeros((len(PRIMES), 2, BLOCK, BLOCK), np.uint32)
+    factors = np.zeros((len(PRIMES), 2, BLOCK_VALUES, BLOCK_VALUES), np.uint32)
     for parts in (32, 16, 8, 4, 2, 1):
-        level = INVERSE[:, :, BLOCK * parts : 2 * BLOCK * parts]
-        by_block = level.reshape(len(PRIMES), 2, BLOCK, parts)
+        level = INVERSE[:, :, BLOCK_VALUES * parts : 2 * BLOCK_VALUES * parts]
+        by_block = level.reshape(len(PRIMES), 2, BLOCK_VALUES, parts)
         factors[:, :, parts : 2 * parts] = by_block.transpose(0, 1, 3, 2)
     return factors
 
 
-TURNED = _turned()
+TURNED = _turned_factors()
 
 
 @inlined
-def times(y: np.uint32, w: np.uint32, shoup: np.uint32, p: np.uint32) -> np.uint32:
+def shoup_product(y: np.uint32, w: np.uint32, shoup: np.uint32, p: np.uint32) -> np.uint32:
     """Return y·w modulo p, below 2p."""
     quotient = np.uint32((np.uint64(y) * np.uint64(shoup)) >> np.uint64(32))
     return np.uint32(y * w - quotient * p)
 
 
 @inlined
-def fold(word: np.uint32, p: np.uint32) -> np.uint32:
+def fold_word(word: np.uint32, p: np.uint32) -> np.uint32:
     """Return a word of 32 bits modulo p, below 2^28 + 15·(2^28 − p)."""
     return np.uint32(word - (word >> np.uint32(RESIDUE_BITS)) * p)
 
@@ -111,10 +111,13 @@ def _two_levels(blocks: Residues, first: int, count: int, n: int) -> None:
         w3, s3 = w[2 * half + 1], shoup[2 * half + 1]
         for x in range(blocks.shape[2]):
             a, b = blocks[i, 0, x], blocks[i, 1, x]
-            c, d = times(blocks[i, 2, x], w1, s1, p), times(blocks[i, 3, x], w1, s1, p)
+            c, d = (
+                shoup_product(blocks[i, 2, x], w1, s1, p),
+                shoup_product(blocks[i, 3, x], w1, s1, p),
+            )
             low, high = np.uint32(a + c), np.uint32(a - c + twice)
-            even = times(np.uint32(b + d), w2, s2, p)
-            odd = times(np.uint32(b - d + twice), w3, s3, p)
+            even = shoup_product(np.uint32(b + d), w2, s2, p)
+            odd = shoup_product(np.uint32(b - d + twice), w3, s3, p)
             blocks[i, 0, x], blocks[i, 1, x] = np.uint32(low + even), np.uint32(low - even + twice)
             blocks[i, 2, x], blocks[i, 3, x] = np.uint32(high + odd), np.uint32(high - odd + twice)
 
@@ -165,12 +168,12 @@ def forward(a: Residues, n: int) -> None:
         part = a[4096 * block : 4096 * (block + 1)]
         _stride_64(a, block, 1, n)
         for x in range(len(part)):
-            part[x] = fold(part[x], p)
+            part[x] = fold_word(part[x], p)
         _stride_16(a, 4 * block, 4, n)
         _stride_4(a, 16 * block, 16, n)
         _stride_1(a, 64 * block, 64, n)
         for x in range(len(part)):
-            part[x] = fold(part[x], p)
+            part[x] = fold_word(part[x], p)
 
 
 @kernel
@@ -182,18 +185,18 @@ def inverse_within(a: Residues, n: int) -> None:
     """
     p = MODULI[n]
     twice = np.uint32(2 * p)
-    stride, parts = 1, BLOCK // 2
+    stride, parts = 1, BLOCK_VALUES // 2
     while parts:
         for j in range(parts):
             w, shoup = TURNED[n, 0, parts + j], TURNED[n, 1, parts + j]
             for i in range(2 * stride * j, 2 * stride * j + stride):
                 for c in range(a.shape[1]):
                     low, high = a[i, c], a[i + stride, c]
-                    for x in range(BLOCK):
+                    for x in range(BLOCK_VALUES):
                         b, d = low[x], high[x]
                         total = np.uint32(b + d)
                         low[x] = min(total, np.uint32(total - twice))
-                        high[x] = times(np.uint32(b - d + twice), w[x], shoup[x], p)
+                        high[x] = shoup_product(np.uint32(b - d + twice), w[x], shoup[x], p)
         stride, parts = 2 * stride, parts // 2
 
 
@@ -207,7 +210,7 @@ def inverse_across(a: Residues, last: int, n: int) -> None:
     """
     p = MODULI[n]
     twice = np.uint32(2 * p)
-    stride = BLOCK
+    stride = BLOCK_VALUES
     while stride < last:
         half = DEGREE // (2 * stride)
         blocks = a.reshape((half, 2, stride))
@@ -217,5 +220,5 @@ def inverse_across(a: Residues, last: int, n: int) -> None:
                 b, d = blocks[i, 0, x], blocks[i, 1, x]
                 total = np.uint32(b + d)
                 blocks[i, 0, x] = min(total, np.uint32(total - twice))
-                blocks[i, 1, x] = times(np.uint32(b - d + twice), w, shoup, p)
+                blocks[i, 1, x] = shoup_product(np.uint32(b - d + twice), w, shoup, p)
         stride *= 2

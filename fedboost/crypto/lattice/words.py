@@ -49,7 +49,7 @@ def field_bytes(count: int, bits: int) -> int:
 
 
 @kernel
-def pack(values: Words, bits: int, data: ByteArray) -> None:
+def pack_fields(values: Words, bits: int, data: ByteArray) -> None:
     """Write values below 2^bits, uint64 (n, k), one after the other into uint8 (n, ⌈k·bits/8⌉).
 
     Lowest bit first, in bytes from their lowest bit on.
@@ -80,8 +80,8 @@ def pack(values: Words, bits: int, data: ByteArray) -> None:
 
 
 @kernel
-def unpack(data: ByteArray, bits: int, values: Words) -> bool:
-    """Read the fields that `pack` wrote; return whether only zeros fill up the last byte."""
+def unpack_fields(data: ByteArray, bits: int, values: Words) -> bool:
+    """Read the fields that `pack_fields` wrote; return whether only zeros fill up the last byte."""
     clean = True
     for n in range(values.shape[0]):
         row = data[n]

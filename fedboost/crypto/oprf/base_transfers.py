@@ -34,11 +34,11 @@ from nacl.bindings import (
     crypto_scalarmult_ed25519_noclamp as multiply,
 )
 
-from fedboost.crypto.oprf.sizes import CHOICE_BYTES, COLUMNS
+from fedboost.crypto.oprf.sizes import CHOICE_BYTES, CODE_COLUMNS
 from fedboost.crypto.secrets import Secrets
 from fedboost.ground.errors import PeerError
 
-KEY_BYTES = 16
+TRANSFER_KEY_BYTES = 16
 POINT_BYTES = 32
 _WIDE_BYTES = 64  # drawn for a scalar: reduced, it is uniform to 2^−259
 
@@ -59,18 +59,18 @@ class TransferSender:
         if len(choice) != CHOICE_BYTES:
             raise PeerError(f"expected {CHOICE_BYTES} bytes of choices, got {len(choice)}")
         return [
-            self._pair(session, number, choice[at : at + 32], choice[at + 32 : at + 64])
+            self._key_pair(session, number, choice[at : at + 32], choice[at + 32 : at + 64])
             for number, at in enumerate(range(0, CHOICE_BYTES, 2 * POINT_BYTES))
         ]
 
-    def _pair(
+    def _key_pair(
         self, session: bytes, number: int, first: bytes, second: bytes
     ) -> tuple[bytes, bytes]:
         check_point(first)
         check_point(second)
         try:
             shared = [
-                multiply(self._scalar, add(chosen, _hashed(session, number, bit, other)))
+                multiply(self._scalar, add(chosen, _hashed_point(session, number, bit, other)))
                 for bit, chosen, other in ((0, first, second), (1, second, first))
             ]
         except RuntimeError:  # the library's error for a product that is zero
@@ -85,7 +85,7 @@ class TransferSender:
         return "TransferSender(hidden)"
 
 
-def choose(
+def choose_keys(
     session: bytes, start: bytes, bits: Sequence[int], secrets: Secrets
 ) -> tuple[bytes, list[bytes]]:
     """Return the host's message and its key of each transfer; a PeerError for a bad `start`."""
@@ -94,11 +94,11 @@ def choose(
     for number, bit in enumerate(bits):
         other = times_base(reduced(secrets.bytes(_WIDE_BYTES, "transfer", number, "other")))
         scalar = reduced(secrets.bytes(_WIDE_BYTES, "transfer", number, "own"))
-        blinded = subtract(times_base(scalar), _hashed(session, number, bit, other))
+        blinded = subtract(times_base(scalar), _hashed_point(session, number, bit, other))
         told = other + blinded if bit else blinded + other
         message.append(told)
         keys.append(_derived(session, number, bit, start + told + multiply(scalar, start)))
-    assert len(keys) == COLUMNS
+    assert len(keys) == CODE_COLUMNS
     return b"".join(message), keys
 
 
@@ -108,16 +108,16 @@ def check_point(data: bytes) -> None:
         raise PeerError("a point of a transfer is not one of the group")
 
 
-def _hashed(session: bytes, number: int, bit: int, point: bytes) -> bytes:
-    said = b"fb-psi H2G" + session + _place(number, bit) + point
+def _hashed_point(session: bytes, number: int, bit: int, point: bytes) -> bytes:
+    said = b"fb-psi H2G" + session + _transfer_label(number, bit) + point
     drawn = hashlib.sha512(said).digest()
     return bytes(add(from_uniform(drawn[:32]), from_uniform(drawn[32:])))
 
 
 def _derived(session: bytes, number: int, bit: int, told: bytes) -> bytes:
-    said = b"fb-psi OT" + session + _place(number, bit) + told
-    return hashlib.sha256(said).digest()[:KEY_BYTES]
+    said = b"fb-psi OT" + session + _transfer_label(number, bit) + told
+    return hashlib.sha256(said).digest()[:TRANSFER_KEY_BYTES]
 
 
-def _place(number: int, bit: int) -> bytes:
+def _transfer_label(number: int, bit: int) -> bytes:
     return number.to_bytes(2, "little") + bytes((bit,))

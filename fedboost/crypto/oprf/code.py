@@ -11,13 +11,13 @@ from functools import cache
 
 import numpy as np
 
-from fedboost.crypto.oprf.sizes import COLUMNS, VALUE_BITS
+from fedboost.crypto.oprf.sizes import CODE_COLUMNS, VALUE_BITS
 from fedboost.ground.arrays import Words
 
 LENGTH = 511
-FIELD = 0x211  # x^9 + x^4 + 1
-ROOTS = 170  # consecutive powers of α: the distance is at least one more (Bose, Ray-Chaudhuri)
-VALUE_BYTES = 10
+FIELD_POLYNOMIAL = 0x211  # x^9 + x^4 + 1
+CODE_ROOTS = 170  # consecutive powers of α: the distance is at least one more (Bose, Ray-Chaudhuri)
+CODE_VALUE_BYTES = 10
 VALUE_MASK = np.array([(1 << 64) - 1, (1 << VALUE_BITS - 64) - 1], np.uint64)  # of both words
 
 
@@ -27,14 +27,14 @@ def generator() -> int:
     powers = [1]
     for _ in range(LENGTH - 1):
         doubled = powers[-1] << 1
-        powers.append(doubled ^ FIELD if doubled & 0x200 else doubled)
+        powers.append(doubled ^ FIELD_POLYNOMIAL if doubled & 0x200 else doubled)
     logs = {value: i for i, value in enumerate(powers)}
     product, seen = 1, set[int]()
-    for root in range(1, ROOTS + 1):
+    for root in range(1, CODE_ROOTS + 1):
         if root not in seen:
             conjugates = sorted({(root << i) % LENGTH for i in range(9)})
             seen.update(conjugates)
-            product = _times(product, _minimal(conjugates, powers, logs))
+            product = _multiply(product, _minimal(conjugates, powers, logs))
     assert product.bit_length() - 1 == LENGTH - VALUE_BITS
     return product
 
@@ -45,8 +45,8 @@ def code_tables() -> Words:
 
     Column j is bit j % 64 of word j // 64. The word of a value is the sum of those of its bytes.
     """
-    tables = np.zeros((VALUE_BYTES, 256, 8), np.uint64)
-    columns = (1 << COLUMNS) - 1
+    tables = np.zeros((CODE_VALUE_BYTES, 256, 8), np.uint64)
+    columns = (1 << CODE_COLUMNS) - 1
     for bit in range(VALUE_BITS):
         word = (generator() << bit & columns).to_bytes(64, "little")
         has_bit = np.arange(256) >> bit % 8 & 1 == 1
@@ -54,7 +54,7 @@ def code_tables() -> Words:
     return tables
 
 
-def _times(a: int, b: int) -> int:
+def _multiply(a: int, b: int) -> int:
     """Multiply two polynomials over one bit."""
     product = 0
     for i in range(b.bit_length()):

@@ -20,8 +20,8 @@ from fedboost.crypto.oprf.extension import (
 from fedboost.crypto.oprf.ids import IdDigests, PartIds
 from fedboost.crypto.oprf.rows import add_words
 from fedboost.crypto.oprf.session import OprfSession
-from fedboost.crypto.oprf.sizes import WORD_BYTES
-from fedboost.crypto.oprf.store import decode, encode
+from fedboost.crypto.oprf.sizes import CODE_WORD_BYTES
+from fedboost.crypto.oprf.store import decode_values, encode_store
 from fedboost.crypto.secrets import Secrets
 from fedboost.ground.arrays import Words
 from fedboost.ground.errors import ProtocolError
@@ -65,21 +65,21 @@ class OprfGuest:
         self.pairs = self._transfers.keys(self.session.transfers, choice)
         self.name = self.session.name(self.start, choice)
 
-    def ask(self, b: int) -> AskedPart:
+    def ask_part(self, b: int) -> AskedPart:
         """Make part `b`, the same every time; a PeerError if the ids fit no store."""
         if not 0 <= b < self.sizes.bins:
             raise ProtocolError(f"there is no part {b} of {self.sizes.bins}")
         part = self.ids.part(b, self.sizes.guest_cap)
         keys = part.keys(self.sizes.segment)
         store = self._store(b)
-        encode(keys, part.values(), store)
+        encode_store(keys, part.values(), store)
         rows, words = self._columns(b)
         add_words(store, code_tables(), words)
-        packed = words.view(np.uint8).reshape(-1, 64)[:, :WORD_BYTES].tobytes()
+        packed = words.view(np.uint8).reshape(-1, 64)[:, :CODE_WORD_BYTES].tobytes()
         seed = check_seed(self.name, b, packed)
         weights = check_weights(seed, self.sizes.first_check_row)
         check = np.concatenate([check_sums(weights, rows), check_sums(weights, store)], axis=1)
-        outputs = self._outputs(part, decode(keys, rows))
+        outputs = self._outputs(part, decode_values(keys, rows))
         return AskedPart(packed + check.tobytes(), part.rows, outputs)
 
     def _store(self, b: int) -> Words:

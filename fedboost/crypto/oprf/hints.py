@@ -19,12 +19,12 @@ from fedboost.crypto.oprf.guest import OprfGuest
 from fedboost.crypto.oprf.host import OprfHost
 from fedboost.crypto.oprf.ids import PartIds
 from fedboost.crypto.oprf.sizes import PROOF_BYTES
-from fedboost.crypto.oprf.store import decode, encode
+from fedboost.crypto.oprf.store import decode_values, encode_store
 from fedboost.ground.arrays import Words
 from fedboost.ground.errors import PeerError, ProtocolError
 from fedboost.ground.ids import EncodedIds
 
-DIGEST_BYTES = 32
+HINT_DIGEST_BYTES = 32
 
 
 class HintGuest:
@@ -38,7 +38,7 @@ class HintGuest:
 
     def part(self, host: int, b: int) -> bytes:
         """Return the message of part `b` for a host, the same bytes every time."""
-        asked = self.oprfs[host].ask(b)
+        asked = self.oprfs[host].ask_part(b)
         self._outputs[host][b] = asked.outputs.view(np.uint64)
         return asked.data
 
@@ -49,12 +49,12 @@ class HintGuest:
         `hints` are those of all hosts. A PeerError for one of another size.
         """
         ids = self.oprfs[0].ids.part(b, self.oprfs[0].sizes.guest_cap)
-        is_common = (self._sums(b, ids, hints) == 0).all(axis=1)
+        is_common = (self._sum_hints(b, ids, hints) == 0).all(axis=1)
         values = [outputs.pop(b) for outputs in self._outputs]
-        named = [_split(host_values[is_common, 2:].tobytes()) for host_values in values]
+        named = [_split_proofs(host_values[is_common, 2:].tobytes()) for host_values in values]
         return ids.rows[is_common].astype(np.int64), [b"".join(sorted(proofs)) for proofs in named]
 
-    def _sums(self, b: int, ids: PartIds, hints: Sequence[bytes]) -> Words:
+    def _sum_hints(self, b: int, ids: PartIds, hints: Sequence[bytes]) -> Words:
         """Add up the hosts' hints at each of the part's ids, without the function's values."""
         sums: Words | None = None
         for oprf, outputs, hint in zip(self.oprfs, self._outputs, hints, strict=True):
@@ -64,7 +64,7 @@ class HintGuest:
                 raise PeerError(f"a hint has {len(hint)} bytes instead of {oprf.sizes.hint_bytes}")
             keys = ids.keys(oprf.sizes.hint_segment)
             rows = np.frombuffer(bytearray(hint), np.uint64).reshape(-1, 2)
-            read = decode(keys, rows) ^ outputs[b][:, :2]
+            read = decode_values(keys, rows) ^ outputs[b][:, :2]
             sums = read if sums is None else sums ^ read
         assert sums is not None  # there are two hosts at least
         return sums
@@ -88,7 +88,9 @@ class HintHost:
         self._sent[b] = theirs.rows, values[:, 2:].copy()
         hint = bytearray(oprf.secrets.bytes(oprf.sizes.hint_bytes, "hint", b))
         rows = np.frombuffer(hint, np.uint64).reshape(-1, 2)
-        encode(theirs.keys(oprf.sizes.hint_segment), values[:, :2] ^ self._shares(theirs), rows)
+        encode_store(
+            theirs.keys(oprf.sizes.hint_segment), values[:, :2] ^ self._draw_shares(theirs), rows
+        )
         return rows.tobytes()
 
     def read_named(self, b: int, data: bytes) -> NDArray[np.int64]:
@@ -101,7 +103,7 @@ class HintHost:
         rows, proofs = self._sent[b]
         if len(data) % PROOF_BYTES or len(data) > proofs.nbytes:
             raise PeerError(f"{len(data)} bytes are no proofs of ids that a party here holds")
-        named = _split(data)
+        named = _split_proofs(data)
         if any(first >= second for first, second in pairwise(named)):
             raise PeerError("the proofs of common ids are not all different and ascending")
         ends = np.arange(len(rows) + 1) * PROOF_BYTES
@@ -111,16 +113,16 @@ class HintHost:
         del self._sent[b]
         return np.sort(rows[places]).astype(np.int64)
 
-    def _shares(self, part: PartIds) -> Words:
+    def _draw_shares(self, part: PartIds) -> Words:
         """Return the host's share of each id, uint64 (n, 2): over all hosts they add up to zero."""
         shares = np.zeros((len(part.rows), 2), np.uint64)
         drawn = np.empty((len(part.rows), 8), np.uint32)
-        offsets = np.arange(len(part.rows) + 1) * DIGEST_BYTES
+        offsets = np.arange(len(part.rows) + 1) * HINT_DIGEST_BYTES
         for state in self._states:
             digest_messages(offsets, part.digests.view(np.uint8).reshape(-1), state, drawn)
             shares ^= drawn.view(np.uint64)[:, :2]
         return shares
 
 
-def _split(data: bytes) -> list[bytes]:
+def _split_proofs(data: bytes) -> list[bytes]:
     return [data[at : at + PROOF_BYTES] for at in range(0, len(data), PROOF_BYTES)]

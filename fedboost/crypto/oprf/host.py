@@ -13,7 +13,7 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from fedboost.crypto.oprf.base_transfers import choose
+from fedboost.crypto.oprf.base_transfers import choose_keys
 from fedboost.crypto.oprf.blake2s import digest_rows, key_state
 from fedboost.crypto.oprf.code import VALUE_MASK, code_tables
 from fedboost.crypto.oprf.extension import (
@@ -26,8 +26,8 @@ from fedboost.crypto.oprf.extension import (
 from fedboost.crypto.oprf.ids import IdDigests, PartIds
 from fedboost.crypto.oprf.rows import add_selected, add_words
 from fedboost.crypto.oprf.session import OprfSession
-from fedboost.crypto.oprf.sizes import CHECK_ROWS, COLUMNS, PART_IDS, WORD_BYTES
-from fedboost.crypto.oprf.store import decode
+from fedboost.crypto.oprf.sizes import CHECK_ROWS, CODE_COLUMNS, CODE_WORD_BYTES, PART_IDS
+from fedboost.crypto.oprf.store import decode_values
 from fedboost.crypto.secrets import Secrets
 from fedboost.ground.arrays import Words
 from fedboost.ground.errors import PeerError
@@ -47,11 +47,11 @@ class OprfHost:
         self.sizes = session.sizes
         self.ids = ids
         self.secrets = secrets
-        drawn = secrets.bytes(WORD_BYTES, "selection")
-        self._selection = np.frombuffer(drawn + bytes(64 - WORD_BYTES), np.uint64)
+        drawn = secrets.bytes(CODE_WORD_BYTES, "selection")
+        self._selection = np.frombuffer(drawn + bytes(64 - CODE_WORD_BYTES), np.uint64)
         bits = np.unpackbits(np.frombuffer(drawn, np.uint8), bitorder="little").tolist()
-        assert len(bits) == COLUMNS
-        self.choice, self._keys = choose(session.transfers, start, bits, secrets)
+        assert len(bits) == CODE_COLUMNS
+        self.choice, self._keys = choose_keys(session.transfers, start, bits, secrets)
         self.name = session.name(start, self.choice)
         self._selected_words = code_tables() & self._selection
         self._output_state = key_state(session.output_key)
@@ -69,14 +69,14 @@ class OprfHost:
             raise PeerError(f"there is no part {b} of {self.sizes.bins}")
         if len(data) != self.sizes.part_bytes:
             raise PeerError(f"a part has {len(data)} bytes instead of {self.sizes.part_bytes}")
-        packed = data[: WORD_BYTES * self.sizes.rows]
+        packed = data[: CODE_WORD_BYTES * self.sizes.rows]
         seed = check_seed(self.name, b, packed)
-        self._admit(b, seed)
+        self._admit_part(b, seed)
         rows = rows_of(stretch(self._keys, b, self.sizes.rows), self.sizes.rows)
-        words = np.frombuffer(packed, np.uint8).reshape(-1, WORD_BYTES)
+        words = np.frombuffer(packed, np.uint8).reshape(-1, CODE_WORD_BYTES)
         add_selected(words, self._selection, rows)
         weights = check_weights(seed, self.sizes.first_check_row)
-        if not self._passes(check_sums(weights, rows), data[len(packed) :]):
+        if not self._passes_check(check_sums(weights, rows), data[len(packed) :]):
             with self._lock:
                 self._refused = True
             raise PeerError("a part does not pass the check")
@@ -85,9 +85,9 @@ class OprfHost:
     def outputs(self, rows: Words, part: PartIds) -> NDArray[np.uint32]:
         """Return the function's values at ids of the part, uint32 (n, 8)."""
         outputs = np.empty((len(part.rows), 8), np.uint32)
-        for block in _blocks(len(part.rows)):
-            some = part.block(block)
-            read = decode(some.keys(self.sizes.segment), rows)
+        for block in _slices_of_ids(len(part.rows)):
+            some = part.slice_ids(block)
+            read = decode_values(some.keys(self.sizes.segment), rows)
             add_words(some.values(), self._selected_words, read)
             digest_rows(read, some.digests, self._output_state, outputs[block])
         return outputs
@@ -96,7 +96,7 @@ class OprfHost:
         """Return the host's own ids of a part."""
         return self.ids.part(b, self.sizes.host_cap)
 
-    def _admit(self, b: int, seed: bytes) -> None:
+    def _admit_part(self, b: int, seed: bytes) -> None:
         """Refuse another part for a number that was answered, and all
         parts once one was refused.
         """
@@ -106,7 +106,7 @@ class OprfHost:
             if self._answered.setdefault(b, seed) != seed:
                 raise PeerError(f"part {b} came before with other bytes")
 
-    def _passes(self, sums: Words, check: bytes) -> bool:
+    def _passes_check(self, sums: Words, check: bytes) -> bool:
         """Return whether the guest's sums of rows and values give the host's sums of rows."""
         said = np.frombuffer(check, np.uint64).reshape(CHECK_ROWS, 10)
         expected = said[:, :8].copy()
@@ -118,7 +118,7 @@ class OprfHost:
         return "OprfHost(hidden)"
 
 
-def _blocks(count: int) -> Iterator[slice]:
+def _slices_of_ids(count: int) -> Iterator[slice]:
     """Yield slices of a part of a host with many more ids than the guest."""
     for start in range(0, count, PART_IDS):
         yield slice(start, min(start + PART_IDS, count))

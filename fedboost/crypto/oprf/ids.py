@@ -17,10 +17,10 @@ from fedboost.ground.arrays import Words
 from fedboost.ground.errors import PeerError
 from fedboost.ground.ids import EncodedIds
 from fedboost.ground.kernels import kernel
-from fedboost.ground.mapped import let_go
-from fedboost.ground.workers import Workers, blocks
+from fedboost.ground.mapped import free_pages
+from fedboost.ground.workers import Workers, even_slices
 
-BLOCK = 1 << 16  # ids whose digests are in memory at once, in each thread
+BLOCK_IDS = 1 << 16  # ids whose digests are in memory at once, in each thread
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -34,7 +34,7 @@ class PartIds:
         """Return their rows in a store with segments of so many rows."""
         places = np.empty((len(self.rows), 3), np.int32)
         masks = np.empty(len(self.rows), np.uint64)
-        _place(self.digests, segment, places, masks)
+        _write_places(self.digests, segment, places, masks)
         return StoreKeys(places, masks, 3 * segment)
 
     def values(self) -> Words:
@@ -43,7 +43,7 @@ class PartIds:
         _evaluate(self.digests, values)
         return values
 
-    def block(self, cut: slice) -> PartIds:
+    def slice_ids(self, cut: slice) -> PartIds:
         """Return some of them."""
         return PartIds(self.rows[cut], self.digests[cut])
 
@@ -58,12 +58,14 @@ class IdDigests:
         self.bins = bins
         self._ids, self._start = ids, key_state(key)
         parts = np.empty(len(ids), np.uint16)
-        tasks = [(cut, parts[cut]) for cut in blocks(len(ids), workers.count, 1 << 14, BLOCK)]
+        tasks = [
+            (cut, parts[cut]) for cut in even_slices(len(ids), workers.count, 1 << 14, BLOCK_IDS)
+        ]
         workers.threads.map(self._note_parts, tasks)
-        let_go(ids.data, ids.offsets)
+        free_pages(ids.data, ids.offsets)
         self._starts = np.empty(bins + 1, np.int64)
         self._order = np.empty(len(ids), np.uint32)
-        _sort(parts, self._starts, self._order)
+        _sort_by_part(parts, self._starts, self._order)
 
     def __len__(self) -> int:
         return len(self._order)
@@ -81,7 +83,7 @@ class IdDigests:
             )
         rows = self._order[self._starts[b] : self._starts[b + 1]]
         digests = self._digested(self._ids.take(rows.astype(np.int64)))
-        let_go(self._ids.data, self._ids.offsets)
+        free_pages(self._ids.data, self._ids.offsets)
         order = np.argsort((digests[:, 1] >> np.uint32(24)).astype(np.uint8), kind="stable")
         return PartIds(rows[order], digests[order])
 
@@ -112,7 +114,9 @@ class IdDigests:
 
 
 @kernel
-def _sort(parts: NDArray[np.uint16], starts: NDArray[np.int64], order: NDArray[np.uint32]) -> None:
+def _sort_by_part(
+    parts: NDArray[np.uint16], starts: NDArray[np.int64], order: NDArray[np.uint32]
+) -> None:
     """Write the start of each part, (bins + 1,), and the rows by part, ascending in each."""
     starts[:] = 0
     for i in range(len(parts)):
@@ -125,7 +129,7 @@ def _sort(parts: NDArray[np.uint16], starts: NDArray[np.int64], order: NDArray[n
 
 
 @kernel
-def _place(
+def _write_places(
     digests: NDArray[np.uint32], segment: int, places: NDArray[np.int32], masks: Words
 ) -> None:
     """Write places in three segments and masks of dense rows."""

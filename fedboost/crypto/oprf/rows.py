@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from fedboost.crypto.limbs import ByteArray
-from fedboost.crypto.oprf.sizes import WORD_BYTES
+from fedboost.crypto.oprf.sizes import CODE_WORD_BYTES
 from fedboost.ground.arrays import Words
 from fedboost.ground.kernels import kernel
 
@@ -50,7 +50,7 @@ def add_selected(packed: ByteArray, selection: Words, rows: Words) -> None:
     for i in range(len(packed)):
         for w in range(8):
             word = np.uint64(0)
-            for k in range(min(8, WORD_BYTES - 8 * w)):
+            for k in range(min(8, CODE_WORD_BYTES - 8 * w)):
                 word |= np.uint64(packed[i, 8 * w + k]) << np.uint64(8 * k)
             rows[i, w] ^= word & selection[w]
 

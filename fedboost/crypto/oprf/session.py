@@ -21,7 +21,7 @@ def ids_key(origin: bytes, nonces: Sequence[bytes]) -> bytes:
     stage: an attempt that continues behind finished parts keeps their key.
     """
     drawn = HKDF(algorithm=SHA256(), length=32, salt=origin, info=LABEL + b" ids")
-    return drawn.derive(_framed(*nonces))
+    return drawn.derive(_join_framed(*nonces))
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class OprfSession:
     def transfers(self) -> bytes:
         """Return the name of the base transfers, 32 bytes."""
         sizes = (self.sizes.guest_ids, self.sizes.host_ids)
-        said = _framed(
+        said = _join_framed(
             self.attempt_digest,
             self.guest.encode(),
             self.host.encode(),
@@ -57,6 +57,6 @@ class OprfSession:
         return hashlib.sha256(LABEL + b" run" + self.transfers + start + choice).digest()
 
 
-def _framed(*parts: bytes) -> bytes:
+def _join_framed(*parts: bytes) -> bytes:
     """Join parts with their lengths, so that no two lists give the same bytes."""
     return b"".join(len(part).to_bytes(4, "big") + part for part in parts)

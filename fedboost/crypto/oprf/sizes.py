@@ -8,21 +8,21 @@ from dataclasses import dataclass
 from fedboost.crypto.set_sizes import SET_IDS_MAX
 from fedboost.ground.errors import ConfigError
 
-COLUMNS = 472  # of the code's words: one base transfer each
+CODE_COLUMNS = 472  # of the code's words: one base transfer each
 VALUE_BITS = 76  # of an id's value, which the code encodes
-WORD_BYTES = COLUMNS // 8
+CODE_WORD_BYTES = CODE_COLUMNS // 8
 DENSE_ROWS = 64  # rows of a store outside its segments; an id's sum has any subset of them
 CHECK_ROWS = 128  # rows of random values, which hide the check's sums
 CHECK_BYTES = 80 * CHECK_ROWS  # 64 of a row and 16 of a value each
 TAG_BYTES = 12
 PROOF_BYTES = 16
 NONCE_BYTES = 32
-CHOICE_BYTES = 64 * COLUMNS
+CHOICE_BYTES = 64 * CODE_COLUMNS
 PART_IDS = 1 << 16  # of the guest in a part, about: 6 MB, and 40 MB while it is worked on
 HOST_PART_IDS = 1 << 19  # of a host in a part, at most: 6 MB of tags, and 60 MB while they are made
 FEW_IDS = 256  # of the guest in a part: fewer would be padded by more than they are
 HOST_CAP_MAX = 1 << 25  # of a part's ids if the guest has few: hints of 0.7 GB
-STORAGE = 1.3  # rows for each key: with three places a key, 1.23 begin to suffice
+ROWS_PER_KEY = 1.3  # rows for each key: with three places a key, 1.23 begin to suffice
 FAILURE_BITS = 40  # a set of random digests does not fit its parts with chance 2^−40
 
 
@@ -42,10 +42,10 @@ def sample_cap(ids: int, share: float) -> int:
 
 def segment_rows(keys: int) -> int:
     """Return the rows of each of a store's three segments, for that many keys at most."""
-    return math.ceil(STORAGE * keys / 3) + 8
+    return math.ceil(ROWS_PER_KEY * keys / 3) + 8
 
 
-def told_size(guest_ids: int, host_ids: int) -> int:
+def announced_size(guest_ids: int, host_ids: int) -> int:
     """Return the size that a guest announces to all hosts for the largest of their sets,
     `host_ids`.
 
@@ -77,12 +77,12 @@ class OprfSizes:
     @property
     def guest_cap(self) -> int:
         """Return the most ids of the guest in a part."""
-        return self._cap(self.guest_ids)
+        return self._part_cap(self.guest_ids)
 
     @property
     def host_cap(self) -> int:
         """Return the most ids of the host in a part."""
-        return self._cap(self.host_ids)
+        return self._part_cap(self.host_ids)
 
     @property
     def guest_room(self) -> int:
@@ -119,7 +119,7 @@ class OprfSizes:
     @property
     def part_bytes(self) -> int:
         """Return the bytes of a part: its rows and the check."""
-        return WORD_BYTES * self.rows + CHECK_BYTES
+        return CODE_WORD_BYTES * self.rows + CHECK_BYTES
 
     @property
     def tags_bytes(self) -> int:
@@ -148,7 +148,7 @@ class OprfSizes:
         """Return the bytes of a part's hint."""
         return 16 * (3 * self.hint_segment + DENSE_ROWS)
 
-    def _cap(self, ids: int) -> int:
+    def _part_cap(self, ids: int) -> int:
         if self.bins == 1:
             return ids
         return min(ids, most_of(ids / self.bins, FAILURE_BITS + math.log2(self.bins)))

@@ -37,31 +37,31 @@ class StoreKeys:
         return len(self.masks)
 
 
-def encode(keys: StoreKeys, values: Words, rows: Words) -> None:
+def encode_store(keys: StoreKeys, values: Words, rows: Words) -> None:
     """Write rows, uint64 (m, 2) and random before, so that each key reads its value, (n, 2).
 
     A PeerError if no rows do that: with random keys a chance below 2^−40.
     """
     peeled = np.empty((len(keys), 2), np.int32)
-    peeled = peeled[: _peel(keys.places, keys.sparse_rows, peeled)]
+    peeled = peeled[: _peel_keys(keys.places, keys.sparse_rows, peeled)]
     if len(peeled) < len(keys):
         core = np.setdiff1d(np.arange(len(keys)), peeled[:, 0])
-        _solve(keys, core, values, rows)
+        _solve_core(keys, core, values, rows)
     dense = np.empty((8, 256, 2), np.uint64)
     _tabulate(rows[keys.sparse_rows : keys.sparse_rows + DENSE_ROWS], dense)
     _substitute(keys.places, keys.masks, values, peeled, dense, rows)
 
 
-def decode(keys: StoreKeys, rows: Words) -> Words:
+def decode_values(keys: StoreKeys, rows: Words) -> Words:
     """Return the values that keys read, uint64 (n, w), in rows, uint64 (m, w)."""
     values = np.empty((len(keys), rows.shape[1]), np.uint64)
     dense = np.empty((8, 256, rows.shape[1]), np.uint64)
     _tabulate(rows[keys.sparse_rows : keys.sparse_rows + DENSE_ROWS], dense)
-    _read(keys.places, keys.masks, rows, dense, values)
+    _read_values(keys.places, keys.masks, rows, dense, values)
     return values
 
 
-def _solve(keys: StoreKeys, core: NDArray[np.int64], values: Words, rows: Words) -> None:
+def _solve_core(keys: StoreKeys, core: NDArray[np.int64], values: Words, rows: Words) -> None:
     """Set rows so that the keys of the core read their values: elimination over one bit."""
     if len(core) > CORE_MAX:
         raise _no_store()
@@ -73,7 +73,7 @@ def _solve(keys: StoreKeys, core: NDArray[np.int64], values: Words, rows: Words)
         columns = int(keys.masks[key]) << len(sparse)
         for row in keys.places[key].tolist():
             columns ^= 1 << column_of[row]
-        value = _number(values[key])
+        value = _as_number(values[key])
         for pivot, known, known_value in reduced:
             if columns >> pivot & 1:
                 columns, value = columns ^ known, value ^ known_value
@@ -89,12 +89,12 @@ def _solve(keys: StoreKeys, core: NDArray[np.int64], values: Words, rows: Words)
     for pivot, columns, value in reduced:
         held, rest = value, columns ^ 1 << pivot
         while rest:
-            held ^= _number(rows[names[(rest & -rest).bit_length() - 1]])
+            held ^= _as_number(rows[names[(rest & -rest).bit_length() - 1]])
             rest &= rest - 1
         rows[names[pivot]] = held & (1 << 64) - 1, held >> 64
 
 
-def _number(value: Words) -> int:
+def _as_number(value: Words) -> int:
     return int(value[0]) | int(value[1]) << 64
 
 
@@ -106,7 +106,7 @@ def _no_store() -> PeerError:
 
 
 @kernel
-def _peel(places: NDArray[np.int32], rows: int, peeled: NDArray[np.int32]) -> int:
+def _peel_keys(places: NDArray[np.int32], rows: int, peeled: NDArray[np.int32]) -> int:
     """Return how many keys peel; write each, first to last, with the row that it has alone."""
     degrees = np.zeros(rows, np.uint8)
     sums = np.zeros(rows, np.uint32)  # of the keys left at a row
@@ -180,7 +180,7 @@ def _substitute(
 
 
 @kernel
-def _read(
+def _read_values(
     places: NDArray[np.int32], masks: Words, rows: Words, dense: Words, values: Words
 ) -> None:
     """Write the value that each key reads."""

@@ -50,7 +50,7 @@ class TagGuest:
 
     def part(self, b: int) -> bytes:
         """Return the message of part `b`, the same bytes every time."""
-        asked = self.oprf.ask(b)
+        asked = self.oprf.ask_part(b)
         self._asked[b] = _KnownTags(asked.rows, asked.outputs[:, : TAG_WORDS + PROOF_WORDS].copy())
         return asked.data
 
@@ -66,12 +66,12 @@ class TagGuest:
         if len(data) != sizes.tags_bytes:
             raise PeerError(f"tags have {len(data)} bytes instead of {sizes.tags_bytes}")
         tags = np.frombuffer(data, np.uint32).reshape(-1, TAG_WORDS)
-        low, high = _low(tags), tags[:, 2].copy()
+        low, high = _low_words(tags), tags[:, 2].copy()
         if not ((low[1:] > low[:-1]) | ((low[1:] == low[:-1]) & (high[1:] > high[:-1]))).all():
             raise PeerError("tags of a part are not all different and ascending")
         asked = self._asked[b]
         row_of = np.empty(len(tags), np.int64)
-        _match(_low(asked.outputs), asked.outputs[:, 2].copy(), low, high, row_of)
+        _match_tags(_low_words(asked.outputs), asked.outputs[:, 2].copy(), low, high, row_of)
         is_known = row_of >= 0
         rows, proofs = asked.rows[row_of[is_known]], asked.outputs[row_of[is_known], TAG_WORDS:]
         del self._asked[b]
@@ -131,14 +131,14 @@ def _digest_of(name: bytes, b: int, proofs: NDArray[np.uint32]) -> bytes:
     return hashlib.sha256(b"proof" + name + number + proofs.tobytes()).digest()
 
 
-def _low(tags: NDArray[np.uint32]) -> Words:
+def _low_words(tags: NDArray[np.uint32]) -> Words:
     """Return the first 8 of each tag's 12 bytes."""
     return np.ascontiguousarray(tags[:, :2]).view(np.uint64)[:, 0]
 
 
 def _ascending(tags: NDArray[np.uint32]) -> NDArray[np.int64]:
     """Return the order that sorts tags by their first 8 bytes, then by their last 4, as numbers."""
-    low = _low(tags)
+    low = _low_words(tags)
     order = np.argsort(low)
     if (low[order[1:]] == low[order[:-1]]).any():
         order = np.lexsort((tags[:, 2], low))
@@ -146,7 +146,7 @@ def _ascending(tags: NDArray[np.uint32]) -> NDArray[np.int64]:
 
 
 @kernel
-def _match(
+def _match_tags(
     wanted: Words,
     wanted_high: NDArray[np.uint32],
     tags: Words,

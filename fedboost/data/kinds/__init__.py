@@ -41,45 +41,54 @@ from fedboost.data.kinds import (
     svmlight,
     unknown,
 )
-from fedboost.data.kinds.kind import Engine, Place, SourceKind, Storage
+from fedboost.data.kinds.kind import AddressScheme, Engine, SourceKind, Storage
 
 FORMATS: dict[str, SourceKind] = {
-    kind.name: kind for kind in (csv.KIND, parquet.KIND, svmlight.KIND, delta.KIND, arrow.KIND)
+    kind.name: kind
+    for kind in (
+        csv.CSV_KIND,
+        parquet.PARQUET_KIND,
+        svmlight.SVMLIGHT_KIND,
+        delta.DELTA_KIND,
+        arrow.ARROW_KIND,
+    )
 }
 STORAGES: dict[str, Storage] = {
-    storage.scheme: storage for storage in (s3.STORAGE, gs.STORAGE, hdfs.STORAGE)
+    storage.scheme: storage for storage in (s3.S3_STORAGE, gs.GS_STORAGE, hdfs.HDFS_STORAGE)
 }
 ENGINES: dict[str, Engine] = {
     engine.scheme: engine
     for engine in (
-        *(sqlite.ENGINE, duckdb.ENGINE, postgresql.ENGINE),
-        *(flight_sql.OPEN_ENGINE, flight_sql.ENGINE),
+        *(sqlite.SQLITE_ENGINE, duckdb.DUCKDB_ENGINE, postgresql.POSTGRESQL_ENGINE),
+        *(flight_sql.OPEN_ENGINE, flight_sql.TLS_ENGINE),
     )
 }
 COMPRESSED_SUFFIXES = (".gz", ".bz2", ".zst")
-FOLDER = parquet.KIND  # of a path without an ending
-QUERY = query.KIND
-UNKNOWN = unknown.KIND
+FOLDER_FORMAT = parquet.PARQUET_KIND  # of a path without an ending
+QUERY = query.QUERY_KIND
+UNKNOWN_FORMAT = unknown.UNKNOWN_KIND
 
 
-def of_suffix(suffix: str) -> SourceKind:
-    """Return the kind of files with a suffix, in any case; `UNKNOWN` if no kind has it."""
+def kind_of_suffix(suffix: str) -> SourceKind:
+    """Return the kind of files with a suffix, in any case; `UNKNOWN_FORMAT` if no kind has it."""
     ending = suffix.lower()
-    return next((kind for kind in FORMATS.values() if ending in kind.suffixes), UNKNOWN)
+    return next((kind for kind in FORMATS.values() if ending in kind.suffixes), UNKNOWN_FORMAT)
 
 
 def suffix_of(path: Path) -> str:
     """Return a path's suffix in lower case, without one of a compression that its kind reads."""
     inner = path.with_suffix("").suffix.lower()
-    is_compressed = path.suffix.lower() in COMPRESSED_SUFFIXES and of_suffix(inner).is_compressible
+    is_compressed = (
+        path.suffix.lower() in COMPRESSED_SUFFIXES and kind_of_suffix(inner).is_compressible
+    )
     return inner if is_compressed else path.suffix.lower()
 
 
-def place_of(scheme: str | None) -> Place:
+def address_scheme(scheme: str | None) -> AddressScheme:
     """Return the record of addresses with a scheme or alias; an empty one for an unknown scheme."""
     every = (*STORAGES.values(), *ENGINES.values())
     known = (place for place in every if scheme in (place.scheme, *place.aliases))
-    return next(known, Place(scheme=scheme or ""))
+    return next(known, AddressScheme(scheme=scheme or ""))
 
 
 def titles_with(setting: str) -> str:

@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 
 
 @contextmanager
-def _opened(source: SourceSpec) -> Iterator[Stored]:
+def _open_table(source: SourceSpec) -> Iterator[Stored]:
     from fedboost.data import folders
 
-    with folders.refusing(source, KIND.title):
-        dataset = folders.dataset(source, _reader())
-        yield folders.stored(source, dataset, _reader())
+    with folders.translate_errors(source, ARROW_KIND.title):
+        dataset = folders.dataset(source, _file_reader())
+        yield folders.stored_table(source, dataset, _file_reader())
 
 
 def _written(file: BinaryIO, schema: pa.Schema) -> Any:
@@ -32,10 +32,10 @@ def _written(file: BinaryIO, schema: pa.Schema) -> Any:
     return pa.ipc.new_file(file, schema)
 
 
-KIND = SourceKind(
+ARROW_KIND = SourceKind(
     "arrow",
     "Arrow",
-    _opened,
+    _open_table,
     (".arrow", ".feather"),
     settings=frozenset({"rows"}),
     in_folders=True,
@@ -44,7 +44,7 @@ KIND = SourceKind(
 )
 
 
-def _reader() -> FileReader:
+def _file_reader() -> FileReader:
     import pyarrow as pa
 
     from fedboost.data.folders import FileReader
@@ -53,10 +53,10 @@ def _reader() -> FileReader:
         with files.open_input_file(path) as file, pa.ipc.open_file(file) as rows:
             return rows.schema
 
-    return FileReader(KIND.title, "ipc", schema, _streamed)
+    return FileReader(ARROW_KIND.title, "ipc", schema, _rows_of_file)
 
 
-def _streamed(file: pa.NativeFile, names: list[str]) -> Iterator[pa.RecordBatch]:
+def _rows_of_file(file: pa.NativeFile, names: list[str]) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a file in batches; one batch of the file is in memory at a time."""
     import pyarrow as pa
 

@@ -24,7 +24,7 @@ SUFFIX_DELIMITERS = {".tsv": "\t", ".tab": "\t"}  # by ending, if it is no comma
 
 
 @contextmanager
-def _opened(source: SourceSpec) -> Iterator[Stored]:
+def _open_table(source: SourceSpec) -> Iterator[Stored]:
     from fedboost.data.csv_files import CsvFile
     from fedboost.data.kinds import suffix_of
     from fedboost.data.stored import Stored, line_count
@@ -39,9 +39,9 @@ def _opened(source: SourceSpec) -> Iterator[Stored]:
 
     yield Stored(
         names=lambda: file.names,
-        sheets=lambda needs, _: _batches(file, needs),
+        sheets=lambda needs, _: _read_batches(file, needs),
         count=count,
-        whole=lambda needs: _whole(file, needs),  # by several threads
+        whole=lambda needs: _read_sheet(file, needs),  # by several threads
     )
 
 
@@ -55,10 +55,10 @@ def _written(delimiter: str) -> Writer:
     return begin
 
 
-KIND = SourceKind(
+CSV_KIND = SourceKind(
     "csv",
     "csv",
-    _opened,
+    _open_table,
     (".csv", *SUFFIX_DELIMITERS),
     settings=frozenset({"delimiter", "encoding"}),
     is_compressible=True,
@@ -66,14 +66,14 @@ KIND = SourceKind(
 )
 
 
-def _whole(file: CsvFile, needs: Needs) -> Sheet:
+def _read_sheet(file: CsvFile, needs: Needs) -> Sheet:
     from fedboost.data.sheet import Sheet
-    from fedboost.data.stored import needed, unread
+    from fedboost.data.stored import needed_names, unread_names
 
-    wanted = needed(file.names, needs)
-    table, ragged = _cells(file, wanted, use_threads=True)
+    wanted = needed_names(file.names, needs)
+    table, ragged = _read_cells(file, wanted, use_threads=True)
     if ragged:
-        _, ragged = _cells(file, wanted, use_threads=False)  # only one thread counts rows
+        _, ragged = _read_cells(file, wanted, use_threads=False)  # only one thread counts rows
         row, cells = ragged[0]
         raise DataError(
             f"{len(ragged)} of {table.num_rows + len(ragged)} rows do not have {len(file.names)} "
@@ -81,20 +81,20 @@ def _whole(file: CsvFile, needs: Needs) -> Sheet:
             todo="quote cells that contain the delimiter, and fill up short rows",
             row=row,
         )
-    return Sheet(table, unread=unread(file.names, wanted))
+    return Sheet(table, unread=unread_names(file.names, wanted))
 
 
-def _batches(file: CsvFile, needs: Needs) -> Iterator[Sheet]:
+def _read_batches(file: CsvFile, needs: Needs) -> Iterator[Sheet]:
     import pyarrow as pa
     import pyarrow.csv
 
     from fedboost.data.sheet import Sheet
-    from fedboost.data.stored import needed, unread
+    from fedboost.data.stored import needed_names, unread_names
 
-    wanted = needed(file.names, needs)
-    left = unread(file.names, wanted)
+    wanted = needed_names(file.names, needs)
+    left = unread_names(file.names, wanted)
     ragged: list[tuple[int, int]] = []
-    options = _options(file, wanted, ragged, use_threads=True)
+    options = _arrow_options(file, wanted, ragged, use_threads=True)
     try:
         with file.opened() as opened, pa.csv.open_csv(opened, **options) as batches:
             for batch in batches:
@@ -102,10 +102,10 @@ def _batches(file: CsvFile, needs: Needs) -> Iterator[Sheet]:
     except (pa.ArrowException, UnicodeError) as error:
         raise file.unreadable(str(error)) from None
     if ragged:
-        _whole(file, lambda names: names[:1])  # raises an error with the first such row
+        _read_sheet(file, lambda names: names[:1])  # raises an error with the first such row
 
 
-def _cells(
+def _read_cells(
     file: CsvFile, wanted: list[str], *, use_threads: bool
 ) -> tuple[pa.Table, list[tuple[int, int]]]:
     """Return the wanted cells as text, and row (from 1) and cell count of each ragged row."""
@@ -113,7 +113,7 @@ def _cells(
     import pyarrow.csv
 
     ragged: list[tuple[int, int]] = []
-    options = _options(file, wanted, ragged, use_threads=use_threads)
+    options = _arrow_options(file, wanted, ragged, use_threads=use_threads)
     try:
         with file.opened() as opened:
             return pa.csv.read_csv(opened, **options), ragged
@@ -121,7 +121,7 @@ def _cells(
         raise file.unreadable(str(error)) from None
 
 
-def _options(
+def _arrow_options(
     file: CsvFile, wanted: list[str], ragged: list[tuple[int, int]], *, use_threads: bool
 ) -> dict[str, Any]:
     """Return Arrow's options to read a csv file; rows of another length go into `ragged`."""
@@ -130,7 +130,7 @@ def _options(
 
     from fedboost.data.columns import MISSING_WORDS
 
-    def skip(row: pa.csv.InvalidRow) -> str:
+    def skip_row(row: pa.csv.InvalidRow) -> str:
         ragged.append(((row.number or 1) - 1, row.actual_columns))
         return "skip"
 
@@ -139,7 +139,7 @@ def _options(
             use_threads=use_threads, block_size=file.block_bytes, skip_rows=file.skipped_lines
         ),
         "parse_options": pa.csv.ParseOptions(
-            delimiter=file.sign, newlines_in_values=True, invalid_row_handler=skip
+            delimiter=file.sign, newlines_in_values=True, invalid_row_handler=skip_row
         ),
         "convert_options": pa.csv.ConvertOptions(
             column_types={name: pa.string() for name in file.names},

@@ -18,18 +18,18 @@ if TYPE_CHECKING:
 
 
 @contextmanager
-def _opened(source: SourceSpec) -> Iterator[Stored]:
+def _open_table(source: SourceSpec) -> Iterator[Stored]:
     from fedboost.data import folders
     from fedboost.data.kinds import parquet
 
-    with folders.refusing(source, parquet.KIND.title):
-        yield folders.stored(source, _dataset(source), parquet.reader(source))
+    with folders.translate_errors(source, parquet.PARQUET_KIND.title):
+        yield folders.stored_table(source, _dataset(source), parquet.file_reader(source))
 
 
-KIND = SourceKind(
+DELTA_KIND = SourceKind(
     "delta",
     "Delta",
-    _opened,
+    _open_table,
     settings=frozenset({"rows", "version"}),
     log="_delta_log",
     in_folders=True,
@@ -46,9 +46,9 @@ def _dataset(source: SourceSpec) -> ds.FileSystemDataset:
 
     from fedboost.data import folders
     from fedboost.data.kinds import parquet
-    from fedboost.data.stored import absent
+    from fedboost.data.stored import absent_error
 
-    filesystem, path = folders.storage(source)
+    filesystem, path = folders.file_system_and_path(source)
     inside: Any = pafs.SubTreeFileSystem(path, filesystem)
     parts = urlsplit(source.path or "")
     place = f"{parts.scheme}://{parts.netloc}{parts.path}" if source.is_remote else source.path
@@ -63,7 +63,7 @@ def _dataset(source: SourceSpec) -> ds.FileSystemDataset:
         if source.is_remote and isinstance(error, OSError):
             raise  # an error of the storage, which `folders` translates
         if type(error).__name__ == "TableNotFoundError" or source.version is not None:
-            raise absent(str(error)) from None
+            raise absent_error(str(error)) from None
         raise DataError(
             "the Delta table cannot be read",
             todo="see the log; a feature it uses may be unknown: write it out as parquet",

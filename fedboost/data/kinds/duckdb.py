@@ -15,13 +15,13 @@ if TYPE_CHECKING:
 
 
 @contextmanager
-def _opened(address: str, source: SourceSpec) -> Iterator[Stored]:
+def _open_answer(address: str, source: SourceSpec) -> Iterator[Stored]:
     import duckdb
 
     from fedboost.data import queries
     from fedboost.data.frame import BATCH_ROWS
 
-    file = address.removeprefix(f"{ENGINE.scheme}:").removeprefix("///")
+    file = address.removeprefix(f"{DUCKDB_ENGINE.scheme}:").removeprefix("///")
     # Fetch no extension during a query: the owner installs the needed ones.
     options: dict[str, str | bool | int | float | list[str]] = {
         "autoinstall_known_extensions": "false"
@@ -30,15 +30,15 @@ def _opened(address: str, source: SourceSpec) -> Iterator[Stored]:
     if file:
         Path(file).open("rb").close()
     with duckdb.connect(database, read_only=bool(file), config=options) as connection:
-        yield queries.answer(
+        yield queries.answer_table(
             lambda query: connection.sql(query).to_arrow_reader(BATCH_ROWS), source
         )
 
 
-ENGINE = Engine(
+DUCKDB_ENGINE = Engine(
     scheme="duckdb",
     is_file=True,
-    opened=_opened,
+    opened=_open_answer,
     library=Library("duckdb", extra="sql", what="DuckDB"),
     speaks="duckdb",
 )

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 @contextmanager
-def _opened(address: str, source: SourceSpec) -> Iterator[Stored]:
+def _open_answer(address: str, source: SourceSpec) -> Iterator[Stored]:
     from adbc_driver_flightsql import dbapi
 
     from fedboost.data import queries
@@ -23,7 +23,7 @@ def _opened(address: str, source: SourceSpec) -> Iterator[Stored]:
     place, options = _driver_options(address)
     begins = dbapi.connect(place, db_kwargs=options, autocommit=True)
     with begins as connection, connection.cursor() as cursor:
-        yield queries.answer(queries.asked_by(cursor), source)
+        yield queries.answer_table(queries.query_function(cursor), source)
 
 
 def _driver_options(address: str) -> tuple[str, dict[str, str]]:
@@ -42,14 +42,14 @@ def _driver_options(address: str) -> tuple[str, dict[str, str]]:
     return f"{parts.scheme}://{host}", options
 
 
-def _engine(scheme: str) -> Engine:
+def _engine_of_scheme(scheme: str) -> Engine:
     return Engine(
         scheme=scheme,
-        opened=_opened,
+        opened=_open_answer,
         library=Library("adbc_driver_flightsql", extra="sql", what=scheme),
         speaks="adbc_driver_manager",
     )
 
 
-ENGINE = _engine("grpc+tls")
-OPEN_ENGINE = _engine("grpc")
+TLS_ENGINE = _engine_of_scheme("grpc+tls")
+OPEN_ENGINE = _engine_of_scheme("grpc")

@@ -11,13 +11,13 @@ if TYPE_CHECKING:
     from fedboost.data.sources import SourceSpec
 
 
-def _opened(source: SourceSpec, place: str, options: dict[str, str]) -> tuple[Any, str]:
+def _file_system(source: SourceSpec, place: str, options: dict[str, str]) -> tuple[Any, str]:
     import pyarrow.fs as pafs
 
     retried = timedelta(seconds=source.silence_s / 2)
     return pafs.GcsFileSystem(retry_time_limit=retried, **options), place
 
 
-STORAGE = Storage(
-    scheme="gs", is_bucket=True, opened=_opened, options=("scheme", "endpoint_override")
+GS_STORAGE = Storage(
+    scheme="gs", is_bucket=True, opened=_file_system, options=("scheme", "endpoint_override")
 )

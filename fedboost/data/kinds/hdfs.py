@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from fedboost.data.sources import SourceSpec
 
 
-def _opened(source: SourceSpec, _place: str, _options: dict[str, str]) -> tuple[Any, str]:
+def _file_system(source: SourceSpec, _place: str, _options: dict[str, str]) -> tuple[Any, str]:
     import pyarrow.fs as pafs
 
     try:
@@ -27,4 +27,4 @@ def _opened(source: SourceSpec, _place: str, _options: dict[str, str]) -> tuple[
         raise
 
 
-STORAGE = Storage(scheme="hdfs", port="8020", opened=_opened)
+HDFS_STORAGE = Storage(scheme="hdfs", port="8020", opened=_file_system)

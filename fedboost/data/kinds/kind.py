@@ -76,7 +76,7 @@ class SourceKind:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Place:
+class AddressScheme:
     """Facts about the addresses of one scheme."""
 
     scheme: str
@@ -88,7 +88,7 @@ class Place:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Storage(Place):
+class Storage(AddressScheme):
     """A remote file system that a `path` can lead to."""
 
     opened: Callable[[SourceSpec, str, dict[str, str]], tuple[Any, str]]  # place, options
@@ -99,7 +99,7 @@ class Storage(Place):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Engine(Place):
+class Engine(AddressScheme):
     """A database that answers queries.
 
     `opened` gets the address with its secrets, and gives the answer to the query of a declaration.

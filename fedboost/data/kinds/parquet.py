@@ -22,12 +22,12 @@ INT96_UNIT = "us"  # of Spark's and SQL Server's timestamps: ns end in 2262, and
 
 
 @contextmanager
-def _opened(source: SourceSpec) -> Iterator[Stored]:
+def _open_table(source: SourceSpec) -> Iterator[Stored]:
     from fedboost.data import folders
 
-    with folders.refusing(source, KIND.title):
-        dataset = folders.dataset(source, reader(source))
-        yield folders.stored(source, dataset, reader(source))
+    with folders.translate_errors(source, PARQUET_KIND.title):
+        dataset = folders.dataset(source, file_reader(source))
+        yield folders.stored_table(source, dataset, file_reader(source))
 
 
 def _written(file: BinaryIO, schema: pa.Schema) -> Any:
@@ -36,10 +36,10 @@ def _written(file: BinaryIO, schema: pa.Schema) -> Any:
     return pq.ParquetWriter(file, schema)
 
 
-KIND = SourceKind(
+PARQUET_KIND = SourceKind(
     "parquet",
     "parquet",
-    _opened,
+    _open_table,
     (".parquet", ".pq"),
     settings=frozenset({"rows"}),
     in_folders=True,
@@ -48,7 +48,7 @@ KIND = SourceKind(
 )
 
 
-def reader(source: SourceSpec) -> FileReader:
+def file_reader(source: SourceSpec) -> FileReader:
     """Return the reader of parquet files."""
     import pyarrow.dataset as ds
     import pyarrow.parquet as pq
@@ -60,10 +60,10 @@ def reader(source: SourceSpec) -> FileReader:
             return file.schema_arrow
 
     return FileReader(
-        KIND.title,
+        PARQUET_KIND.title,
         ds.ParquetFileFormat(read_options=read_options()),
         schema,
-        _streamed,
+        _rows_of_file,
         # Reading ahead would hold whole files in memory, so only remote files are read ahead.
         ds.ParquetFragmentScanOptions(pre_buffer=source.is_remote),
     )
@@ -76,7 +76,7 @@ def read_options() -> ds.ParquetReadOptions:
     return ds.ParquetReadOptions(coerce_int96_timestamp_unit=INT96_UNIT)
 
 
-def _streamed(file: pa.NativeFile, names: list[str]) -> Iterator[pa.RecordBatch]:
+def _rows_of_file(file: pa.NativeFile, names: list[str]) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a file in batches; a scanner would hold several row groups."""
     import pyarrow.parquet as pq
 

@@ -14,11 +14,11 @@ if TYPE_CHECKING:
 
 
 @contextmanager
-def _opened(source: SourceSpec) -> Iterator[Stored]:
+def _open_table(source: SourceSpec) -> Iterator[Stored]:
     from fedboost.data import queries
 
-    with queries.opened(source) as stored:
+    with queries.open_answer(source) as stored:
         yield stored
 
 
-KIND = SourceKind("sql", "sql", _opened)
+QUERY_KIND = SourceKind("sql", "sql", _open_table)

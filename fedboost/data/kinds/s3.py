@@ -10,16 +10,16 @@ from fedboost.data.kinds.kind import Storage
 if TYPE_CHECKING:
     from fedboost.data.sources import SourceSpec
 
-CONNECT_S = 10.0
+S3_CONNECT_S = 10.0
 
 
-def _opened(source: SourceSpec, place: str, options: dict[str, str]) -> tuple[Any, str]:
+def _file_system(source: SourceSpec, place: str, options: dict[str, str]) -> tuple[Any, str]:
     import pyarrow.fs as pafs
 
-    return pafs.S3FileSystem(connect_timeout=CONNECT_S, **options, **_keys(source)), place
+    return pafs.S3FileSystem(connect_timeout=S3_CONNECT_S, **options, **_key_options(source)), place
 
 
-def _keys(source: SourceSpec) -> dict[str, str]:
+def _key_options(source: SourceSpec) -> dict[str, str]:
     from fedboost.data.folders import key_texts
 
     return {} if source.keys is None else key_texts(source.keys)
@@ -33,7 +33,7 @@ def delta_options(source: SourceSpec) -> dict[str, str]:
         scheme = options.get("scheme", "https")
         named["aws_endpoint"] = f"{scheme}://{options['endpoint_override']}"
         named["aws_allow_http"] = str(scheme == "http").lower()
-    keys = _keys(source)
+    keys = _key_options(source)
     named |= {
         "aws_access_key_id": keys.get("access_key"),
         "aws_secret_access_key": keys.get("secret_key"),
@@ -42,10 +42,10 @@ def delta_options(source: SourceSpec) -> dict[str, str]:
     return {"max_retries": "3"} | {name: text for name, text in named.items() if text is not None}
 
 
-STORAGE = Storage(
+S3_STORAGE = Storage(
     scheme="s3",
     is_bucket=True,
-    opened=_opened,
+    opened=_file_system,
     options=("region", "scheme", "endpoint_override"),
     settings=frozenset({"keys"}),
     delta_options=delta_options,

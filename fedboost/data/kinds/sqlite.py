@@ -30,20 +30,20 @@ _ALLOWED = frozenset(
 
 
 @contextmanager
-def _opened(address: str, source: SourceSpec) -> Iterator[Stored]:
+def _open_answer(address: str, source: SourceSpec) -> Iterator[Stored]:
     from fedboost.data.stored import in_batches
 
     assert source.sql is not None
-    table = _answer(address, source.sql)
+    table = _read_answer(address, source.sql)
     yield in_batches(
         table.schema, lambda names: iter(table.select(names).to_batches()), lambda: len(table)
     )
 
 
-ENGINE = Engine(scheme="sqlite", is_file=True, opened=_opened)
+SQLITE_ENGINE = Engine(scheme="sqlite", is_file=True, opened=_open_answer)
 
 
-def _answer(url: str, query: str) -> pa.Table:
+def _read_answer(url: str, query: str) -> pa.Table:
     """Return the rows that `query` selects from an SQLite file, one Arrow column per expression.
 
     A column of whole numbers is int64, of numbers float64, of cells with any text string.
@@ -51,7 +51,7 @@ def _answer(url: str, query: str) -> pa.Table:
     """
     import pyarrow as pa
 
-    path = Path(url.removeprefix(f"{ENGINE.scheme}:///"))
+    path = Path(url.removeprefix(f"{SQLITE_ENGINE.scheme}:///"))
     path.open("rb").close()
     address = f"file:{quote(str(path))}?mode=ro"
     try:
@@ -65,17 +65,17 @@ def _answer(url: str, query: str) -> pa.Table:
     if not names:
         raise ConfigError("the query selects no columns", todo="it must be one SELECT")
     columns = list(zip(*rows, strict=True)) if rows else [() for _ in names]
-    return pa.table(list(map(_column, columns)), names=names)
+    return pa.table(list(map(_typed_column, columns)), names=names)
 
 
 def _said(error: Exception) -> FedboostError:
     """Return the error for what SQLite says of a database or a query."""
-    from fedboost.data.stored import gone
+    from fedboost.data.stored import unreachable_error
 
     private = str(error)
     code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & PRIMARY_CODE
     if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
-        return gone(private)
+        return unreachable_error(private)
     if code in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY):
         return DataError(
             "SQLite cannot open the database: one in WAL mode needs a folder that the party may "
@@ -102,7 +102,7 @@ def _authorize(action: int, *_: Any) -> int:
     return sqlite3.SQLITE_OK if action in _ALLOWED else sqlite3.SQLITE_DENY
 
 
-def _column(cells: Sequence[Any]) -> pa.Array:
+def _typed_column(cells: Sequence[Any]) -> pa.Array:
     """Return the cells as the widest type among them: SQLite types cells, not columns."""
     import pyarrow as pa
 

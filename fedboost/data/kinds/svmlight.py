@@ -19,7 +19,7 @@ IDS_ROWS = 1 << 16  # in a batch of ids without cells
 
 
 @contextmanager
-def _opened(source: SourceSpec) -> Iterator[Stored]:
+def _open_table(source: SourceSpec) -> Iterator[Stored]:
     from fedboost.data import svmlight
     from fedboost.data.stored import Stored, line_count
 
@@ -31,17 +31,19 @@ def _opened(source: SourceSpec) -> Iterator[Stored]:
 
     yield Stored(
         names=list,  # unknown until the whole file is read
-        sheets=lambda needs, extent: _parts(path, needs, extent),
+        sheets=lambda needs, extent: _read_parts(path, needs, extent),
         count=count,
         whole=lambda _: svmlight.read_sheet(path),  # reads the file only once
-        extent=lambda: svmlight.extent(path),
+        extent=lambda: svmlight.read_extent(path),
     )
 
 
-KIND = SourceKind("svmlight", "svmlight", _opened, (".svmlight", ".libsvm", ".svm"), is_sparse=True)
+SVMLIGHT_KIND = SourceKind(
+    "svmlight", "svmlight", _open_table, (".svmlight", ".libsvm", ".svm"), is_sparse=True
+)
 
 
-def _parts(path: Path, needs: Needs, extent: Extent | None) -> Iterator[Sheet]:
+def _read_parts(path: Path, needs: Needs, extent: Extent | None) -> Iterator[Sheet]:
     from fedboost.data import svmlight
 
     assert extent is not None

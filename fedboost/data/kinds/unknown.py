@@ -20,7 +20,7 @@ ADVICE = {
 }
 
 
-def _refused(source: SourceSpec) -> NoReturn:
+def _refuse_source(source: SourceSpec) -> NoReturn:
     from fedboost.data.kinds import FORMATS
 
     suffix = Path(source.path or "").suffix
@@ -31,4 +31,4 @@ def _refused(source: SourceSpec) -> NoReturn:
     )
 
 
-KIND = SourceKind("unknown", "unknown", _refused)
+UNKNOWN_KIND = SourceKind("unknown", "unknown", _refuse_source)

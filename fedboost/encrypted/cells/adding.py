@@ -22,7 +22,7 @@ from fedboost.core.partition import Partition, left_child, right_child
 from fedboost.crypto.api import H, Pairs
 from fedboost.encrypted.cells.node_cells import NodeCells, RowSums
 from fedboost.encrypted.cells.request import CellRequest
-from fedboost.encrypted.cells.row_cells import Cells
+from fedboost.encrypted.cells.row_cells import TreeCells
 from fedboost.encrypted.cells.tree_part import Divided, TreePart, add_to, add_up
 from fedboost.encrypted.tree.growth import Division
 from fedboost.ground.arrays import Bits, Indices, Rows
@@ -58,7 +58,7 @@ class PlacedRows(Generic[H]):
         return self.part_workers.count
 
     def take(
-        self, cells: Cells, partition: Partition, begins: Bits, place: Indices
+        self, cells: TreeCells, partition: Partition, begins: Bits, place: Indices
     ) -> PlacedTree[H]:
         """Return a tree on these rows, which stand as in `partition`, now and as it grows.
 
@@ -66,7 +66,7 @@ class PlacedRows(Generic[H]):
         each table row's gradients.
         """
         table, numbers, parts = cells.table, cells.numbers, self.parts
-        shares = [*self._shares(cells, place)]
+        shares = [*self._slices_of_workers(cells, place)]
 
         def part(i: int) -> TreePart[H]:
             """Return the part of the i-th worker."""
@@ -75,7 +75,9 @@ class PlacedRows(Generic[H]):
             share = shares[i]
             columns = cells.columns[share.used] - np.int32(share.columns.start)
             of_cells = slice(numbers.starts[share.used.start], numbers.starts[share.used.stop])
-            standing = {node: _own(rows, share) for node, rows in partition.by_leaf.items()}
+            standing = {
+                node: _rows_of_worker(rows, share) for node, rows in partition.by_leaf.items()
+            }
             own_place = place[share.rows] - share.gradients.start
             return TreePart(Partition(by_leaf=standing), own_place, columns, begins[of_cells])
 
@@ -92,7 +94,7 @@ class PlacedRows(Generic[H]):
             self.part_workers, kept, numbers.starts, shares, partition, NodeCells(begins)
         )
 
-    def _shares(self, cells: Cells, place: Indices) -> Iterator[PartSlices]:
+    def _slices_of_workers(self, cells: TreeCells, place: Indices) -> Iterator[PartSlices]:
         n_rows, n_columns = cells.table.whole.bins.shape
         ends = np.linspace(0, n_rows if self.by_rows else n_columns, self.parts + 1)
         for cut in itertools.pairwise(ends.astype(int).tolist()):
@@ -145,7 +147,7 @@ class PlacedTree(Generic[H]):
                 first, stop = np.sum([share.of(rows) for rows in sides], axis=0).tolist()
                 divided[node] = np.packbits(goes_right[first:stop])
 
-    def note_told(self) -> None:
+    def note_divisions_sent(self) -> None:
         """Note that workers have received all divisions."""
         for divided in self.divided:
             divided.clear()
@@ -154,11 +156,11 @@ class PlacedTree(Generic[H]):
         """Return the cells of nodes, node after node; by rows."""
         tasks = [(divided, nodes) for divided in self.divided]
         sums: list[H] = self.part_workers.run(add_up, self.kept, tasks, add_to)
-        self.note_told()
+        self.note_divisions_sent()
         return sums[0]
 
 
-def _own(rows: Rows, share: PartSlices) -> Rows:
+def _rows_of_worker(rows: Rows, share: PartSlices) -> Rows:
     """Return the worker's rows of a node, by the worker's numbers."""
     first, stop = share.of(rows)
     return rows[first:stop] - np.int32(share.rows.start)

@@ -115,7 +115,7 @@ class NodeCandidates:
             tuple(column.missing for column in sent),
         )
 
-    def tells(self, columns: int) -> NDArray[np.bool_]:
+    def columns_with_sums(self, columns: int) -> NDArray[np.bool_]:
         """Return which columns of the table have sums, bool (columns,)."""
         told = np.zeros(columns, np.bool_)
         told[self.listed.column] = True
@@ -140,21 +140,21 @@ class NodeCandidates:
             return int(listed.column[place]), int(listed.bin[place]), missing_left, b""
         indices = self._column_of(chosen)
         column = self.categorical[indices[0]]
-        inside = chosen - self._starts[indices[0]]
+        inside = chosen - self._column_starts[indices[0]]
         left = inside[inside < len(column.groups)]
         if indices[0] != indices[-1] or not len(left) or len(inside) == column.n_sums:
             raise wrong
         return column.named(left, missing_left=len(inside) > len(left))
 
     @cached_property
-    def _starts(self) -> Indices:
+    def _column_starts(self) -> Indices:
         """First index of each categorical column's sums in canonical order."""
         counts = [len(self.listed), *(entry.n_sums for entry in self.categorical)]
         return np.cumsum(counts, dtype=np.int64)[:-1]
 
     def _column_of(self, sums: Indices) -> Indices:
         """Return the index of the categorical column that each sum belongs to."""
-        return np.searchsorted(self._starts, sums, side="right") - 1
+        return np.searchsorted(self._column_starts, sums, side="right") - 1
 
 
 def read_choices(got: pb.WonSplits, offered: Mapping[int, NodeCandidates]) -> dict[int, Named]:

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedboost.core.partition import parent
-from fedboost.crypto.api import Adder, H, Pairs, joined
+from fedboost.crypto.api import Adder, H, Pairs, join_parts
 from fedboost.encrypted.cells.request import CandidateTerms, CellRequest
 from fedboost.ground.arrays import Bits, Indices
 
@@ -33,11 +33,11 @@ class RowSums(ABC, Generic[H]):
     def sums(self, rows: NDArray[np.integer], cells: NDArray[np.int32], n_cells: int) -> H:
         """Add row `rows[i]` into each cell of `cells[i]`; see `api.Adder.segment_sum`."""
 
-    def plus(self, cells: H, others: H) -> H:
+    def add_cells(self, cells: H, others: H) -> H:
         """Return the sums of both, cell by cell. The result may reuse `cells`."""
         return self.adds.add(cells, others)
 
-    def running(self, cells: H, offsets: NDArray[np.integer]) -> H:
+    def running_sums(self, cells: H, offsets: NDArray[np.integer]) -> H:
         """Return running sums within segments; see `api.Adder.prefix_sums`. The result may reuse
         `cells`.
         """
@@ -47,7 +47,7 @@ class RowSums(ABC, Generic[H]):
         """Return the cells of each parent minus those of the other child; the result may reuse
         `parents`.
         """
-        minus = self.adds.subtract(joined(parents), joined(others))
+        minus = self.adds.subtract(join_parts(parents), join_parts(others))
         ends = np.cumsum([len(parent) for parent in parents]).tolist()
         return [minus[end - len(parent) : end] for end, parent in zip(ends, parents, strict=True)]
 
@@ -67,13 +67,13 @@ class NodeCells(Generic[H]):
         """Return the requested sums, node after node; drop the cells that the request does not
         keep.
         """
-        self._make(request, rows, add)
-        sums = self._pairs(rows.adds, request.sums)
+        self._make_missing(request, rows, add)
+        sums = self._pairs_of_nodes(rows.adds, request.sums)
         if request.kept is not None:
             self._held = {node: self._held[node] for node in self._held if node in request.kept}
         return sums
 
-    def _make(self, request: CellRequest, rows: RowSums[H], add: Add[H]) -> None:
+    def _make_missing(self, request: CellRequest, rows: RowSums[H], add: Add[H]) -> None:
         """Make the cells that are missing, or were dropped."""
         held, size = self._held, len(self._begins)
         if not size:
@@ -87,14 +87,14 @@ class NodeCells(Generic[H]):
             cells = add(added)
             firsts = size * np.arange(len(added))[:, None]
             offsets = np.append((firsts + self._starts).ravel(), len(cells))
-            sums = rows.running(cells, offsets)
+            sums = rows.running_sums(cells, offsets)
             held |= {node: sums[i * size : (i + 1) * size] for i, node in enumerate(added)}
         if rest:
             above = [held.pop(parent(node)) for node in rest]
             made = rows.siblings(above, [held[siblings[node]] for node in rest])
             held |= zip(rest, made, strict=True)
 
-    def _pairs(self, adds: Adder[H], asked: Sequence[CandidateTerms]) -> list[Pairs[H]]:
+    def _pairs_of_nodes(self, adds: Adder[H], asked: Sequence[CandidateTerms]) -> list[Pairs[H]]:
         """Return the sums of nodes whose cells are present."""
         pairs, grouped, first_group = [], self._group_sums(adds, asked), 0
         for terms in asked:
@@ -115,7 +115,7 @@ class NodeCells(Generic[H]):
                 lengths.append(counts)
         if not parts:
             return None
-        length, held = np.concatenate(lengths), joined(parts)
+        length, held = np.concatenate(lengths), join_parts(parts)
         if (length == 1).all():
             return held
         ends = np.cumsum(length)

@@ -14,8 +14,8 @@ from functools import cached_property
 import numpy as np
 
 from fedboost.core.binning import Binning
-from fedboost.core.bins import Bins, Dense, SparseBins, entries
-from fedboost.core.groups import Minimum, Numbers, usable
+from fedboost.core.bins import Bins, Dense, SparseBins, entries_of_nodes
+from fedboost.core.groups import GroupNumbers, Minimum, usable_groups
 from fedboost.core.sampling import TreeColumns
 from fedboost.ground.arrays import Bits, Indices, Rows
 from fedboost.ground.part_workers import PlacedParts
@@ -38,7 +38,7 @@ class Additions:
     skipped: Indices  # (columns,) the bin that each column leaves out, −1 for none
 
 
-class CellNumbers(ABC):
+class RowCells(ABC):
     """The cells that rows of a table, or of a part of it, add to in some columns; no more than sums
     need.
     """
@@ -83,12 +83,12 @@ class BinnedPart:
             return self
         if isinstance(self.bins, SparseBins):
             chosen = np.arange(len(self.n_bins), dtype=np.int32)[columns]
-            some: Bins = self.bins.take(chosen).between(rows)
+            some: Bins = self.bins.take(chosen).row_range(rows)
         else:
             some = np.ascontiguousarray(self.bins[rows, columns])
         return BinnedPart(some, self.n_bins[columns], self.leave_out)
 
-    def numbers(self, columns: Rows) -> CellNumbers:
+    def numbers(self, columns: Rows) -> RowCells:
         """Return the cells that rows add to in some columns, rising."""
         if isinstance(self.bins, SparseBins):
             return SparseCells(self.bins.take(columns), self.n_bins[columns])
@@ -115,7 +115,7 @@ class BinnedTable:
         return cls(binning, BinnedPart(bins, binning.n_bins.astype(np.int64), leave_out))
 
 
-class Cells:
+class TreeCells:
     """The cells of the columns that a tree may use."""
 
     def __init__(self, table: BinnedTable, drawn: TreeColumns) -> None:
@@ -131,16 +131,16 @@ class Cells:
         each = np.full(binning.n_columns, least, np.int32)
         return Minimum.of(binning, self.table.whole.bins, self.columns, each)
 
-    def groups(self, node: int, minimum: Minimum | None) -> Numbers | None:
+    def groups(self, node: int, minimum: Minimum | None) -> GroupNumbers | None:
         """Return the groups of a node's cells, uint8 (columns, n_cells): at least those of the
         minimum, and a single group of a column that it has not drawn; None if each cell is a group.
         """
-        held = None if minimum is None else minimum.stacked([node])
-        stacked = usable(self.table.binning, self.drawn, [node], held)
+        held = None if minimum is None else minimum.stacked_groups([node])
+        stacked = usable_groups(self.table.binning, self.drawn, [node], held)
         return None if stacked is None else stacked[0]
 
 
-class DenseCells(CellNumbers):
+class DenseCells(RowCells):
     """Cells of a dense table, with a number for every row and column."""
 
     def __init__(self, table: BinnedPart, columns: Rows) -> None:
@@ -176,7 +176,7 @@ class DenseCells(CellNumbers):
         return Additions(joined, cells, skipped)
 
     def missing(self, rows: Rows) -> Bits:
-        """See `CellNumbers`; only columns that lack a value somewhere are checked."""
+        """See `RowCells`; only columns that lack a value somewhere are checked."""
         lacks = self._most >= self.n_bins
         for c in np.flatnonzero(lacks):
             lacks[c] = (self._bins[rows, self._columns[c]] >= self.n_bins[c]).any()
@@ -197,7 +197,7 @@ class DenseCells(CellNumbers):
         return skipped
 
 
-class SparseCells(CellNumbers):
+class SparseCells(RowCells):
     """Cells of a sparse table, with numbers for its entries and none for its zeros."""
 
     def __init__(self, bins: SparseBins, n_bins: Indices) -> None:
@@ -210,13 +210,13 @@ class SparseCells(CellNumbers):
 
     def additions(self, node_rows: Sequence[Rows]) -> Additions:
         """Return additions of each entry to one cell; the zeros' are left out."""
-        indices, node = entries(self._bins, node_rows)
+        indices, node = entries_of_nodes(self._bins, node_rows)
         cells = self._in_column[indices] + self.starts[self._columns[indices]] + self.n_cells * node
         skipped = self._bins.zero.astype(np.int64)
         return Additions(self._bins.rows[indices], cells.astype(np.int32)[:, None], skipped)
 
     def missing(self, rows: Rows) -> Bits:
-        """See `CellNumbers`; only entries without a value are checked."""
+        """See `RowCells`; only entries without a value are checked."""
         lacks = np.zeros(len(self.n_bins), np.bool_)
         there = np.isin(self._bins.rows[self._lacking], rows)
         lacks[self._columns[self._lacking[there]]] = True

@@ -18,7 +18,7 @@ from fedboost.crypto.api import H, Pairs
 from fedboost.crypto.sparse import fill_skipped
 from fedboost.encrypted.cells.node_cells import NodeCells, RowSums
 from fedboost.encrypted.cells.request import CellRequest
-from fedboost.encrypted.cells.row_cells import BinnedPart, CellNumbers
+from fedboost.encrypted.cells.row_cells import BinnedPart, RowCells
 from fedboost.ground.arrays import Bits, Rows
 
 Divided = dict[int, NDArray[np.uint8]]  # of nodes, in turn: a bit for each row that goes right
@@ -33,7 +33,7 @@ class TreePart(Generic[H]):
         place: NDArray[np.signedinteger[Any]],
         columns: Rows,
         begins: Bits,
-        numbers: CellNumbers | None = None,
+        numbers: RowCells | None = None,
     ) -> None:
         """Begin with the worker's rows in their current nodes. `place` (n,) has the index of each
         row's gradients; `columns` are the tree's, and `begins` belongs to their cells as in
@@ -46,14 +46,16 @@ class TreePart(Generic[H]):
 
     def __getstate__(self) -> tuple[Any, ...]:
         n_rows = len(self._place)
-        standing = {node: _packed(rows, n_rows) for node, rows in self._partition.by_leaf.items()}
+        standing = {
+            node: _packed_rows(rows, n_rows) for node, rows in self._partition.by_leaf.items()
+        }
         has_gradients = np.packbits(np.diff(self._place, prepend=-1).astype(np.bool_))
         return n_rows, standing, has_gradients, self._columns, self._begins
 
     def __setstate__(self, sent: tuple[Any, ...]) -> None:
         n_rows, standing, has_gradients, columns, begins = sent
         place = np.cumsum(np.unpackbits(has_gradients, count=n_rows), dtype=np.int32) - np.int32(1)
-        by_leaf = {node: _unpacked(rows, n_rows) for node, rows in standing.items()}
+        by_leaf = {node: _unpacked_rows(rows, n_rows) for node, rows in standing.items()}
         TreePart.__init__(self, Partition(by_leaf=by_leaf), place, columns, begins)
 
     def divide(self, divided: Divided) -> None:
@@ -75,14 +77,14 @@ class TreePart(Generic[H]):
         first, *others = _some_at_once(node_rows, numbers.rows_at_once)
         sums = self._add_some(rows, numbers, first)
         for some in others:
-            sums = rows.plus(sums, self._add_some(rows, numbers, some))
+            sums = rows.add_cells(sums, self._add_some(rows, numbers, some))
         return sums
 
     def sums(self, request: CellRequest, rows: RowSums[H], bins: BinnedPart) -> list[Pairs[H]]:
         """Return the requested sums of cells that stay here."""
         return self.cells.sums(request, rows, partial(self.added_up, rows, bins))
 
-    def _add_some(self, rows: RowSums[H], numbers: CellNumbers, node_rows: Sequence[Rows]) -> H:
+    def _add_some(self, rows: RowSums[H], numbers: RowCells, node_rows: Sequence[Rows]) -> H:
         place = self._place
         asked = numbers.additions(node_rows)
         skipped = asked.skipped
@@ -122,7 +124,7 @@ def _some_at_once(node_rows: Sequence[Rows], most: int) -> Iterator[list[Rows]]:
         yield [rows[start:stop] for rows, (start, stop) in zip(node_rows, bounds, strict=True)]
 
 
-def _packed(rows: Rows, n_rows: int) -> Rows | NDArray[np.uint8]:
+def _packed_rows(rows: Rows, n_rows: int) -> Rows | NDArray[np.uint8]:
     """Return the rows, or a bit for each row of the table if that is smaller."""
     if rows.nbytes <= n_rows // 8:
         return rows
@@ -131,7 +133,7 @@ def _packed(rows: Rows, n_rows: int) -> Rows | NDArray[np.uint8]:
     return np.packbits(inside)
 
 
-def _unpacked(rows: NDArray[Any], n_rows: int) -> Rows:
+def _unpacked_rows(rows: NDArray[Any], n_rows: int) -> Rows:
     if rows.dtype == np.uint8:
         return np.flatnonzero(np.unpackbits(rows, count=n_rows)).astype(np.int32)
     return rows

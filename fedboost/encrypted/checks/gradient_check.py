@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 from fedboost.crypto.secrets import SEED_BYTES, Secrets
 from fedboost.encrypted.guest.tree import GuestRules
 from fedboost.encrypted.host.tree import HostTreeBatch
-from fedboost.encrypted.scheme.ciphers import Expected, GuestRows, HostRows
+from fedboost.encrypted.scheme.ciphers import GuestRows, HostRows, NodeBounds
 from fedboost.encrypted.scheme.params import EncryptedContext
 from fedboost.flow import DisclosureInfo, Out
 from fedboost.ground import wire
@@ -41,10 +41,12 @@ from fedboost.messages.protocol import encrypted_pb2 as pb
 
 SETS = 3  # sets of rows, each a part of the one before
 WITHIN = (128, 16, 2)  # of 128 values of a random byte without its sign: those in each set
-ROWS_LEAST = 32  # the least expected rows of a set: a sum of fewer would reveal single rows
+SET_ROWS_LEAST = 32  # the least expected rows of a set: a sum of fewer would reveal single rows
 NORMAL = 6.0  # signed sums of declared bits are within so many times 2^b·√n but once in 30 million
-ROOM = 4  # the range of answers is at least so many times as wide as signed sums are either way
-WORD_BYTES = 16  # random bytes of an offset, enough to make all offsets equally likely
+RANGE_FACTOR_MIN = (
+    4  # the range of answers is at least so many times as wide as signed sums are either way
+)
+OFFSET_BYTES = 16  # random bytes of an offset, enough to make all offsets equally likely
 COMMITMENT_BYTES = 32
 
 Signs = NDArray[np.int8]
@@ -69,7 +71,7 @@ class SignedRows:
         return {
             number: bounds[number]
             for number, rows in enumerate(expected)
-            if rows >= ROWS_LEAST and ROOM * bounds[number] <= self.most
+            if rows >= SET_ROWS_LEAST and RANGE_FACTOR_MIN * bounds[number] <= self.most
         }
 
     @property
@@ -82,14 +84,14 @@ class SignedRows:
         """Return the offset of each sum, int64 (sets, numbers), from the middle half of the
         range.
         """
-        quarter = self.most // ROOM
-        drawn = _drawn(Secrets(self.seed), "offsets", [self.most - 2 * quarter] * self._count)
+        quarter = self.most // RANGE_FACTOR_MIN
+        drawn = _draw_below(Secrets(self.seed), "offsets", [self.most - 2 * quarter] * self._n_sums)
         return (drawn + quarter).reshape(-1, self.numbers)
 
     def noise(self, secrets: Secrets) -> Sums:
         """Draw the guest's noise of the sums, int64 (sets, numbers): as wide as honest ones are."""
         wide = np.array([*self.sets.values()], np.int64).repeat(self.numbers)
-        drawn = _drawn(secrets, "noise", (2 * wide + 1).tolist())
+        drawn = _draw_below(secrets, "noise", (2 * wide + 1).tolist())
         return (drawn - wide).reshape(-1, self.numbers)
 
     @property
@@ -97,13 +99,13 @@ class SignedRows:
         """Return the cell that each row adds to, int32 (n,): for each sign, rows in all sets come
         first, then rows in one set fewer, and so on.
         """
-        return ((self._signs < 0) * SETS + (SETS - 1 - self._smallest)).astype(np.int32)
+        return ((self._signs < 0) * SETS + (SETS - 1 - self._smallest_set)).astype(np.int32)
 
     def sums(self, gradients: Sums) -> Sums:
         """Return the signed sums of the rows' numbers, int64 (n, numbers), as this process knows
         them.
         """
-        smallest, signs = self._smallest, self._signs
+        smallest, signs = self._smallest_set, self._signs
         sums = [
             np.where(smallest >= number, signs, np.int8(0)).astype(np.int64) @ gradients
             for number in self.sets
@@ -111,21 +113,23 @@ class SignedRows:
         return np.array(sums, np.int64).reshape(-1, self.numbers)
 
     @property
-    def _count(self) -> int:
+    def _n_sums(self) -> int:
         return len(self.sets) * self.numbers
 
     @cached_property
-    def _bytes(self) -> NDArray[np.uint8]:
+    def _random_bytes(self) -> NDArray[np.uint8]:
         return np.frombuffer(Secrets(self.seed).bytes(self.rows, "signs"), np.uint8)
 
     @property
     def _signs(self) -> Signs:
-        return (1 - 2 * (self._bytes & 1)).astype(np.int8)
+        return (1 - 2 * (self._random_bytes & 1)).astype(np.int8)
 
     @property
-    def _smallest(self) -> Signs:
+    def _smallest_set(self) -> Signs:
         """Return the smallest set that each row is in."""
-        return np.sum([(self._bytes >> 1) < within for within in WITHIN[1:]], axis=0, dtype=np.int8)
+        return np.sum(
+            [(self._random_bytes >> 1) < within for within in WITHIN[1:]], axis=0, dtype=np.int8
+        )
 
     def __repr__(self) -> str:
         return f"SignedRows({self.rows}, hidden)"
@@ -171,7 +175,7 @@ def sign_rows(host: CheckingHost) -> Out:
         return Out(send=pb.SignedSums(), about=about)
     places, sums = np.arange(held.count, dtype=np.int32), rows.row_sums
     added = sums.sums(places, question.cells[:, None], 2 * SETS)
-    running = sums.running(added, np.array([0, SETS, 2 * SETS]))
+    running = sums.running_sums(added, np.array([0, SETS, 2 * SETS]))
     signed = sums.adds.subtract(running[:SETS], running[SETS:])
     chosen = signed[SETS - 1 - np.array([*question.sets])]
     blinded = rows.blind_signed(tree, chosen, question.offsets, held.count)
@@ -292,7 +296,7 @@ def _committed(
     read = np.empty((0, plain.numbers), np.int64)
     if plain.sets:
         most = np.full(plain.numbers, plain.most, np.int64)
-        read = rows.read(got.sums.data, [len(plain.sets)], [Expected(plain.rows, most)])
+        read = rows.read(got.sums.data, [len(plain.sets)], [NodeBounds(plain.rows, most)])
     return Committed(read, plain.noise(secrets), secrets.derive("salt"))
 
 
@@ -307,9 +311,9 @@ def commitment_of(sums: Sums, salt: bytes) -> bytes:
     return hashlib.sha256(salt + np.ascontiguousarray(sums, "<i8").tobytes()).digest()
 
 
-def _drawn(secrets: Secrets, purpose: str, counts: Sequence[int]) -> NDArray[np.int64]:
+def _draw_below(secrets: Secrets, purpose: str, counts: Sequence[int]) -> NDArray[np.int64]:
     """Return random numbers from 0 to below each count."""
-    data = secrets.bytes(WORD_BYTES * len(counts), purpose)
-    words = [data[i : i + WORD_BYTES] for i in range(0, len(data), WORD_BYTES)]
+    data = secrets.bytes(OFFSET_BYTES * len(counts), purpose)
+    words = [data[i : i + OFFSET_BYTES] for i in range(0, len(data), OFFSET_BYTES)]
     drawn = [int.from_bytes(word, "little") % n for word, n in zip(words, counts, strict=True)]
     return np.array(drawn, np.int64)

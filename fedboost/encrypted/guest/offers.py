@@ -15,7 +15,7 @@ from fedboost.core.categories import Divisions
 from fedboost.core.rules import Rules
 from fedboost.encrypted.cells.candidates import Shape
 from fedboost.encrypted.cells.shapes import shapes_of
-from fedboost.encrypted.scheme.ciphers import Expected, GuestRows
+from fedboost.encrypted.scheme.ciphers import GuestRows, NodeBounds
 from fedboost.ground import wire
 from fedboost.ground.arrays import Floats, Indices, Sums
 from fedboost.ground.errors import PeerError
@@ -31,7 +31,7 @@ class Offers:
     """A host's sums for a layer's open nodes, as their parts arrive."""
 
     def __init__(
-        self, rows: GuestRows, nodes: Sequence[Expected], most: int, host: str, bytes_max: int
+        self, rows: GuestRows, nodes: Sequence[NodeBounds], most: int, host: str, bytes_max: int
     ) -> None:
         """Begin with these nodes, in their order; `most` bounds the sums of one, `bytes_max` the
         memory that all of them take.
@@ -143,16 +143,16 @@ def best_of(
     left = np.concatenate([sums[: shape.candidates], *(divisions.left for divisions in grouped)])
     possible = left.copy()
     possible[:, 1::2] = np.clip(left[:, 1::2], 0, total[1::2])
-    gain = rules.gains(possible, total, bounds)
-    best = split.best(gain, rules.params)
+    gain = rules.candidate_gains(possible, total, bounds)
+    best = split.best_candidate(gain, rules.params)
     if best < 0:
         return None
     tied = np.flatnonzero(gain == gain[best])
-    choices = [_choice(int(place), grouped, shape) for place in tied]
+    choices = [_indices_of_candidate(int(place), grouped, shape) for place in tied]
     return Best(float(gain[best]), choices, left[tied])
 
 
-def _choice(place: int, grouped: Sequence[Divisions], shape: Shape) -> Indices:
+def _indices_of_candidate(place: int, grouped: Sequence[Divisions], shape: Shape) -> Indices:
     """Return the indices of one candidate's sums; `place` counts thresholds first, then column by
     column.
     """

@@ -19,7 +19,7 @@ from fedboost.core.sampling import Sample
 from fedboost.encrypted.scheme.params import EncryptedContext, EncryptedTreeParams
 from fedboost.ground.arrays import Floats, Sums
 from fedboost.ground.slot import Slot
-from fedboost.ground.state import Growing, state
+from fedboost.ground.state import Growing, state_class
 from fedboost.messages.job_pb2 import Count, StatusReport
 from fedboost.model import labels, words
 
@@ -27,7 +27,7 @@ History = list[dict[str, dict[str, float]]]  # one a round
 
 
 @dataclass(frozen=True)
-class Labels:
+class GuestLabels:
     """The guest's labels and weights, float64 (n,) each."""
 
     y: Floats
@@ -49,7 +49,7 @@ class OpenRound:
     gh: Sums  # (rows, 2·all outputs)
 
 
-@state
+@state_class
 class RoundsState:
     """Finished rounds, and the start of the current one."""
 
@@ -84,13 +84,15 @@ class Rounds(RoundsState):
         self._measure()
 
     @cached_property
-    def purity(self) -> PurityLimit | None:
+    def purity_limit(self) -> PurityLimit | None:
         """The purity limit of nodes that hosts see; None if the job has no limit."""
         protection = self.params.label_protection
         if protection is None or protection.purity_max is None:
             return None
         training = ~self.context.validation
-        return PurityLimit.of_labels(self.params.objective, self.y, training, protection.purity_max)
+        return PurityLimit.from_labels(
+            self.params.objective, self.y, training, protection.purity_max
+        )
 
     @property
     def best_round(self) -> int:
@@ -119,9 +121,9 @@ class Rounds(RoundsState):
         if self.start is None:
             self.start = self.margin.copy()
         gradients = self._gradients(self.start)
-        sample = sampling.of_round(self.params, gradients[0], number, number - self.first_round)
+        sample = sampling.round_sample(self.params, gradients[0], number, number - self.first_round)
         self.forest[number:] = [len(sample.trees)]
-        gh = sample.encoded(fixed, gradients)
+        gh = sample.encoded_gradients(fixed, gradients)
         if len(gh) < len(self.y):
             drawn, gh = gh, np.zeros((len(self.y), gh.shape[1]), np.int64)
             gh[train[sample.rows]] = drawn
@@ -136,7 +138,7 @@ class Rounds(RoundsState):
             return None
         assert self.start is not None
         some, sample = self.outputs_of(tree), self.round.sample
-        g, h = sample.scaled(self._gradients(self.start))
+        g, h = sample.scaled_gradients(self._gradients(self.start))
         at = self.context.parts["train"][sample.rows]
         return LeafGradients.of(coarse, g[:, some], h[:, some], at, len(self.y))
 
@@ -174,7 +176,7 @@ class Rounds(RoundsState):
         """Return the metrics of the round, and whether early stopping ends the rounds, which `loop`
         counts.
         """
-        margins.check(self.params, self.margin, len(self.history) + 1)
+        margins.check_finite(self.params, self.margin, len(self.history) + 1)
         measured = self._measure()
         self.history.append(measured)
         self.start = None
@@ -201,7 +203,7 @@ class Rounds(RoundsState):
         told.counts.extend(Count(name=name, count=len(rows)) for name, rows in parts.items())
         if self.params.record.has_chances:
             prediction = objectives.transform(self.params.objective, self.margin)[:, 0]
-            told.curves.extend(words.curves(self.y, prediction, parts))
+            told.curves.extend(words.curve_messages(self.y, prediction, parts))
         return told
 
     def model_facts(self) -> dict[str, Any]:
@@ -218,4 +220,4 @@ class Rounds(RoundsState):
 
     def _measure(self) -> dict[str, dict[str, float]]:
         parts = self.context.parts
-        return words.measured(self.params, self.margin, self.y, self.weight, parts)
+        return words.measure_parts(self.params, self.margin, self.y, self.weight, parts)

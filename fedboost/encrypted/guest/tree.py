@@ -10,24 +10,24 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedboost.core import groups, histogram, monotone, objectives, split
-from fedboost.core.bins import Bins, of_rows
-from fedboost.core.growth import choose
+from fedboost.core.bins import Bins, bins_of_rows
+from fedboost.core.growth import best_splits
 from fedboost.core.leaf_gradients import LeafGradients
-from fedboost.core.metrics import ranks_alone
+from fedboost.core.metrics import ranks_label
 from fedboost.core.monotone import Bounds
 from fedboost.core.partition import ROOT, left_child, parent, right_child
 from fedboost.core.rules import Rules
 from fedboost.core.sampling import TreeColumns
-from fedboost.core.tree import made, made_above
+from fedboost.core.tree import divided_above, divided_nodes
 from fedboost.encrypted.cells.candidates import Shape
 from fedboost.encrypted.guest.offers import Best, best_of
-from fedboost.encrypted.scheme.ciphers import Expected
+from fedboost.encrypted.scheme.ciphers import NodeBounds
 from fedboost.encrypted.scheme.host_noise import NoiseScale
 from fedboost.encrypted.tree.batch import STRIDE, TreeBatch
 from fedboost.encrypted.tree.growth import Growth
 from fedboost.ground.arrays import Sums
 from fedboost.ground.errors import PeerError
-from fedboost.ground.state import state
+from fedboost.ground.state import state_class
 from fedboost.model import vertical
 from fedboost.model.vertical import GuestNode, OwnSplit
 
@@ -40,7 +40,7 @@ class GuestRules(Rules):
 
 
 @dataclass(frozen=True)
-class Won:
+class WinningSplit:
     """The best split of one node."""
 
     owner: int  # 0 the guest, k the k-th host
@@ -52,14 +52,14 @@ class Won:
     bin: int = 0  # of the guest's own
 
 
-@state
+@state_class
 class GuestTreeState:
     """Results of the layers so far: the splits that won, and the nodes of the rows."""
 
     growth: Growth
     opened: list[int]
     chosen: list[int]  # of this layer
-    won: dict[int, Won]  # of every layer
+    won: dict[int, WinningSplit]  # of every layer
     totals: dict[int, Sums]
     bounds: dict[int, Bounds]  # of weights below nodes that have any (core.monotone)
 
@@ -82,7 +82,9 @@ class GuestTree(GuestTreeState):
         self.gh = gh
         self.opened, self.chosen, self.won, self.bounds = [], [], {}, {}
         start = growth.training.leaves()
-        self.totals = {node: histogram.total(gh, growth.training.rows(node)) for node in start}
+        self.totals = {
+            node: histogram.signed_total(gh, growth.training.rows(node)) for node in start
+        }
         self._rules, self._bins = rules, bins
         self._drawn, self._columns = columns, columns.all
         self._cells: dict[int, Sums] = {}  # own histograms of the nodes that divided last
@@ -100,7 +102,7 @@ class GuestTree(GuestTreeState):
             goes_right[training.rows(leaf)] = _is_right(leaf)
         if len(np.unique(label[rows])) != 2:
             return 0
-        return won.owner * ranks_alone(label[rows], goes_right[rows])
+        return won.owner * ranks_label(label[rows], goes_right[rows])
 
     @property
     def layers(self) -> int:
@@ -118,7 +120,7 @@ class GuestTree(GuestTreeState):
         A tree that begins at its root opens it at any weight.
         """
         gains = {node: won.gain for node, won in self.won.items()}
-        above = made_above(gains, self._rules.params.max_leaves)
+        above = divided_above(gains, self._rules.params.max_leaves)
         chosen = [node for node in self.chosen if node in above]
         candidates = [child for node in chosen for child in (left_child(node), right_child(node))]
         if not self.layers:
@@ -147,25 +149,27 @@ class GuestTree(GuestTreeState):
                     children.append(child)
         return children
 
-    def own_best(self, number: int) -> dict[int, Won]:
+    def own_best(self, number: int) -> dict[int, WinningSplit]:
         """Return the best split among the guest's own columns for each open node of tree
         `number`.
         """
-        best: dict[int, Won] = {}
+        best: dict[int, WinningSplit] = {}
         cells = self._histograms()
         if not self.opened:
             return best
-        totals = self._sums(self.opened)
+        totals = self._totals_of(self.opened)
         stacked = np.array([cells[node] for node in self.opened])
-        released = groups.usable(self._rules.binning, self._drawn, self.opened)
+        released = groups.usable_groups(self._rules.binning, self._drawn, self.opened)
         limits = split.Limits(released, self._rules.bounds(self.opened, self.bounds))
-        winners = choose(self._rules, stacked, totals, self._columns, limits)
+        winners = best_splits(self._rules, stacked, totals, self._columns, limits)
         for node, winner in zip(self.opened, winners, strict=True):
             if winner is not None:
                 cut, left = winner
                 rule = (cut.column, cut.threshold, cut.missing_left, cut.left_bins)
                 kept = OwnSplit(number, node, *rule)
-                best[node] = Won(vertical.GUEST, cut.gain, left[None], split=kept, bin=cut.bin)
+                best[node] = WinningSplit(
+                    vertical.GUEST, cut.gain, left[None], split=kept, bin=cut.bin
+                )
         self._cells = cells
         return best
 
@@ -179,21 +183,21 @@ class GuestTree(GuestTreeState):
         interval = None if bounds is None else bounds[0]
         return best_of(self._rules, self.totals[node], sums, shape, interval)
 
-    def choose(self, won: Mapping[int, Won]) -> None:
+    def take_winners(self, won: Mapping[int, WinningSplit]) -> None:
         """Take the winners of this layer; the other open nodes stay leaves, and so do nodes that a
         tree of max_leaves will never divide.
         """
-        divides = self._made({**self.won, **won})
+        divides = self._divided_nodes({**self.won, **won})
         self.chosen = [node for node in won if node in divides]
         self.won.update({node: won[node] for node in self.chosen})
         self._cells = {node: self._cells[node] for node in self.chosen if node in self._cells}
 
-    def expected(self) -> list[Expected]:
+    def expected(self) -> list[NodeBounds]:
         """Return the bounds of the open nodes' sums."""
         rows = [self.growth.training.rows(node) for node in self.opened]
         noise = self._rules.noise.most
-        most = histogram.total_sizes
-        return [Expected(len(inside), most(self.gh, inside) + noise) for inside in rows]
+        most = histogram.absolute_total
+        return [NodeBounds(len(inside), most(self.gh, inside) + noise) for inside in rows]
 
     def own_divisions(self) -> dict[int, NDArray[np.bool_]]:
         """Return the row divisions of the nodes that one of the guest's own splits won."""
@@ -202,7 +206,7 @@ class GuestTree(GuestTreeState):
             won = self.won[node]
             if won.split is not None:
                 division, missing = won.split, self._rules.binning.missing
-                bins = of_rows(self._bins, division.feature, self.growth.everyone.rows(node))
+                bins = bins_of_rows(self._bins, division.feature, self.growth.everyone.rows(node))
                 divisions[node] = split.goes_right(
                     bins, won.bin, division.missing_left, missing, division.left_bins
                 )
@@ -215,7 +219,7 @@ class GuestTree(GuestTreeState):
         self.growth.divide([(node, divisions[node]) for node in self.chosen])
         for node in self.chosen:
             won, left = self.won[node], left_child(node)
-            sums = histogram.total(self.gh, self.growth.training.rows(left))
+            sums = histogram.signed_total(self.gh, self.growth.training.rows(left))
             noise = won.parts[:, None] * self._rules.noise.most
             if not (np.abs(won.left - sums) <= noise).all(axis=1).any():
                 host = hosts[won.owner - 1]
@@ -230,7 +234,7 @@ class GuestTree(GuestTreeState):
     def finished(self, number: int, values: Mapping[int, NDArray[np.float64]]) -> list[GuestNode]:
         """Return all nodes as tree `number` of a model; `values` (outputs,) of the leaves."""
         nodes, known = [], self._nodes()
-        covers = split.cover(self._sums(known)[:, 1::2], self._rules.fixed).tolist()
+        covers = split.cover(self._totals_of(known)[:, 1::2], self._rules.fixed).tolist()
         for (node, won), cover in zip(known.items(), covers, strict=True):
             if won is None:
                 nodes.append(GuestNode(number, node, vertical.LEAF, values[node], 0.0, cover))
@@ -245,11 +249,11 @@ class GuestTree(GuestTreeState):
         """
         rules, nodes = self._rules, self._leaf_nodes()
         made_of = exact or LeafGradients(self.gh, rules.fixed)
-        sums = np.array([made_of.total(self.growth.training.below(node)) for node in nodes])
+        sums = np.array([made_of.total(self.growth.training.rows_below(node)) for node in nodes])
         values = made_of.values(sums, rules.params)
         bounds = rules.bounds(nodes, self.bounds)
         if bounds is not None:
-            values = monotone.within(values, bounds, rules.params.learning_rate)
+            values = monotone.clip_to_bounds(values, bounds, rules.params.learning_rate)
         return dict(zip(nodes, values, strict=True))
 
     def medians(
@@ -260,24 +264,24 @@ class GuestTree(GuestTreeState):
         residual and weight float64 (n,), of all rows.
         """
         rate, training = self._rules.params.learning_rate, self.growth.training
-        rows = {node: training.below(node) for node in self._leaf_nodes()}
+        rows = {node: training.rows_below(node) for node in self._leaf_nodes()}
         return {
             node: rate * np.array([objectives.median(residual[inside], weight[inside])])
             for node, inside in rows.items()
         }
 
-    def _made(self, won: Mapping[int, Won]) -> set[int]:
+    def _divided_nodes(self, won: Mapping[int, WinningSplit]) -> set[int]:
         """Return the nodes among these that the tree divides, as far as it has grown."""
-        return made(
+        return divided_nodes(
             {node: winner.gain for node, winner in won.items()}, self._rules.params.max_leaves
         )
 
-    def _nodes(self) -> dict[int, Won | None]:
+    def _nodes(self) -> dict[int, WinningSplit | None]:
         """Return the nodes of the finished tree, ascending, each with its split; None for leaves.
 
         Rows of a leaf may stand below it, divided by a split that a later, greater one displaced.
         """
-        divided = self._made(self.won)
+        divided = self._divided_nodes(self.won)
         displaced = self.won.keys() - divided
         return {
             node: self.won[node] if node in divided else None
@@ -285,7 +289,7 @@ class GuestTree(GuestTreeState):
             if parent(node) not in displaced
         }
 
-    def _sums(self, nodes: Iterable[int]) -> Sums:
+    def _totals_of(self, nodes: Iterable[int]) -> Sums:
         """Return the sums of nodes, int64 (nodes, 2·outputs)."""
         return np.array([self.totals[node] for node in nodes])
 
@@ -299,7 +303,7 @@ class GuestTree(GuestTreeState):
         known = {parent(node) for node in self.opened} if self.layers else set()
         if known and known <= set(self._cells):
             parents = {node: self._cells[node] for node in known}
-            return histogram.children(
+            return histogram.child_histograms(
                 self._bins, self.growth.training, self.gh, parents, self._columns
             )
         rows = [self.growth.training.rows(node) for node in self.opened]
@@ -312,7 +316,7 @@ class GuestTreeBatch(TreeBatch[GuestTree]):
     """Trees that grow at once; nodes by number (TreeBatch)."""
 
     @classmethod
-    def planted(
+    def at_roots(
         cls, rules: GuestRules, bins: Bins, gh: Sums, rows: Sequence[NDArray[np.int32]], first: int
     ) -> Self:
         """Return trees at their roots, one for each of `rows`, which it learns from.
@@ -321,14 +325,14 @@ class GuestTreeBatch(TreeBatch[GuestTree]):
         """
         params, trees = rules.params, []
         for number, tree_rows in enumerate(rows, start=first):
-            columns = TreeColumns.drawn(params, number, (bins.shape[1],))
+            columns = TreeColumns.draw_columns(params, number, (bins.shape[1],))
             sampled = np.zeros(len(gh), np.bool_)
             sampled[tree_rows] = True
             trees.append(GuestTree(rules, bins, gh, Growth.begun(sampled), columns))
         return cls(trees)
 
     @property
-    def chosen(self) -> list[int]:
+    def chosen_nodes(self) -> list[int]:
         """Numbers of the nodes of this layer that divide."""
         return self.numbers(tree.chosen for tree in self.trees)
 
@@ -336,7 +340,7 @@ class GuestTreeBatch(TreeBatch[GuestTree]):
         """Return the nodes that may divide; none if every tree has grown to its end."""
         return self.numbers(tree.open_layer() for tree in self.trees)
 
-    def own_best(self, first: int) -> dict[int, Won]:
+    def own_best(self, first: int) -> dict[int, WinningSplit]:
         """Return the guest's own best splits; `first` is the number of the first tree."""
         bests = [tree.own_best(first + place) for place, tree in enumerate(self.trees)]
         return dict(
@@ -347,7 +351,7 @@ class GuestTreeBatch(TreeBatch[GuestTree]):
             )
         )
 
-    def expected(self) -> list[Expected]:
+    def expected(self) -> list[NodeBounds]:
         """Return the bounds of the open nodes' sums."""
         return [node for tree in self.trees for node in tree.expected()]
 
@@ -356,14 +360,14 @@ class GuestTreeBatch(TreeBatch[GuestTree]):
         tree, node = self.at(number)
         return tree.best_of(node, sums, shape)
 
-    def choose(self, won: Mapping[int, Won]) -> None:
+    def take_winners(self, won: Mapping[int, WinningSplit]) -> None:
         """Take the winners of this layer."""
-        of_trees: list[dict[int, Won]] = [{} for _ in self.trees]
+        of_trees: list[dict[int, WinningSplit]] = [{} for _ in self.trees]
         for number, winner in won.items():
             place, node = divmod(number, STRIDE)
             of_trees[place][node] = winner
         for tree, mine in zip(self.trees, of_trees, strict=True):
-            tree.choose(mine)
+            tree.take_winners(mine)
 
     def owned(self, owner: int) -> list[int]:
         """Return the nodes of this layer that a split of this owner divides."""

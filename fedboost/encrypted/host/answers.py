@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from fedboost.core import split
 from fedboost.core.binning import Binning
-from fedboost.core.bins import Bins, of_rows
+from fedboost.core.bins import Bins, bins_of_rows
 from fedboost.core.categories import NO_THRESHOLD
 from fedboost.encrypted.cells.candidates import Named
 from fedboost.encrypted.host.tree import HostTree
@@ -26,7 +26,7 @@ from fedboost.model.vertical import OwnSplit
 Group = list[tuple[int, list[int]]]  # places of trees, and nodes of each
 
 
-class Gradients:
+class ReceivedGradients:
     """The encrypted gradients of the rows that take part, as their parts arrive."""
 
     def __init__(
@@ -53,7 +53,7 @@ class Gradients:
             raise PeerError(
                 f"the guest sent gradients of row {part.first_row}, expected row {self._held}"
             )
-        came = self._side.received(part.rows.data, rows)
+        came = self._side.read_part(part.rows.data, rows)
         if self._rows is None:
             shape = self._expected, *came.shape[1:]
             self._rows = array_beside(self._bins, shape, came.dtype)
@@ -86,7 +86,7 @@ def divisions(
 def goes_right(named: Named, rows: Rows, binning: Binning, bins: Bins) -> Bits:
     """Return which of some rows a split of ours sends right."""
     column, place, missing_left, left_bins = named
-    cells = of_rows(bins, column, rows)
+    cells = bins_of_rows(bins, column, rows)
     return split.goes_right(cells, place, missing_left, binning.missing, left_bins)
 
 

@@ -41,7 +41,7 @@ from fedboost.encrypted.tree.batch import STRIDE
 from fedboost.flow import Charge, Releases, Spent
 from fedboost.ground.arrays import Bits, Floats, Rows
 
-Counts = NDArray[np.int64]
+SumCounts = NDArray[np.int64]
 
 DRAWN_MAX = 2000  # trees or nodes whose columns are drawn for the count; beyond, all columns count
 
@@ -64,7 +64,7 @@ class Meter:
     def of(cls, context: EncryptedContext, binning: Binning, bins: Bins) -> Meter:
         """Return the meter of a host."""
         placement = NarrowedRows.of(bins, binning, ~context.validation)
-        return cls(context.data.columns, _values(context.params), placement)
+        return cls(context.data.columns, _n_values(context.params), placement)
 
     @property
     def most(self) -> int:
@@ -92,12 +92,14 @@ class Meter:
         """
         before, bits = self.equations.copy(), np.zeros(len(self.equations))
         for number, candidates in offered.items():
-            node = TellingNode(candidates.tells(len(before)), candidates, fields[number])
+            node = TellingNode(
+                candidates.columns_with_sums(len(before)), candidates, fields[number]
+            )
             self._layer[number] = node
             follows = self._follows(number, node.columns)
             self.equations += self._values * (node.columns & ~follows)
-            bits += self._bits(number, node, follows)
-        return (*self._equations(self.equations - before), *self._placed(bits))
+            bits += self._bits_of_node(number, node, follows)
+        return (*self._equation_charges(self.equations - before), *self._placing_charges(bits))
 
     def divided(
         self, won: Mapping[int, Named], rows: Mapping[int, Rows], rights: Mapping[int, Bits]
@@ -106,11 +108,11 @@ class Meter:
         gradients, and the bits that narrow each row's possible bins.
         """
         columns = np.array([column for column, *_ in won.values()], np.int64)
-        bits = self.narrowed(won, rows, rights)
+        bits = self.narrowing_bits(won, rows, rights)
         equations = np.bincount(columns, minlength=len(self.equations))
-        return (*self._equations(equations), *self._placed(bits))
+        return (*self._equation_charges(equations), *self._placing_charges(bits))
 
-    def cut(
+    def charge_cuts(
         self, won: Mapping[int, Named], rows: Mapping[int, Rows], rights: Mapping[int, Bits]
     ) -> tuple[Charge, ...]:
         """Count the disclosure of random cuts of nodes: which rows share leaves.
@@ -121,10 +123,10 @@ class Meter:
         cuts = np.zeros(len(self.equations))
         for node, (column, *_) in won.items():
             cuts[column] += len(rows[node]) / max(1, int(self._n_bins[column]) - 1)
-        bits, n_rows = self.narrowed(won, rows, rights), max(1, self._placement.n_rows)
-        return (*self._charges(Spent.SUMS, cuts / n_rows), *self._placed(bits))
+        bits, n_rows = self.narrowing_bits(won, rows, rights), max(1, self._placement.n_rows)
+        return (*self._charges(Spent.SUMS, cuts / n_rows), *self._placing_charges(bits))
 
-    def narrowed(
+    def narrowing_bits(
         self, won: Mapping[int, Named], rows: Mapping[int, Rows], rights: Mapping[int, Bits]
     ) -> Floats:
         """Return for each column how many bits its divisions reveal about the bins of rows."""
@@ -146,7 +148,7 @@ class Meter:
         above = self._above.get(place * STRIDE + parent(node))
         return none if beside is None or above is None else columns & beside.columns & above
 
-    def _bits(self, number: int, node: TellingNode, follows: Bits) -> Floats:
+    def _bits_of_node(self, number: int, node: TellingNode, follows: Bits) -> Floats:
         """Return the bits that a node's sums can reveal of each column, at most the entropy of its
         rows; for columns that follow from its sibling, the bits beyond these.
         """
@@ -155,13 +157,13 @@ class Meter:
         if field.has_differences and follows.any():
             place, own = divmod(number, STRIDE)
             beside = self._layer[place * STRIDE + sibling(own)]
-            told -= follows * field.follows(node.candidates, beside, n_bins)
+            told -= follows * field.following_bits(node.candidates, beside, n_bins)
         return np.minimum(told, field.rows * self._placement.shares.entropy)
 
-    def _equations(self, counted: Counts) -> Iterator[Charge]:
+    def _equation_charges(self, counted: SumCounts) -> Iterator[Charge]:
         return self._charges(Spent.SUMS, counted / self._placement.shares.rows)
 
-    def _placed(self, bits: Floats) -> Iterator[Charge]:
+    def _placing_charges(self, bits: Floats) -> Iterator[Charge]:
         return self._charges(Spent.PLACED, self._placement.shares.placed(bits))
 
     def _charges(self, kind: Spent, amounts: Floats) -> Iterator[Charge]:
@@ -178,7 +180,7 @@ class Trees:
     roots: int = 1  # nodes of the first of these
 
 
-def expected(
+def forecast_releases(
     params: EncryptedTreeParams, trees: Trees, group: int, columns: int | None
 ) -> Releases:
     """Return a forecast of the disclosure of these trees' sums about any of a host's `columns`.
@@ -199,29 +201,29 @@ def expected(
     if columns and (within or params.column_rate < 1.0) and drawn <= DRAWN_MAX:
         times, of_bins = np.zeros(columns, np.int64), np.zeros(columns, np.int64)
         for number in numbers:
-            of_tree = TreeColumns.drawn(params, number, (columns,), first=group)
+            of_tree = TreeColumns.draw_columns(params, number, (columns,), first=group)
             times[of_tree.all] += 1
-            of_bins[of_tree.all] += _told(of_tree, trees) if within else sums
+            of_bins[of_tree.all] += _sums_by_column(of_tree, trees) if within else sums
         told, used = int(of_bins.max()), int(times.max())
     elif within:  # at most: if every other layer reveals a column, all of its sums count
         told = math.ceil(4 / 3 * told)
     every = nodes * len(numbers)
     bits = capacity.forecast(params, every, min(every, told), columns)
-    whole = _values(params) * told + math.ceil(nodes * used * share)
+    whole = _n_values(params) * told + math.ceil(nodes * used * share)
     return Releases(whole, sum_bits=bits, layers=trees.layers * len(numbers))
 
 
-def _told(columns: TreeColumns, trees: Trees) -> Counts:
+def _sums_by_column(columns: TreeColumns, trees: Trees) -> SumCounts:
     """Return the sums about a bin of each of a tree's columns, as `Meter.charge` counts them."""
     first = trees.roots - 1
-    told = columns.usable(range(first, (trees.roots << trees.layers) - 1))
+    told = columns.usable_masks(range(first, (trees.roots << trees.layers) - 1))
     assert told is not None
     parents = told[: len(told) - (trees.roots << (trees.layers - 1))]
     pairs = told[trees.roots :].reshape(len(parents), 2, told.shape[1]).all(axis=1)
-    counts: Counts = told.sum(axis=0) - (pairs & parents).sum(axis=0)
+    counts: SumCounts = told.sum(axis=0) - (pairs & parents).sum(axis=0)
     return counts
 
 
-def _values(params: EncryptedTreeParams) -> int:
+def _n_values(params: EncryptedTreeParams) -> int:
     """Return the number of values in a sum: g and h of each output of a leaf."""
     return 2 * params.n_outputs // params.trees_per_round

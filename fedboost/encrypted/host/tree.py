@@ -16,18 +16,18 @@ from fedboost.crypto.secrets import Secrets
 from fedboost.encrypted.cells.adding import PlacedTree
 from fedboost.encrypted.cells.candidates import CategoricalColumn, Named, NodeCandidates
 from fedboost.encrypted.cells.request import CandidateTerms, CellRequest
-from fedboost.encrypted.cells.row_cells import Cells
+from fedboost.encrypted.cells.row_cells import TreeCells
 from fedboost.encrypted.scheme.ciphers import HostRows
 from fedboost.encrypted.tree.batch import TreeBatch
 from fedboost.encrypted.tree.growth import Division, Growth
 from fedboost.ground.arrays import Bits, Indices, Rows
-from fedboost.ground.state import state
+from fedboost.ground.state import state_class
 
 KEPT_BYTES_MAX = 1 << 29  # memory of a layer's cells of all trees, kept to subtract from
 CELLS_BYTES_MAX = 1 << 26  # memory of the nodes whose sums are made at once
 
 
-@state
+@state_class
 class HostTreeState:
     """Results of the layers so far: the nodes of the rows, and the released sums."""
 
@@ -46,7 +46,7 @@ class HostTree(HostTreeState):
 
     def __init__(
         self,
-        cells: Cells,
+        cells: TreeCells,
         growth: Growth,
         place: Indices,
         *,
@@ -102,7 +102,7 @@ class HostTree(HostTreeState):
         """Return the rows of the smallest group whose sum an open node releases; None for no
         minimum.
         """
-        return None if self.minimum is None else self.minimum.smallest(node)
+        return None if self.minimum is None else self.minimum.smallest_group(node)
 
     def note_split(self, node: int, won: Named) -> None:
         """Note how one of our splits divides a node, for the groups below it."""
@@ -120,8 +120,8 @@ class HostTree(HostTreeState):
         minimum on a side, and the request for their sums in canonical order, of `placed` cells.
         """
         self.placed(rows)
-        added, siblings = self._plan(nodes, rows)
-        offered = [self._offered((number, node), secrets) for node in nodes]
+        added, siblings = self._plan_cells(nodes, rows)
+        offered = [self._offer_of_node((number, node), secrets) for node in nodes]
         return [candidates for candidates, _ in offered], CellRequest(
             nodes=sorted({*added, *nodes}),
             siblings=siblings,
@@ -141,12 +141,12 @@ class HostTree(HostTreeState):
             begins = np.ones(self._numbers.n_cells, np.bool_)
             for c in np.flatnonzero(~self._by_category):
                 begins[self._starts[c] + 1 : self._starts[c + 1] - 1] = False
-            tree = rows.adding.take(self._cells_of, self.growth.training, begins, self._place)
+            tree = rows.placed_rows.take(self._cells_of, self.growth.training, begins, self._place)
             self._at = rows, tree
             self._parents, self._cells = set(), set()
         return self._at[1]
 
-    def _offered(
+    def _offer_of_node(
         self, node: tuple[int, int], secrets: Secrets
     ) -> tuple[NodeCandidates, CandidateTerms]:
         """Return a node's candidates, between cells or between their groups, and the cells of their
@@ -155,11 +155,11 @@ class HostTree(HostTreeState):
         rows = self.growth.training.rows(node[1])
         missing, grouped = self._numbers.missing(rows), self._cells_of.groups(node[1], self.minimum)
         listed, first, second = self._at_thresholds(missing, grouped)
-        usable = self._cells_of.drawn.usable([node[1]])
+        usable = self._cells_of.drawn.usable_masks([node[1]])
         by_category = self._by_category if usable is None else self._by_category & usable[0]
         categorical, cells = [], []
         for c in np.flatnonzero(by_category):
-            segments = Segments.finest(int(self._n_bins[c]))
+            segments = Segments.one_per_bin(int(self._n_bins[c]))
             if grouped is not None:
                 segments = Segments.of(grouped[c], int(self._n_bins[c]))
             lacks = bool(missing[c]) and segments.apart
@@ -194,7 +194,7 @@ class HostTree(HostTreeState):
         listed = split.candidates(self._n_bins.astype(np.int32), missing, ordered)
         chosen: slice | Bits = slice(None)
         if grouped is not None:
-            (chosen,) = groups.released(grouped[None], listed, self._n_bins)
+            (chosen,) = groups.released_mask(grouped[None], listed, self._n_bins)
         column, left = listed.column[chosen], listed.missing_left[chosen]
         listed = Candidates(self._columns[column], listed.bin[chosen], left)
         first = (self._starts[column] + listed.bin).astype(np.int64)
@@ -203,7 +203,7 @@ class HostTree(HostTreeState):
             self._listed[lacking] = listed, first, second
         return listed, first, second
 
-    def _plan(
+    def _plan_cells(
         self, nodes: Sequence[int], rows: HostRows[Any]
     ) -> tuple[Collection[int], dict[int, int]]:
         """Return the nodes to add up now, and for each other node the sibling to subtract from
@@ -215,7 +215,7 @@ class HostTree(HostTreeState):
         # A later sibling cannot be subtracted any more: its parent's cells become this node's.
         self._parents -= {parent(node) for node in rest}
         self._cells |= {node for node in added if node not in nodes and node in self.opened}
-        self._keep(nodes, rows)
+        self._keep_cells(nodes, rows)
         return added, {node: sibling(node) for node in rest}
 
     def _to_add(self, nodes: Sequence[int]) -> list[int]:
@@ -233,7 +233,7 @@ class HostTree(HostTreeState):
                 added.add(node)
         return sorted(added)
 
-    def _keep(self, nodes: Sequence[int], rows: HostRows[Any]) -> None:
+    def _keep_cells(self, nodes: Sequence[int], rows: HostRows[Any]) -> None:
         """Keep cells for the next layer, while there is room; of the last layer only cells that
         siblings need.
         """

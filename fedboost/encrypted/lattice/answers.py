@@ -23,7 +23,7 @@ from fedboost.encrypted.scheme.params import EncryptedTreeParams
 VECTORS = 0  # the number of slots that stands for answers as vectors
 BLOCKS_EACH = 16  # blocks of N rows in one part of the stream of gradients
 ANSWERS_EACH = 1024  # answers in one part of a host's, but at least a batch
-PART_BYTES_MAX = 1 << 24  # of either part if outputs are many, but at least one; of a key
+LATTICE_PART_BYTES_MAX = 1 << 24  # of either part if outputs are many, but at least one; of a key
 # A host before any of its answers has been seen; candidates leave by groups of rows (policies).
 COLUMNS_GUESSED, ROWS_EACH_GUESSED = 10, 20
 
@@ -46,10 +46,10 @@ def slots_possible(params: EncryptedTreeParams, lattice: LatticeParameters) -> l
 
 
 def _slots_that_fit(params: EncryptedTreeParams, lattice: LatticeParameters) -> list[int]:
-    if not lattice.packs:
+    if not lattice.can_pack:
         return []
     shapes = [PackingShape(lattice, columns_of(params), slots) for slots in SLOTS]
-    return [shape.slots for shape in shapes if shape.key_bytes <= PART_BYTES_MAX]
+    return [shape.slots for shape in shapes if shape.key_bytes <= LATTICE_PART_BYTES_MAX]
 
 
 @dataclass(frozen=True)
@@ -89,10 +89,10 @@ def cost_of(
 
 def best_slots(params: EncryptedTreeParams, budget: Budget, seen: AnswersSeen) -> int:
     """Return the number of slots that takes the least time for the next trees."""
-    return _best(slots_possible(params, budget.parameters), params, budget, seen)
+    return _fastest_slots(slots_possible(params, budget.parameters), params, budget, seen)
 
 
-def _best(
+def _fastest_slots(
     among: Sequence[int], params: EncryptedTreeParams, budget: Budget, seen: AnswersSeen
 ) -> int:
     return min(among, key=lambda slots: cost_of(params, budget, seen, slots).seconds)
@@ -101,7 +101,7 @@ def _best(
 def in_words(params: EncryptedTreeParams, budget: Budget, seen: AnswersSeen) -> str:
     """Describe the form of the answers to the last tree, and their size in the other form."""
     slots, packed = best_slots(params, budget, seen), _slots_that_fit(params, budget.parameters)
-    other = _best(packed, params, budget, seen) if packed and slots == VECTORS else VECTORS
+    other = _fastest_slots(packed, params, budget, seen) if packed and slots == VECTORS else VECTORS
     chosen, beside = (cost_of(params, budget, seen, kind).n_bytes / 1e6 for kind in (slots, other))
     if slots == VECTORS:
         return f"vectors: {chosen:.1f} MB a tree" + (f", packed {beside:.1f}" if packed else "")
@@ -147,7 +147,7 @@ def sizes_of(budget: Budget, columns: int, slots: int) -> CipherSizes:
     def packed(nodes: Sequence[tuple[int, int]]) -> Iterator[AnswerPart]:
         shape = PackingShape(lattice, columns, slots)
         together = batches_each(shape, budget)
-        for group in runs([sums for sums, _ in nodes], slots * together):
+        for group in cut_into_runs([sums for sums, _ in nodes], slots * together):
             counts = [cut.stop - cut.start for _, cut in group]
             n_bytes = shape.answer_bytes(counts, [width(nodes[place][1]) for place, _ in group])
             yield AnswerPart(group, -(-sum(counts) // slots), n_bytes)
@@ -157,7 +157,7 @@ def sizes_of(budget: Budget, columns: int, slots: int) -> CipherSizes:
             shape = PackingShape(lattice, columns, slots)
             return batches_each(shape, budget) * shape.batch_bytes(slots, width(budget.rows))
         widest = AnswerShape(lattice, columns, width(budget.rows)).n_bytes
-        return max(widest, min(PART_BYTES_MAX, min(sum(sums), ANSWERS_EACH) * widest))
+        return max(widest, min(LATTICE_PART_BYTES_MAX, min(sum(sums), ANSWERS_EACH) * widest))
 
     return CipherSizes(
         per_row=1,
@@ -171,7 +171,7 @@ def sizes_of(budget: Budget, columns: int, slots: int) -> CipherSizes:
     )
 
 
-def runs(counts: Sequence[int], size: int) -> Iterator[list[Cut]]:
+def cut_into_runs(counts: Sequence[int], size: int) -> Iterator[list[Cut]]:
     """Yield the sums of all nodes, one after the other, `size` at a time; the last may be fewer."""
     cuts: list[Cut] = []
     room = size
@@ -191,17 +191,19 @@ def runs(counts: Sequence[int], size: int) -> Iterator[list[Cut]]:
 def batches_each(shape: PackingShape, budget: Budget) -> int:
     """Return the number of batches in a part of an answer."""
     widest = shape.batch_bytes(shape.slots, budget.width(budget.rows))
-    return max(1, min(ANSWERS_EACH // shape.slots, PART_BYTES_MAX // widest))
+    return max(1, min(ANSWERS_EACH // shape.slots, LATTICE_PART_BYTES_MAX // widest))
 
 
 def blocks_each(lattice: LatticeParameters, columns: int) -> int:
     """Return the number of blocks of N rows in a part."""
-    return max(1, min(BLOCKS_EACH, PART_BYTES_MAX // (lattice.ring * columns * lattice.word_bytes)))
+    return max(
+        1, min(BLOCKS_EACH, LATTICE_PART_BYTES_MAX // (lattice.ring * columns * lattice.word_bytes))
+    )
 
 
 def answer_parts(sums: int, n_bytes: int) -> Iterator[slice]:
     """Yield the slice of a node's sums in each part of an answer; a sum takes `n_bytes` bytes."""
-    each = max(1, min(ANSWERS_EACH, PART_BYTES_MAX // n_bytes))
+    each = max(1, min(ANSWERS_EACH, LATTICE_PART_BYTES_MAX // n_bytes))
     for start in range(0, sums, each):
         yield slice(start, min(start + each, sums))
 

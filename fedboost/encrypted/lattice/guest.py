@@ -36,9 +36,9 @@ from fedboost.encrypted.lattice.host import LatticeHost, accept_nonces
 from fedboost.encrypted.scheme.ciphers import (
     AnswersSeen,
     CipherSizes,
-    Expected,
     GuestCipher,
     GuestRows,
+    NodeBounds,
     P,
     TreeScheme,
 )
@@ -69,10 +69,10 @@ class LatticeGuestRows(GuestRows):
             data += block.to_bytes()
             held += len(block)
             if number % each == 0:
-                yield _part(tree, first, held, data)
+                yield _message_part(tree, first, held, data)
                 first, held, data = first + held, 0, bytearray()
         if held or not first:
-            yield _part(tree, first, held, data)
+            yield _message_part(tree, first, held, data)
 
     @cached_property
     def sizes(self) -> CipherSizes:
@@ -92,7 +92,7 @@ class LatticeGuestRows(GuestRows):
     def _packing_key(self) -> bytes:
         return b"" if self.packing is None else self.packing.key()
 
-    def read(self, answers: bytes, sums: Sequence[int], nodes: Sequence[Expected]) -> Sums:
+    def read(self, answers: bytes, sums: Sequence[int], nodes: Sequence[NodeBounds]) -> Sums:
         """Return the sums of each node's answers, as wide as its rows make them."""
         self.seen.sums.append(sum(sums))
         if self.packing is not None:
@@ -154,7 +154,7 @@ class LatticeGuest(GuestCipher):
         return self.scheme.answers_in_words(self.context.params, self.seen)
 
 
-def _part(tree: int, first: int, held: int, data: bytearray) -> pb.EncryptedGradients:
+def _message_part(tree: int, first: int, held: int, data: bytearray) -> pb.EncryptedGradients:
     rows = pb.Ciphertexts(count=held, data=bytes(data))
     return pb.EncryptedGradients(tree=tree, first_row=first, rows=rows)
 
@@ -242,4 +242,4 @@ class LatticeScheme(TreeScheme):
 
 def tree_scheme(name: str) -> LatticeScheme:
     """Return the scheme with the lattice parameters of that name."""
-    return LatticeScheme(parameters.named(name))
+    return LatticeScheme(parameters.by_name(name))

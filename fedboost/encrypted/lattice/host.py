@@ -30,8 +30,8 @@ from fedboost.encrypted.lattice.answers import (
 )
 from fedboost.encrypted.lattice.parts import (
     LatticeRows,
-    answered,
     join_answers,
+    make_answers,
     seeds_of,
 )
 from fedboost.encrypted.scheme import keys
@@ -83,7 +83,7 @@ class LatticeHostRows(HostRows[LatticeSums]):
         return np.full(self._outputs, self.budget.readable_bits(max(1, rows)))
 
     @cached_property
-    def adding(self) -> PlacedRows[LatticeSums]:
+    def placed_rows(self) -> PlacedRows[LatticeSums]:
         """See `HostRows`: by columns, for a cell is larger than thousands of rows."""
         return PlacedRows(self.part_workers, lambda _: self.rows, by_rows=False)
 
@@ -100,11 +100,11 @@ class LatticeHostRows(HostRows[LatticeSums]):
             return
         key = self._packing_key
         if key is None:
-            yield from self._vectors(drawn, parts)
+            yield from self._vector_parts(drawn, parts)
         else:
-            yield from self._packed(drawn, parts, key.shape)
+            yield from self._packed_parts(drawn, parts, key.shape)
 
-    def _vectors(
+    def _vector_parts(
         self, requests: Mapping[PlacedTree[LatticeSums], CellRequest], parts: Sequence[AnswerPart]
     ) -> Iterator[pb.Ciphertexts]:
         """Yield some sums of one node at a time; the last request drops the cells that do not
@@ -122,11 +122,11 @@ class LatticeHostRows(HostRows[LatticeSums]):
                 )
                 for tree, request in requests.items()
             }
-            shape = AnswerShape(self.budget.parameters, self._outputs, self._width(terms))
+            shape = AnswerShape(self.budget.parameters, self._outputs, self._answer_width(terms))
             released = release(shape, part.ciphertexts, self._blinded(alone), terms.noise)
             yield pb.Ciphertexts(count=len(released), data=released.to_bytes())
 
-    def _packed(
+    def _packed_parts(
         self,
         requests: Mapping[PlacedTree[LatticeSums], CellRequest],
         parts: Sequence[AnswerPart],
@@ -134,7 +134,7 @@ class LatticeHostRows(HostRows[LatticeSums]):
     ) -> Iterator[pb.Ciphertexts]:
         """Yield the bytes of all sums, packed at once and cut into parts."""
         asked = [terms for request in requests.values() for terms in request.sums]
-        each = np.array([self._width(terms) for terms in asked], np.uint64)
+        each = np.array([self._answer_width(terms) for terms in asked], np.uint64)
         widths = np.repeat(each, [len(terms) for terms in asked])
         noises = [terms.noise for terms in asked if terms.noise is not None]
         noise = np.concatenate(noises) if noises else None
@@ -149,7 +149,7 @@ class LatticeHostRows(HostRows[LatticeSums]):
     def _outputs(self) -> int:
         return len(self.rows.key.leading)
 
-    def _width(self, terms: CandidateTerms) -> int:
+    def _answer_width(self, terms: CandidateTerms) -> int:
         return self.budget.width(max(1, terms.rows))
 
     def _randomized(
@@ -162,7 +162,7 @@ class LatticeHostRows(HostRows[LatticeSums]):
             for terms in request.sums:
                 seeds = self._seeds_of(terms.tree, len(tree.starts) - 1)
                 randomness = AnswerRandomness(
-                    self._width(terms),
+                    self._answer_width(terms),
                     bound_to(terms.node, terms.noise),
                     seeds[terms.columns(tree.starts)],
                     terms.numbers,
@@ -175,28 +175,28 @@ class LatticeHostRows(HostRows[LatticeSums]):
 
     def _seeds_of(self, tree: int, columns: int) -> ByteArray:
         """Return the secret of each column of a tree, drawn once; see `seeds_of`."""
-        if (tree, columns) not in self._seeds:
-            self._seeds[tree, columns] = seeds_of(self.secrets, tree, columns)
-        return self._seeds[tree, columns]
+        if (tree, columns) not in self._seeds_by_tree:
+            self._seeds_by_tree[tree, columns] = seeds_of(self.secrets, tree, columns)
+        return self._seeds_by_tree[tree, columns]
 
     @cached_property
-    def _seeds(self) -> dict[tuple[int, int], ByteArray]:
+    def _seeds_by_tree(self) -> dict[tuple[int, int], ByteArray]:
         return {}
 
     def _blinded(self, requests: Mapping[PlacedTree[LatticeSums], CellRequest]) -> Blinded[Any]:
         """Return the answers to all requests, from the workers that have the cells of the trees."""
         trees = [*requests]
         part_workers, (rows, bins, _) = trees[0].part_workers, trees[0].kept
-        kept = rows, bins, self._packing_at(trees[0]), *(tree.kept[2] for tree in trees)
+        kept = rows, bins, self._packing_at_workers(trees[0]), *(tree.kept[2] for tree in trees)
         parts = [tree.parts(request) for tree, request in requests.items()]
         divided = [tree.divided for tree in trees]
         tasks = [*zip(zip(*divided, strict=True), zip(*parts, strict=True), strict=True)]
-        made = part_workers.run(answered, kept, tasks, join_answers if self.packing else None)
+        made = part_workers.run(make_answers, kept, tasks, join_answers if self.packing else None)
         for tree in trees:
-            tree.note_told()
+            tree.note_divisions_sent()
         return reduce(Blinded.joined, [blinded for blinded in made if blinded is not None])
 
-    def _packing_at(self, tree: PlacedTree[LatticeSums]) -> object:
+    def _packing_at_workers(self, tree: PlacedTree[LatticeSums]) -> object:
         """Return the packing key at a tree's workers, or a note that there is none."""
         placed = self._placed_key if tree.part_workers is self.part_workers else PlacedParts()
         return placed.at(tree.part_workers, len(tree.shares), lambda _: self._packing_key)
@@ -249,7 +249,7 @@ class LatticeHost(HostCipher):
         possible = slots_possible(self.context.params, lattice)
         return {tree_key_bytes(lattice, self.columns, slots): slots for slots in possible}
 
-    def received(self, data: bytes, rows: int) -> Words:
+    def read_part(self, data: bytes, rows: int) -> Words:
         """Return the numbers, each below q."""
         return words_of(data, (rows, self.columns), self.budget.parameters, "rows")
 
@@ -299,6 +299,6 @@ def accept_nonces(context: EncryptedContext, got: pb.EncryptionKey) -> Origin:
     hosts = context.table.hosts
     if got.key or len(got.nonces) != 1 + len(hosts):
         raise PeerError(f"the guest sent {len(got.nonces)} nonces for {1 + len(hosts)} parties")
-    if got.nonces[1 + hosts.index(context.party)] != keys.nonce(context):
+    if got.nonces[1 + hosts.index(context.party)] != keys.own_nonce(context):
         raise PeerError("the guest put another nonce in the place of ours")
     return Origin(context.attempt.digest, got.nonces[0], tuple(got.nonces[1:]))

@@ -27,7 +27,7 @@ from fedboost.encrypted.cells.request import CandidateTerms
 from fedboost.encrypted.cells.row_cells import BinnedPart
 from fedboost.ground.workers import Serial, Workers
 
-Answers = Blinded[Any] | None  # None: the worker had no request
+WorkerAnswers = Blinded[Any] | None  # None: the worker had no request
 
 
 @dataclass(frozen=True)
@@ -49,12 +49,12 @@ class LatticeRows(RowSums[LatticeSums]):
         """Return sums of windows."""
         return self.encrypted.segment_sum(rows, cells, n_cells, self.workers)
 
-    def plus(self, cells: LatticeSums, others: LatticeSums) -> LatticeSums:
+    def add_cells(self, cells: LatticeSums, others: LatticeSums) -> LatticeSums:
         """See `RowSums`; in place."""
-        cells.take_in(others)
+        cells.add_in_place(others)
         return cells
 
-    def running(self, cells: LatticeSums, offsets: NDArray[np.integer]) -> LatticeSums:
+    def running_sums(self, cells: LatticeSums, offsets: NDArray[np.integer]) -> LatticeSums:
         """See `RowSums`; in place."""
         cells.run(offsets, self.workers)
         return cells
@@ -64,16 +64,16 @@ class LatticeRows(RowSums[LatticeSums]):
     ) -> list[LatticeSums]:
         """See `RowSums`; in place."""
         for parent, other in zip(parents, others, strict=True):
-            parent.take_off(other, self.workers)
+            parent.subtract_in_place(other, self.workers)
         return [*parents]
 
     def __reduce__(self) -> tuple[Any, ...]:
         return LatticeRows, (self.encrypted, self.key, Serial())
 
 
-def answered(
+def make_answers(
     rows: LatticeRows, bins: BinnedPart, packing: PackingKey | None, *rest: Any
-) -> Answers:
+) -> WorkerAnswers:
     """Return answers from a worker's own cells; `rest` has the worker's part of each tree, then the
     divisions of its nodes, then its request. Without packing, the request is of one node.
     """
@@ -105,7 +105,7 @@ def blinded_of(
     return rows.key.vectors(some, drawn, places, rows.workers)
 
 
-def join_answers(*given: Any) -> Answers:
+def join_answers(*given: Any) -> WorkerAnswers:
     """Return the joined answers of two workers, which are the last arguments."""
     a, b = given[-2:]
     return a.joined(b) if a and b else a or b

@@ -29,7 +29,7 @@ from fedboost.messages.protocol import encrypted_pb2 as pb
 from fedboost.messages.protocol.encrypted_pb2 import AnswerKey, SharedRows
 
 VALUE_BITS_MAX, VALUE_BITS_MIN = 26, 12  # bits of a gradient
-SUM_BITS = 60  # bits of the sum over all hosts and trees, below the 62 that fit
+LEAF_SUM_BITS = 60  # bits of the sum over all hosts and trees, below the 62 that fit
 SPARE_BITS = 8  # bits that the factor of a leaf with all rows keeps
 
 
@@ -59,7 +59,7 @@ class Precision:
         """
         most = bits_most(params)
         for bits in range(most, min(most, VALUE_BITS_MIN) - 1, -1):
-            shape = cls.agreed(params, n_hosts, bits)
+            shape = cls.from_declared_bits(params, n_hosts, bits)
             if shape.fraction_bits >= n_rows.bit_length() + SPARE_BITS:
                 return shape
         raise ConfigError(
@@ -69,7 +69,7 @@ class Precision:
         )
 
     @classmethod
-    def agreed(cls, params: HybridParams, n_hosts: int, bits: int) -> Self:
+    def from_declared_bits(cls, params: HybridParams, n_hosts: int, bits: int) -> Self:
         """Return the precision that the guest has chosen, by the bits of a gradient that it
         declares.
         """
@@ -85,7 +85,7 @@ class Precision:
     def fraction_bits(self) -> int:
         """Bits of the factors: the rest that gradients leave of a sum over hosts and rounds."""
         taken = (self.n_hosts - 1).bit_length() + (self.rounds - 1).bit_length()
-        return SUM_BITS - self.value_bits - taken
+        return LEAF_SUM_BITS - self.value_bits - taken
 
     def layout(self, plaintext_bits: int) -> LeafLayout:
         """Return the packing of every host's answers, with room for as many rows as factors can
@@ -122,10 +122,10 @@ class MaskingHost:
         """The other hosts, in the table's order."""
         return [host for host in self.context.table.hosts if host != self.context.party]
 
-    def offer(self) -> pb.AnswerKey:
+    def signed_key(self) -> pb.AnswerKey:
         """Return our public key, signed."""
         text, signer = (
-            self._signed(self.context.party, self.key.public),
+            self._signed_text(self.context.party, self.key.public),
             self.context.services.signer,
         )
         return pb.AnswerKey(key=self.key.public, signature=signer.sign(text))
@@ -134,10 +134,10 @@ class MaskingHost:
         """Keep the other hosts' keys; a PeerError for a forged one."""
         signer = self.context.services.signer
         for host, offered in got.items():
-            signer.check(host, self._signed(host, offered.key), offered.signature)
-            self.pairs[host] = Pair(self.key.shared(offered.key), self._salt)
+            signer.check(host, self._signed_text(host, offered.key), offered.signature)
+            self.pairs[host] = Pair(self.key.shared(offered.key), self._pair_salt)
 
-    def learn(self, got: pb.SharedRows, n_rows: int) -> None:
+    def note_shared_rows(self, got: pb.SharedRows, n_rows: int) -> None:
         """Note which of our `n_rows` rows the others have as well."""
         what = "the rows that other hosts have"
         bits = wire.unpack_bits(got.rows, len(self.others) * n_rows, what)
@@ -166,14 +166,14 @@ class MaskingHost:
         return answer_masks(shape, packing.mask_bits, streams)
 
     @property
-    def _salt(self) -> bytes:
+    def _pair_salt(self) -> bytes:
         return b"fedboost answers 1" + self.context.attempt.digest
 
-    def _signed(self, host: str, key: bytes) -> bytes:
+    def _signed_text(self, host: str, key: bytes) -> bytes:
         return b"fedboost answer key 1" + self.context.attempt.digest + host.encode() + key
 
 
-def answered(keys: HostKey, values: Ciphertexts, masks: Masks | None) -> pb.LeafAnswers:
+def released_answers(keys: HostKey, values: Ciphertexts, masks: Masks | None) -> pb.LeafAnswers:
     """Return the rows' values, masked, compressed and blinded."""
     assert isinstance(keys.layout, LeafLayout)
     released = keys.key.release(values, keys.layout, keys.blinders, masks=masks)
@@ -243,7 +243,7 @@ class HasMasks(Protocol):
 
 def offer_answer_key(host: HasMasks) -> Out:
     """Send the public half of our key for masks to the other hosts."""
-    return Out(send=host.answering.offer())
+    return Out(send=host.answering.signed_key())
 
 
 def hear_answer_keys(host: HasMasks, got: Mapping[str, AnswerKey]) -> Out:
@@ -254,7 +254,7 @@ def hear_answer_keys(host: HasMasks, got: Mapping[str, AnswerKey]) -> Out:
 
 def learn_shared(host: HasMasks, got: SharedRows) -> Out:
     """Note which of our rows the other hosts have as well."""
-    host.answering.learn(got, host.n_rows)
+    host.answering.note_shared_rows(got, host.n_rows)
     return Out()
 
 

@@ -18,7 +18,7 @@ from fedboost.crypto.api import Blinders, Ciphertexts, PrivateKey, PublicKey
 from fedboost.crypto.layout import Layout
 from fedboost.crypto.limbs import ByteArray
 from fedboost.crypto.packing import GhLayout
-from fedboost.crypto.schemes import SCHEMES
+from fedboost.crypto.schemes import KEYED_SCHEMES
 from fedboost.crypto.secrets import Secrets
 from fedboost.encrypted.cells.adding import PlacedRows, PlacedTree
 from fedboost.encrypted.cells.node_cells import RowSums
@@ -27,11 +27,11 @@ from fedboost.encrypted.scheme import keys
 from fedboost.encrypted.scheme.ciphers import (
     AnswerPart,
     CipherSizes,
-    Expected,
     GuestCipher,
     GuestRows,
     HostCipher,
     HostRows,
+    NodeBounds,
     P,
     TreeScheme,
 )
@@ -109,7 +109,7 @@ class PackedGuestRows(GuestRows):
         """See `GuestRows`."""
         return sizes_of(self.layout, self.key.width)
 
-    def read(self, answers: bytes, sums: Sequence[int], nodes: Sequence[Expected]) -> Sums:
+    def read(self, answers: bytes, sums: Sequence[int], nodes: Sequence[NodeBounds]) -> Sums:
         """Decrypt sums of the declared range; with noise, of the part that a node's rows need."""
         packages = Ciphertexts.received(answers, self.count(sums), self.key.width)
         values = self.key.decrypt(packages, self.layout, sums)
@@ -171,14 +171,14 @@ class PackedHostRows(HostRows[Ciphertexts]):
     def number_bits(self, rows: int) -> Floats:
         """See `HostRows`: the widths of fields, which are the same for every node."""
         del rows
-        return self.keys.layout.widths
+        return self.keys.layout.field_widths
 
     def sums_together(self) -> Indices:
         """See `HostRows`: those of a package."""
         return self.keys.layout.sums_together
 
     @cached_property
-    def adding(self) -> PlacedRows[Ciphertexts]:
+    def placed_rows(self) -> PlacedRows[Ciphertexts]:
         """See `HostRows`: by rows."""
         return PlacedRows(self.part_workers, self._part, by_rows=True)
 
@@ -196,8 +196,10 @@ class PackedHostRows(HostRows[Ciphertexts]):
             pairs = [pair for _, pair in together]
             first = np.concatenate([pair.first for pair in pairs])
             second = np.concatenate([pair.second for pair in pairs])
-            sums.append(keys.key.pairs(replace(pairs[0], first=first, second=second)))
-        noise = [self._masked(terms, terms.noise) for terms, _ in made if terms.noise is not None]
+            sums.append(keys.key.sum_pairs(replace(pairs[0], first=first, second=second)))
+        noise = [
+            self._masked_noise(terms, terms.noise) for terms, _ in made if terms.noise is not None
+        ]
         masks = as_masks(np.concatenate(noise)) if noise else None
         every = Ciphertexts.concat(sums)
         released = keys.key.release(every, keys.layout, keys.blinders, counts, masks)
@@ -214,7 +216,7 @@ class PackedHostRows(HostRows[Ciphertexts]):
         released = keys.key.release(sums, layout, keys.blinders, [len(sums)], as_masks(offsets))
         return pb.Ciphertexts(count=len(released), data=released.to_bytes())
 
-    def _masked(self, terms: CandidateTerms, noise: Sums) -> Sums:
+    def _masked_noise(self, terms: CandidateTerms, noise: Sums) -> Sums:
         """Return a node's noise with multiples that drown the bits above the node's part of a
         field.
         """
@@ -237,7 +239,7 @@ class PackedHost(HostCipher):
         """See `HostCipher`."""
         return self.keys.sizes
 
-    def received(self, data: bytes, rows: int) -> ByteArray:
+    def read_part(self, data: bytes, rows: int) -> ByteArray:
         """Read ciphertexts of the key's width, in range and units."""
         part = Ciphertexts.received(data, rows, self.keys.key.width, self.sizes.per_row)
         self.keys.key.check(part)
@@ -260,7 +262,7 @@ class PackedScheme(TreeScheme):
 
     def bits_most(self, params: EncryptedTreeParams, n_rows: int) -> int:
         """Return the bits that the rows, and the noise that hosts add, leave room for."""
-        return fixed_point.bits_for(n_rows + spare_rows_added(params))
+        return fixed_point.bits_for_rows(n_rows + spare_rows_added(params))
 
     def encoding(self, params: P, n_rows: int, of: Callable[[P], FixedPoint]) -> FixedPoint:
         """Return the objective's own encoding, with fewer bits if noise needs room."""
@@ -270,23 +272,23 @@ class PackedScheme(TreeScheme):
     def sizes(self, params: EncryptedTreeParams, n_rows: int, slots: int = 0) -> CipherSizes:
         """Return the sizes under the job's keys."""
         del slots
-        width = SCHEMES[params.encryption.scheme].ciphertext_bytes(params.encryption.key_bits)
-        return sizes_of(self._layout(params, n_rows), width)
+        width = KEYED_SCHEMES[params.encryption.scheme].ciphertext_bytes(params.encryption.key_bits)
+        return sizes_of(self._job_layout(params, n_rows), width)
 
     def field_of(self, params: EncryptedTreeParams, n_rows: int) -> tuple[Floats, Indices]:
         """See `TreeScheme`."""
-        packing = self._layout(params, n_rows)
-        return packing.widths, packing.sums_together
+        packing = self._job_layout(params, n_rows)
+        return packing.field_widths, packing.sums_together
 
-    def _layout(self, params: EncryptedTreeParams, n_rows: int) -> Layout:
-        scheme, bits = SCHEMES[params.encryption.scheme], params.encryption.key_bits
+    def _job_layout(self, params: EncryptedTreeParams, n_rows: int) -> Layout:
+        scheme, bits = KEYED_SCHEMES[params.encryption.scheme], params.encryption.key_bits
         room = scheme.plaintext_bits(bits)
-        return keys.layout(params, self.bits_of(params, n_rows), n_rows, room)
+        return keys.gh_layout(params, self.bits_of(params, n_rows), n_rows, room)
 
     def key_bytes(self, params: EncryptedTreeParams) -> int:
         """Return the size that the scheme states."""
         encryption = params.encryption
-        return SCHEMES[encryption.scheme].public_bytes(encryption.key_bits)
+        return KEYED_SCHEMES[encryption.scheme].public_bytes(encryption.key_bits)
 
     def guest_side(
         self,
@@ -299,7 +301,7 @@ class PackedScheme(TreeScheme):
         del nonces
         params, key = context.params, keys.generate(context)
         room = key.plaintext_bits
-        layouts = {n: keys.layout(params, value_bits, n, room) for n in set(rows)}
+        layouts = {n: keys.gh_layout(params, value_bits, n, room) for n in set(rows)}
         of_attempt = context.secrets.attempt if context.attempt.is_replayable else None
         secrets = None if of_attempt is None else of_attempt.child("encryption")
         return PackedGuest(params, key, value_bits, layouts, secrets)
@@ -314,7 +316,7 @@ class PackedScheme(TreeScheme):
     ) -> PackedHost:
         """Return the host's side with the guest's key."""
         key = keys.read_key(context, got)
-        packing = keys.layout(context.params, got.value_bits, n_rows, key.plaintext_bits)
+        packing = keys.gh_layout(context.params, got.value_bits, n_rows, key.plaintext_bits)
         return PackedHost(HostKey.of(key, packing, offered), context.services.part_workers, noise)
 
 

@@ -60,7 +60,7 @@ class NodeField:
         """Whether sums follow from a sibling's: false if other sums or noise mix in."""
         return self.is_exact and set(self.bits) == {1}
 
-    def follows(
+    def following_bits(
         self, candidates: NodeCandidates, beside: TellingNode, n_bins: NDArray[np.integer[Any]]
     ) -> Floats:
         """Return how many of the bits of `told` follow from a sibling's sums and the parent's,
@@ -80,7 +80,7 @@ class NodeField:
         `n_bins` are the columns' bins. The number of candidates reveals something as well.
         """
         columns = len(n_bins)
-        told = np.log2(2.0 * n_bins + 2.0) * candidates.tells(columns)
+        told = np.log2(2.0 * n_bins + 2.0) * candidates.columns_with_sums(columns)
         for together, bits in self.bits.items():
             if together > 1:
                 told += bits * _in_packages(candidates, columns, together)

@@ -5,9 +5,9 @@
     lattice-4096, okamoto-uchiyama      the same, and only if some party's policy names them
     paillier          otherwise
 
-The coordinator asks each party for its objections to schemes (`offer`), chooses by this rule and
-writes the chosen and the skipped schemes into the manifest. A party judges the scheme by its own
-policy alone, and checks the manifest's statements about the job's settings.
+The coordinator asks each party for its objections to schemes (`make_offer`), chooses by this rule
+and writes the chosen and the skipped schemes into the manifest. A party judges the scheme by its
+own policy alone, and checks the manifest's statements about the job's settings.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def is_open(params: object) -> TypeGuard[EncryptedTreeParams]:
     return isinstance(params, EncryptedTreeParams) and params.encryption.scheme == AUTO
 
 
-def offer(
+def make_offer(
     params: EncryptedTreeParams, allowed: Collection[str] | None, rows: int | None
 ) -> SchemeOffer:
     """Return the offer of a party with these schemes in its policy (None: any) and so many rows in
@@ -60,7 +60,7 @@ def offer(
     return SchemeOffer(allowed or (), against)
 
 
-def choose(params: EncryptedTreeParams, offers: Mapping[str, SchemeOffer]) -> ChosenScheme:
+def choose_scheme(params: EncryptedTreeParams, offers: Mapping[str, SchemeOffer]) -> ChosenScheme:
     """Return the scheme of a job whose parties, by name, have made these offers.
 
     A ConfigError if none is left.
@@ -76,13 +76,14 @@ def choose(params: EncryptedTreeParams, offers: Mapping[str, SchemeOffer]) -> Ch
             return ChosenScheme(scheme=name, passed=tuple(passed))
         passed.append(against)
     raise ConfigError(
-        "no encryption scheme suits all: " + "; ".join(skipped.in_words() for skipped in passed),
+        "no encryption scheme suits all: "
+        + "; ".join(skipped.objection_text() for skipped in passed),
         todo="change the job, or ask the owners to allow one more scheme in policy.schemes",
         key="encryption.scheme",
     )
 
 
-def check(params: object, chosen: ChosenScheme | None) -> None:
+def check_choice(params: object, chosen: ChosenScheme | None) -> None:
     """Refuse, by a PeerError, a manifest with a choice if the job's file names a scheme, without
     one if the file leaves it open, and with a choice that the rule cannot have made of the job's
     settings. `params` are those of the file.
@@ -95,7 +96,7 @@ def check(params: object, chosen: ChosenScheme | None) -> None:
         raise PeerError("the manifest names no encryption scheme, and the job says auto")
     passed = {entry.scheme: entry.what for entry in chosen.passed if entry.why == "settings"}
     considered = [*(entry.scheme for entry in chosen.passed), chosen.scheme]
-    true = {name: _lack(params, name) for name in considered if name in ORDER}
+    true = {name: _lack_in_words(params, name) for name in considered if name in ORDER}
     if set(considered) - set(ORDER) or passed != {n: what for n, what in true.items() if what}:
         raise PeerError(
             f"the manifest's choice of {chosen.scheme} does not follow from the job's settings"
@@ -105,7 +106,7 @@ def check(params: object, chosen: ChosenScheme | None) -> None:
 def _against(
     params: EncryptedTreeParams, name: str, offers: Mapping[str, SchemeOffer]
 ) -> PassedOver | None:
-    if what := _lack(params, name):
+    if what := _lack_in_words(params, name):
         return PassedOver(scheme=name, why="settings", what=what)
     for why in OBJECTIONS:
         parties = tuple(party for party, offer in offers.items() if offer.against.get(name) == why)
@@ -114,7 +115,7 @@ def _against(
     return None
 
 
-def _lack(params: EncryptedTreeParams, name: str) -> str:
+def _lack_in_words(params: EncryptedTreeParams, name: str) -> str:
     asked, most = params.precision_bits or 0, SCHEMES[name].gradient_bits_max
     if asked > most:
         return f"precision_bits is {asked}, and {name} has {most} at most"
@@ -128,5 +129,5 @@ def _adds_up(params: EncryptedTreeParams, name: str, rows: int) -> bool:
     try:
         loading.tree_scheme(with_scheme).bits_of(with_scheme, rows)
     except ConfigError:
-        return bool(_lack(params, name))
+        return bool(_lack_in_words(params, name))
     return True

@@ -31,13 +31,13 @@ from fedboost.ground.errors import ConfigError
 from fedboost.ground.part_workers import Embedded
 from fedboost.messages.protocol import encrypted_pb2 as pb
 
-NO_NODE = (1 << 63) - 1  # stands for a node in sums over all rows of a tree with signs
+WHOLE_TREE = (1 << 63) - 1  # stands for a node in sums over all rows of a tree with signs
 
 P = TypeVar("P", bound=EncryptedTreeParams)
 
 
 @dataclass(frozen=True)
-class Expected:
+class NodeBounds:
     """The guest's knowledge of a node whose sums will arrive."""
 
     rows: int  # rows that its tree learns from
@@ -144,13 +144,13 @@ class GuestRows(ABC):
         """Return the number of ciphertexts in answers about nodes with so many sums."""
         return sum(part.ciphertexts for part in self.sizes.parts([(n, 1) for n in sums]))
 
-    def n_bytes(self, sums: Sequence[int], nodes: Sequence[Expected]) -> int:
+    def n_bytes(self, sums: Sequence[int], nodes: Sequence[NodeBounds]) -> int:
         """Return the size of all those ciphertexts, about these nodes."""
         asked = [(n, node.rows) for n, node in zip(sums, nodes, strict=True)]
         return sum(part.n_bytes for part in self.sizes.parts(asked))
 
     @abstractmethod
-    def read(self, answers: bytes, sums: Sequence[int], nodes: Sequence[Expected]) -> Sums:
+    def read(self, answers: bytes, sums: Sequence[int], nodes: Sequence[NodeBounds]) -> Sums:
         """Return the nodes' sums, node after node, int64 (sum(sums), 2·outputs).
 
         A PeerError if answers do not decrypt into sums of their rows.
@@ -213,7 +213,7 @@ class HostRows(ABC, Generic[H]):
         return np.ones(len(self.number_bits(1)), np.int64)
 
     @cached_property
-    def adding(self) -> PlacedRows[H]:
+    def placed_rows(self) -> PlacedRows[H]:
         """The rows at the workers that add up cells: by default, this process."""
         return PlacedRows(Embedded(), lambda _: self.row_sums, by_rows=False)
 
@@ -242,7 +242,7 @@ class HostRows(ABC, Generic[H]):
         """Return sums over so many rows with signs, blinded; `offsets` int64 (sums, 2·outputs)
         bring them into the range of sums without signs.
         """
-        terms = CandidateTerms.of_cells(tree, NO_NODE, rows, len(sums), offsets)
+        terms = CandidateTerms.of_cells(tree, WHOLE_TREE, rows, len(sums), offsets)
         parts = [*self.blind_cells(sums, [terms])]
         count, data = sum(part.count for part in parts), b"".join(part.data for part in parts)
         return pb.Ciphertexts(count=count, data=data)
@@ -257,7 +257,7 @@ class HostCipher(ABC):
         """The sizes of incoming rows."""
 
     @abstractmethod
-    def received(self, data: bytes, rows: int) -> NDArray[Any]:
+    def read_part(self, data: bytes, rows: int) -> NDArray[Any]:
         """Return so many rows of a part, (rows, …), checked."""
 
     @abstractmethod

@@ -35,7 +35,7 @@ from fedboost.core.params import MAX_BIN
 from fedboost.core.split import Candidates
 from fedboost.crypto.gaussian import discrete_gaussian, widened
 from fedboost.crypto.masking import Masks
-from fedboost.crypto.secrets import Purpose, Secrets
+from fedboost.crypto.secrets import DrawPurpose, Secrets
 from fedboost.encrypted.cells.candidates import NodeCandidates
 from fedboost.encrypted.scheme.params import EncryptedTreeParams
 from fedboost.ground.arrays import Rows, Sums
@@ -97,7 +97,7 @@ class HostNoise:
 
         `node` are its tree and its heap id, rows int32 its tree's training rows.
         """
-        secrets = self.secrets.child(*node, _digest(rows, candidates))
+        secrets = self.secrets.child(*node, _question_digest(rows, candidates))
         own = self.scale.sigma_of(len(rows))
         drawn = [_at_thresholds(own, candidates.listed, secrets)]
         for place, column in enumerate(candidates.categorical):
@@ -106,7 +106,7 @@ class HostNoise:
             drawn.append(discrete_gaussian(sigmas, secrets, "categories", place))
         return np.clip(np.concatenate(drawn), -MOST * own, MOST * own)
 
-    def words(self, shape: tuple[int, ...], *purpose: Purpose) -> NDArray[np.uint64]:
+    def words(self, shape: tuple[int, ...], *purpose: DrawPurpose) -> NDArray[np.uint64]:
         """Return random words, the same ones for the same encrypted rows and purpose."""
         data = self.secrets.bytes(8 * math.prod(shape), "words", *purpose)
         return np.frombuffer(data, "<u8").astype(np.uint64).reshape(shape)
@@ -146,7 +146,7 @@ def _outputs(params: EncryptedTreeParams) -> int:
     return params.n_outputs // params.trees_per_round
 
 
-def _digest(rows: Rows, candidates: NodeCandidates) -> bytes:
+def _question_digest(rows: Rows, candidates: NodeCandidates) -> bytes:
     """Return a digest of a node's question, except its position in the tree: 32 bytes."""
     hashed, listed = hashlib.sha256(), candidates.listed
     grouped = np.array([column.n_sums for column in candidates.categorical], np.int64)

@@ -8,7 +8,7 @@ from fedboost.core.binning import Binning
 from fedboost.crypto.api import PrivateKey, PublicKey
 from fedboost.crypto.lattice.polynomials import NONCE_BYTES
 from fedboost.crypto.packing import GhLayout
-from fedboost.crypto.schemes import SCHEMES
+from fedboost.crypto.schemes import KEYED_SCHEMES
 from fedboost.encrypted.scheme import loading
 from fedboost.encrypted.scheme.ciphers import GuestCipher, HostCipher
 from fedboost.encrypted.scheme.host_noise import HostNoise, NoiseScale
@@ -25,7 +25,7 @@ def takes_nonces(params: EncryptedTreeParams) -> bool:
     return loading.tree_scheme(params).takes_nonces
 
 
-def nonce(context: EncryptedContext) -> bytes:
+def own_nonce(context: EncryptedContext) -> bytes:
     """Return our nonce for the public polynomials of this attempt."""
     return context.secrets.attempt.child("polynomials").bytes(NONCE_BYTES)
 
@@ -37,7 +37,7 @@ def read_nonces(context: EncryptedContext, got: Mapping[str, pb.Nonce]) -> tuple
     for host, message in got.items():
         if len(message.nonce) != NONCE_BYTES:
             raise PeerError(f"{host} sent a nonce of {len(message.nonce)} bytes", party=host)
-    return (nonce(context), *(got[host].nonce for host in context.table.hosts))
+    return (own_nonce(context), *(got[host].nonce for host in context.table.hosts))
 
 
 def generate(context: EncryptedContext) -> PrivateKey:
@@ -45,14 +45,14 @@ def generate(context: EncryptedContext) -> PrivateKey:
     secret determines.
     """
     encryption = context.params.encryption
-    generate_from = SCHEMES[encryption.scheme].generate_from
+    generate_from = KEYED_SCHEMES[encryption.scheme].generate_from
     if context.attempt.is_replayable and generate_from is not None:
         secrets = context.secrets.attempt.child("key")
         return generate_from(encryption.key_bits, context.services.workers, secrets)
-    return SCHEMES[encryption.scheme].generate(encryption.key_bits, context.services.workers)
+    return KEYED_SCHEMES[encryption.scheme].generate(encryption.key_bits, context.services.workers)
 
 
-def layout(
+def gh_layout(
     params: EncryptedTreeParams, value_bits: int, n_rows: int, plaintext_bits: int
 ) -> GhLayout:
     """Return the packing of gradients of `value_bits` bits of at most `n_rows` rows (section
@@ -97,20 +97,20 @@ def host_side(
     """Return the cipher of a host with `n_rows` training rows, `are_all` those of the job.
 
     A PeerError for a message that is unsound or breaks the job's settings; a PolicyError as in
-    `accept`.
+    `accepted_key`.
     """
     if isinstance(context, RehearsedContext):
-        return context.cipher.host(got, n_rows)
+        return context.cipher.host_cipher(got, n_rows)
     check_said(context, got)
     check = check_value_bits if are_all else check_value_bits_fit
     check(context, got, n_rows)
     offered = 2 * int(binning.n_bins.sum())
     return loading.tree_scheme(context.params).host_side(
-        context, got, n_rows, offered, _noise(context, got)
+        context, got, n_rows, offered, _host_noise(context, got)
     )
 
 
-def accept(context: EncryptedContext, got: pb.EncryptionKey) -> PublicKey:
+def accepted_key(context: EncryptedContext, got: pb.EncryptionKey) -> PublicKey:
     """Return the guest's key; a PeerError unless it is sound and as the job says.
 
     A PolicyError if it declares more bits of a gradient than our policy allows.
@@ -124,7 +124,9 @@ def read_key(context: EncryptedContext, got: pb.EncryptionKey) -> PublicKey:
     asked = context.params.encryption
     if got.nonces:
         raise PeerError(f"the guest sent nonces, which {asked.scheme} has no use for")
-    return SCHEMES[asked.scheme].load_public(got.key, asked.key_bits, context.services.workers)
+    return KEYED_SCHEMES[asked.scheme].load_public(
+        got.key, asked.key_bits, context.services.workers
+    )
 
 
 def check_said(context: EncryptedContext, got: pb.EncryptionKey) -> None:
@@ -164,7 +166,7 @@ def check_value_bits_fit(context: EncryptedContext, got: pb.EncryptionKey, n_row
         )
 
 
-def _noise(context: EncryptedContext, got: pb.EncryptionKey) -> HostNoise | None:
+def _host_noise(context: EncryptedContext, got: pb.EncryptionKey) -> HostNoise | None:
     """Return the noise that we add to sums, the same in every attempt; None if the job asks for
     none.
     """

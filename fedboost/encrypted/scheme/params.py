@@ -26,7 +26,7 @@ class Encryption(Settings):
     key_trees: int = Field(1, ge=1, le=ROUNDS_MAX)  # of the lattice schemes: trees under one secret
 
     @property
-    def chosen(self) -> JobScheme | None:
+    def named_scheme(self) -> JobScheme | None:
         """The scheme; None for `auto`."""
         return SCHEMES.get(self.scheme)
 
@@ -123,7 +123,7 @@ class EncryptedTreeParams(TreeParams):
 
     @model_validator(mode="after")
     def _scheme_can(self) -> Self:
-        scheme = self.encryption.chosen
+        scheme = self.encryption.named_scheme
         if scheme is None:
             return self
         if not scheme.secure and scheme.name != "plain" and not self.allow_insecure:
@@ -139,9 +139,9 @@ class EncryptedTreeParams(TreeParams):
 EncryptedContext: TypeAlias = StageContext[EncryptedTreeParams]
 
 
-def asks(params: EncryptedTreeParams) -> Asks:
+def policy_demands(params: EncryptedTreeParams) -> Asks:
     """Return the demands on a party's policy; for `auto`, those of any scheme."""
-    scheme = params.encryption.chosen
+    scheme = params.encryption.named_scheme
     if scheme is None:
         return Asks(scheme=AUTO, host_noise=params.host_noise, gradient_check=params.gradient_check)
     return Asks(

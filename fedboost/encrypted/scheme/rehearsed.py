@@ -22,7 +22,7 @@ class Cipher(ABC):
         """See `keys.guest_side`."""
 
     @abstractmethod
-    def host(self, got: pb.EncryptionKey, n_rows: int) -> HostCipher:
+    def host_cipher(self, got: pb.EncryptionKey, n_rows: int) -> HostCipher:
         """See `keys.host_side`."""
 
 

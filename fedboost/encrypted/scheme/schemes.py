@@ -15,7 +15,7 @@ from fedboost.crypto.api import KeyScheme
 from fedboost.crypto.lattice import parameters
 from fedboost.crypto.lattice.budget import MESSAGE_BITS_MOST
 from fedboost.crypto.lattice.parameters import LatticeParameters
-from fedboost.crypto.schemes import SCHEMES as KEYED
+from fedboost.crypto.schemes import KEYED_SCHEMES as KEYED
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ def of_lattice(lattice: LatticeParameters) -> JobScheme:
         multiplies=False,
         adds_noise=True,
         has_modulus=False,
-        packs_answers=lattice.packs,
+        packs_answers=lattice.can_pack,
         gradient_bits_max=MESSAGE_BITS_MOST - 1,
         replays=True,
         module="lattice.guest",

@@ -14,14 +14,14 @@ from fedboost.ground.state import restore_into
 STRIDE = 1 << (MAX_DEPTH + 1)  # more than a tree has heap ids
 
 
-class Growing(Protocol):
+class BatchTree(Protocol):
     """A tree that is growing, at a guest or a host."""
 
     growth: Growth
     opened: list[int]
 
 
-T = TypeVar("T", bound=Growing)
+T = TypeVar("T", bound=BatchTree)
 
 
 class TreeBatch(Generic[T]):

@@ -16,14 +16,14 @@ from fedboost.core.sampling import Sample
 from fedboost.flow import DisclosureInfo, StageContext
 from fedboost.ground import wire
 from fedboost.ground.errors import PeerError
-from fedboost.ground.state import state
+from fedboost.ground.state import state_class
 from fedboost.messages.array_pb2 import Array
 from fedboost.messages.protocol import encrypted_pb2 as pb
 
 Division = tuple[int, NDArray[np.bool_]]  # a node, and which of its rows (ascending) go right
 
 
-@state
+@state_class
 class Growth:
     """The rows of one tree's nodes: of all rows, and of the training rows among them."""
 
@@ -73,13 +73,15 @@ def read_divisions(
 def about_divisions(divisions: Iterable[NDArray[np.bool_]]) -> DisclosureInfo:
     """Return the rows behind a message of divisions: those of the children that they make."""
     sides = [(int(np.count_nonzero(bits)), len(bits)) for bits in divisions]
-    return DisclosureInfo.of_groups(size for right, rows in sides for size in (right, rows - right))
+    return DisclosureInfo.from_group_sizes(
+        size for right, rows in sides for size in (right, rows - right)
+    )
 
 
 def about_leaves(growth: Growth) -> DisclosureInfo:
     """Return the rows behind a message of leaves: all rows, by their leaf."""
     everyone = growth.everyone
-    return DisclosureInfo.of_groups(len(everyone.rows(leaf)) for leaf in everyone.leaves())
+    return DisclosureInfo.from_group_sizes(len(everyone.rows(leaf)) for leaf in everyone.leaves())
 
 
 def write_sample(part: pb.EncryptedGradients, sample: Sample, n_rows: int) -> None:
@@ -132,15 +134,15 @@ def check_sample(
 
     Trees of chosen rows would reveal more than trees of drawn ones: two that differ by one row
     reveal its bins. `this` is the round of the job, `before` counts the rounds of the model that it
-    continues, `party` owns the rows, as in `sampling.of_round`. Only the guest can know the rows
-    that `goss` keeps, so there only their count is checked.
+    continues, `party` owns the rows, as in `sampling.round_sample`. Only the guest can know the
+    rows that `goss` keeps, so there only their count is checked.
     """
     if params.goss is not None:
         most = sum(sampling.goss_counts(len(samples[0]), *params.goss.rates))
         if any(np.count_nonzero(sample) != most for sample in samples):
             raise PeerError(f"the guest chose another number of rows than goss does, {most}")
         return
-    drawn = sampling.drawn(params, len(samples[0]), before + this, this, party)
+    drawn = sampling.tree_rows(params, len(samples[0]), before + this, this, party)
     for sample, rows in zip(samples, drawn, strict=True):
         expected = np.zeros(len(sample), np.bool_)
         expected[rows] = True
@@ -162,4 +164,4 @@ def _standing(chosen: NDArray[np.bool_], at: NDArray[np.int32] | None) -> Partit
     if at is None:
         return Partition.at_root(np.flatnonzero(chosen).astype(np.int32))
     (rows,) = np.nonzero(chosen & (at >= 0))
-    return Partition.of_nodes(rows.astype(np.int32), at[rows], np.unique(at[at >= 0]).tolist())
+    return Partition.from_nodes(rows.astype(np.int32), at[rows], np.unique(at[at >= 0]).tolist())

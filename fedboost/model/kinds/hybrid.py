@@ -9,14 +9,14 @@ from typing import Any, ClassVar
 import numpy as np
 
 from fedboost.core.partition import ROOT
-from fedboost.data.frame import Values
+from fedboost.data.frame import FrameValues
 from fedboost.flow import GUEST, Artefact
 from fedboost.ground.arrays import Floats, Indices
 from fedboost.ground.errors import ConfigError
 from fedboost.model import branches, columns, export, hybrid, rounds, vertical
 from fedboost.model.batches import row_batches
 from fedboost.model.branches import Picture
-from fedboost.model.hybrid import NO_NODE, Tops
+from fedboost.model.hybrid import NO_BOTTOM, Tops
 from fedboost.model.kinds.kind import Exported, Facts, Frames, Gains, ModelKind, Shards, SharedRule
 from fedboost.model.kinds.vertical import VerticalModel, add_gains
 from fedboost.model.vertical import GUEST as OWN
@@ -33,7 +33,7 @@ class HybridModel(VerticalModel):
         """Return the job's param about scored or unscored splits."""
         return {"split": facts["split"]}
 
-    def asks_hosts(self, facts: Facts) -> bool:
+    def needs_job(self, facts: Facts) -> bool:
         """Return True for unscored splits: their leaf values lie encrypted at hosts."""
         return bool(facts["split"] == "unscored")
 
@@ -57,18 +57,18 @@ class HybridModel(VerticalModel):
     def exported_parts(self, shard: Artefact) -> Exported:
         """Return a guest's shard with the hosts' nodes below its part, or a host's shard."""
         facts, entries = super().exported_parts(shard)
-        return facts, entries | ({"below": _below(shard)} if _is_guests(shard) else {})
+        return facts, entries | ({"below": _entries_below(shard)} if _is_guests(shard) else {})
 
     def nodes(self, shard: Artefact) -> list[GuestNode]:
         """Return the nodes that a guest knows, of its own part and of hosts' parts."""
-        return [*super().nodes(shard), *hybrid.seen_below(shard)]
+        return [*super().nodes(shard), *hybrid.known_nodes_below(shard)]
 
     def lines_below(self, shard: Artefact, tree: int) -> Iterator[str]:
         """Yield a line for each host about its nodes below a tree."""
         _, below = hybrid.from_arrays(shard.arrays)
         for host, name in enumerate(shard.facts["hosts"], start=1):
             parts = [part for part in below if (part.host, part.node.tree) == (host, tree)]
-            under = sum(part.under != NO_NODE for part in parts)
+            under = sum(part.under != NO_BOTTOM for part in parts)
             if shard.facts["split"] == "unscored":
                 yield f"  {name}: below {under} bottom nodes, unseen"
                 continue
@@ -92,7 +92,7 @@ class HybridModel(VerticalModel):
         drawn = super().picture(shard, tree)
         if not _is_guests(shard):
             return drawn
-        return replace(drawn, root=branches.with_notes(drawn.root, ROOT, _notes(shard, tree)))
+        return replace(drawn, root=branches.with_notes(drawn.root, ROOT, _leaf_notes(shard, tree)))
 
     joined = ModelKind.joined
 
@@ -103,7 +103,9 @@ class HybridModel(VerticalModel):
         model = shards[guest]
         tops = Tops.of(model)
         known, divided = tops.numbers(model), tops.numbers(model, divided=True)
-        values = {party: columns.values(shards[party].facts, frames[party]) for party in frames}
+        values = {
+            party: columns.model_values(shards[party].facts, frames[party]) for party in frames
+        }
         n_rows, outputs = frames[guest].n_rows, rounds.outputs(model.facts)
         margin = np.tile(np.array(model.facts["base_margin"], np.float64), (n_rows, 1))
         value = tops.arrays["value"].astype(np.float64)
@@ -116,13 +118,15 @@ class HybridModel(VerticalModel):
                 holders[inside] += 1
                 bottom = known[number][at[inside]], divided[number][at[inside]]
                 kept = slice(first, stop)
-                added[inside] += _of_host(model, shards[host], number, (values[host], kept), bottom)
+                added[inside] += _host_values(
+                    model, shards[host], number, (values[host], kept), bottom
+                )
             mean = np.maximum(holders, 1)[:, None]
             for tree, output in enumerate(outputs):
                 margin[rows, output] += value[at[:, tree]] + added[:, tree] / mean
         return margin
 
-    def gains(self, shards: Shards, guest: str) -> Gains | None:
+    def column_gains(self, shards: Shards, guest: str) -> Gains | None:
         """Return the totals of splits; None if splits were not scored."""
         model, gains = shards[guest], Gains()
         if model.facts["split"] == "unscored":
@@ -147,13 +151,13 @@ def _is_guests(shard: Artefact) -> bool:
     return bool(shard.facts["role"] == GUEST)
 
 
-def _below(shard: Artefact) -> list[dict[str, Any]]:
+def _entries_below(shard: Artefact) -> list[dict[str, Any]]:
     """Return the hosts' nodes of trees in two parts, without the guest's key for them."""
     rows = []
     for part in hybrid.from_arrays(shard.arrays)[1]:
         node, host = part.node, shard.facts["hosts"][part.host - 1]
         row: dict[str, Any] = {"host": host, "tree": node.tree, "node": node.node}
-        if part.under != NO_NODE:
+        if part.under != NO_BOTTOM:
             row["under"] = part.under
         if node.owner == LEAF:
             rows.append({**row, "leaf": node.value.tolist(), "cover": node.cover})
@@ -164,20 +168,20 @@ def _below(shard: Artefact) -> list[dict[str, Any]]:
     return rows
 
 
-def _notes(shard: Artefact, tree: int) -> dict[int, str]:
+def _leaf_notes(shard: Artefact, tree: int) -> dict[int, str]:
     """Return the hosts that continue below each bottom node of a tree of two parts, as text."""
     hosts_under: dict[int, list[str]] = {}
     for part in hybrid.from_arrays(shard.arrays)[1]:
-        if part.node.tree == tree and part.under != NO_NODE:
+        if part.node.tree == tree and part.under != NO_BOTTOM:
             hosts_under.setdefault(part.under, []).append(export.owner_name(shard, part.host))
     return {node: f"plus the mean of {', '.join(hosts)}" for node, hosts in hosts_under.items()}
 
 
-def _of_host(
+def _host_values(
     model: Artefact,
     shard: Artefact,
     number: int,
-    table: tuple[Values, slice],
+    table: tuple[FrameValues, slice],
     bottom: tuple[Indices, Indices],
 ) -> Floats:
     """Return the values that a host's leaves add to rows, float64 (rows, trees, outputs of a leaf).
@@ -190,7 +194,7 @@ def _of_host(
     added = np.zeros((*at.shape, model.arrays["value"].shape[1]))
     for tree, (nodes, worth) in hybrid.leaf_values(model, number + 1).items():
         below = hybrid.descend(shard.arrays, tree, values, rows, divided[:, tree])
-        reached = np.where(divided[:, tree] == NO_NODE, at[:, tree], below)
-        (there,) = np.nonzero(reached != NO_NODE)
+        reached = np.where(divided[:, tree] == NO_BOTTOM, at[:, tree], below)
+        (there,) = np.nonzero(reached != NO_BOTTOM)
         added[there, tree] = worth[np.searchsorted(nodes, reached[there])]
     return added

@@ -69,7 +69,7 @@ class ModelKind(ABC):
 
     # By the facts of a shard
 
-    def described(self, facts: Facts) -> dict[str, Any]:
+    def summary(self, facts: Facts) -> dict[str, Any]:
         """Return a summary of the model's facts, for `model list`."""
         history, rounds = facts.get("history") or [], self.rounds(facts)
         return {
@@ -101,7 +101,7 @@ class ModelKind(ABC):
         """Return the params of a job of `scored_by` besides the model."""
         return {}
 
-    def asks_hosts(self, facts: Facts) -> bool:
+    def needs_job(self, facts: Facts) -> bool:
         """Return whether a job scores rows even if all shards lie in one place."""
         return False
 
@@ -148,7 +148,7 @@ class ModelKind(ABC):
 
     def exported(self, shard: Artefact) -> str:
         """Return the JSON text of one party's shard; `export` describes it."""
-        return export.text_of(*self.exported_parts(shard))
+        return export.json_text(*self.exported_parts(shard))
 
     @abstractmethod
     def exported_parts(self, shard: Artefact) -> Exported:
@@ -210,7 +210,7 @@ class ModelKind(ABC):
         assert self.is_whole
         return self.predict({"": shard}, "", {"": frame}, {})
 
-    def gains(self, shards: Shards, guest: str) -> Gains | None:
+    def column_gains(self, shards: Shards, guest: str) -> Gains | None:
         """Return the totals of splits by party and column; None if gains are unknown.
 
         Parties do not tell one another the names of columns; all are known only if one process has

@@ -10,7 +10,7 @@ from fedboost.data.frame import BATCH_ROWS
 from fedboost.flow import Artefact
 from fedboost.ground.arrays import Floats, Indices
 from fedboost.ground.errors import ConfigError
-from fedboost.ground.ids import ROWS_MAX
+from fedboost.ground.ids import IDS_MAX
 from fedboost.model import export, networks
 from fedboost.model.kinds.kind import (
     Exported,
@@ -28,10 +28,10 @@ class NetworkModel(ModelKind):
 
     is_whole: ClassVar[bool] = True
 
-    def described(self, facts: Facts) -> dict[str, Any]:
+    def summary(self, facts: Facts) -> dict[str, Any]:
         """Return the summary, with the outputs of each network and its reading of columns."""
         details = {"outputs": facts["outputs"], "reading": facts["reading"]}
-        return super().described(facts) | details
+        return super().summary(facts) | details
 
     def rounds(self, facts: Facts) -> int:
         """See `ModelKind`."""
@@ -46,7 +46,7 @@ class NetworkModel(ModelKind):
         sparse rows, whose blocks depend on their values, all rows.
         """
         block = block_rows(facts["outputs"])
-        return ROWS_MAX if facts["sparse"] else max(block, BATCH_ROWS // block * block)
+        return IDS_MAX if facts["sparse"] else max(block, BATCH_ROWS // block * block)
 
     def check_joined(self, facts: Facts) -> None:
         """See `ModelKind`."""
@@ -66,7 +66,7 @@ class NetworkModel(ModelKind):
         """Return rounds; weights as the shortest texts of 32-bit floats, a list for each output."""
         read = {
             name: shard.arrays[name].tolist()
-            for name in (*networks.SCALE, *networks.CUTS)
+            for name in (*networks.SCALE_ARRAYS, *networks.CUTS)
             if name in shard.arrays
         }
         listed = [
@@ -75,10 +75,11 @@ class NetworkModel(ModelKind):
                 "mean": a_round.normal.mean.tolist(),
                 "deviation": a_round.normal.deviation.tolist(),
                 "weights": [
-                    [export.short(value) for value in weights] for weights in a_round.weights
+                    [export.shortest_float(value) for value in weights]
+                    for weights in a_round.weights
                 ],
             }
-            for a_round in networks.rounds(shard)
+            for a_round in networks.load_rounds(shard)
         ]
         return export.facts_of(shard) | read, {"networks": listed}
 
@@ -91,7 +92,9 @@ class NetworkModel(ModelKind):
         return [
             f"round {number}: network {a_round.network.number}, weights from "
             f"{a_round.weights.min():.4g} to {a_round.weights.max():.4g}"
-            for number, a_round in enumerate(networks.rounds(shard)[first : first + trees], first)
+            for number, a_round in enumerate(
+                networks.load_rounds(shard)[first : first + trees], first
+            )
         ]
 
     def shared_rules(

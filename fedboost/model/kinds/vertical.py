@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from fedboost.core.categories import BY_CATEGORY, NO_THRESHOLD
 from fedboost.core.tree import DTYPES, Tree
-from fedboost.data.frame import Values
+from fedboost.data.frame import FrameValues
 from fedboost.flow import GUEST, Artefact
 from fedboost.ground.arrays import Floats, Indices
 from fedboost.ground.errors import ConfigError
@@ -40,10 +40,10 @@ class VerticalModel(ModelKind):
         """Return a guest's nodes; a host's splits, with the facts of a release."""
         facts = export.facts_of(shard)
         if facts["role"] == GUEST:
-            return facts, {"nodes": export.nodes(shard)}
+            return facts, {"nodes": export.node_entries(shard)}
         known = export.HostShard.model_fields
         facts = {name: value for name, value in facts.items() if name in known}
-        return facts, {"splits": export.splits(shard)}
+        return facts, {"splits": export.split_entries(shard)}
 
     def importance(self, shard: Artefact) -> list[ImportanceShare]:
         """See `ModelKind`; a host knows no gain."""
@@ -81,7 +81,7 @@ class VerticalModel(ModelKind):
         """Return every node of these trees as text."""
         lines = []
         for number in range(first, min(first + trees, shard.facts["trees"])):
-            lines += [f"tree {number}", *branches.lines(self.picture(shard, number).root)]
+            lines += [f"tree {number}", *branches.text_lines(self.picture(shard, number).root)]
             lines += self.lines_below(shard, number)
         return lines
 
@@ -102,8 +102,8 @@ class VerticalModel(ModelKind):
                 todo=f"fedboost model show {shard.facts['job']} --json lists them",
                 column=unknown[0],
             )
-        trees, count = _trees(shard), len(known_columns)
-        rules = conditions.found(trees)
+        trees, count = _guest_trees(shard), len(known_columns)
+        rules = conditions.find_rules(trees)
         known = [rule for rule in rules if all(column < count for column, _ in rule.rule)]
         chosen = range(count) if names is None else {known_columns.index(name) for name in names}
         listed = [
@@ -114,24 +114,24 @@ class VerticalModel(ModelKind):
                 len(rule.trees) / len(trees),
             )
             for rule in known
-            if rule.asks(chosen)
+            if rule.has_condition_on(chosen)
         ]
         return listed, len(rules) - len(known)
 
     def picture(self, shard: Artefact, tree: int) -> Picture:
         """See `ModelKind`."""
         self.check_tree(shard.facts, tree)
-        return branches.of_shard(shard, tree)
+        return branches.picture_of_shard(shard, tree)
 
     def joined(self, shard: Artefact, hosts: Shards) -> Whole:
-        """See `vertical.join`."""
-        return vertical.join(shard, hosts)
+        """See `vertical.join_shards`."""
+        return vertical.join_shards(shard, hosts)
 
     def margins(
         self, shards: Shards, guest: str, frames: Frames, held: Mapping[str, Indices]
     ) -> Floats:
         """Return the margins of rows that every host has."""
-        joined = _joined(shards, guest)
+        joined = _join_all(shards, guest)
         arrays = dict(joined.arrays)
         inner = arrays["owner"] != LEAF
         arrays["owner"] = np.where(inner, OWN, LEAF).astype(np.int16)
@@ -149,9 +149,9 @@ class VerticalModel(ModelKind):
                 margin[rows, output] += value[at[:, tree]]
         return margin
 
-    def gains(self, shards: Shards, guest: str) -> Gains | None:
+    def column_gains(self, shards: Shards, guest: str) -> Gains | None:
         """See `ModelKind`."""
-        joined, gains = _joined(shards, guest), Gains()
+        joined, gains = _join_all(shards, guest), Gains()
         inner = joined.arrays["owner"] != LEAF
         indices = joined.arrays["feature"][inner].astype(np.int64).tolist()
         gain, cover = (joined.arrays[name][inner].tolist() for name in ("gain", "cover"))
@@ -177,22 +177,22 @@ def add_gains(
         gains.setdefault((party, names[place]), SplitTotals()).add(*one)
 
 
-def _joined(shards: Shards, guest: str) -> Whole:
+def _join_all(shards: Shards, guest: str) -> Whole:
     hosts = {name: shards[name] for name in shards[guest].facts["hosts"]}
-    return vertical.join(shards[guest], hosts)
+    return vertical.join_shards(shards[guest], hosts)
 
 
-def _side_by_side(shards: Shards, frames: Frames, used: Sequence[tuple[str, str]]) -> Values:
+def _side_by_side(shards: Shards, frames: Frames, used: Sequence[tuple[str, str]]) -> FrameValues:
     """Return columns of several parties as one table, float32; sparse if one of them is."""
     n_rows = next(iter(frames.values())).n_rows
-    read = {party: columns.values(shards[party].facts, frames[party]) for party, _ in used}
+    read = {party: columns.model_values(shards[party].facts, frames[party]) for party, _ in used}
     parts = [read[party][:, [shards[party].facts["columns"].index(name)]] for party, name in used]
     if not parts:
         return np.empty((n_rows, 0), np.float32, order="F")
-    return columns.beside(parts)
+    return columns.join_columns(parts)
 
 
-def _trees(shard: Artefact) -> list[Tree]:
+def _guest_trees(shard: Artefact) -> list[Tree]:
     """Return a guest's trees; each split of another party gets a separate column."""
     arrays, shape = shard.arrays, vertical.TreeShape.of(shard.arrays)
     others = arrays["owner"].astype(np.int64) > vertical.GUEST
@@ -212,7 +212,7 @@ def _trees(shard: Artefact) -> list[Tree]:
 
 def _condition(shard: Artefact, column: int, condition: conditions.Condition) -> str:
     name = shard.facts["columns"][column]
-    return conditions.in_words(name, condition, shard.facts["categories"].get(name, ()))
+    return conditions.condition_text(name, condition, shard.facts["categories"].get(name, ()))
 
 
 def _question(shard: Artefact, split: OwnSplit) -> str:

@@ -22,11 +22,13 @@ class WholeModel(VerticalModel):
 
     def exported_parts(self, shard: Artefact) -> Exported:
         """Return the nodes, without owners."""
-        return export.facts_of(shard), {"nodes": export.nodes(whole.as_guests(shard), owners=False)}
+        return export.facts_of(shard), {
+            "nodes": export.node_entries(whole.as_guest_shard(shard), owners=False)
+        }
 
     def importance(self, shard: Artefact) -> list[ImportanceShare]:
         """Return gain and splits of all columns, by name."""
-        return super().importance(whole.as_guests(shard))
+        return super().importance(whole.as_guest_shard(shard))
 
     def tree_lines(self, shard: Artefact, trees: int, first: int = 0) -> list[str]:
         """Return all splits, at every party."""
@@ -36,15 +38,15 @@ class WholeModel(VerticalModel):
         self, shard: Artefact, names: Collection[str] | None = None
     ) -> tuple[list[SharedRule], int]:
         """Return all rules: every one is known."""
-        return super().shared_rules(whole.as_guests(shard), names)
+        return super().shared_rules(whole.as_guest_shard(shard), names)
 
     def picture(self, shard: Artefact, tree: int) -> Picture:
         """Return a tree with all splits; errors as in `check_tree`."""
-        return branches.of_whole(whole.joined(shard), tree)
+        return branches.picture_of_whole(whole.as_joined(shard), tree)
 
     def joined(self, shard: Artefact, hosts: Shards) -> Whole:
         """Return all trees; their columns belong to no party."""
-        return whole.joined(shard)
+        return whole.as_joined(shard)
 
     def margins(
         self, shards: Shards, guest: str, frames: Frames, held: Mapping[str, Indices]
@@ -52,9 +54,9 @@ class WholeModel(VerticalModel):
         """Return the margins of one party's table."""
         return whole.margins(shards[guest], frames[guest])
 
-    def gains(self, shards: Shards, guest: str) -> Gains | None:
+    def column_gains(self, shards: Shards, guest: str) -> Gains | None:
         """Return the totals of splits by column, of no party."""
-        arrays, gains = whole.as_guests(shards[guest]).arrays, Gains()
+        arrays, gains = whole.as_guest_shard(shards[guest]).arrays, Gains()
         inner = arrays["owner"] == GUEST
         worth = arrays["gain"][inner], arrays["cover"][inner]
         add_gains(gains, "", shards[guest], arrays["feature"][inner], worth)

@@ -18,14 +18,14 @@ from fedboost.oblivious.side import refuse_sampled, restore, snapshot
 from fedboost.protocols.align.ring import (
     Member,
     begin,
-    behind,
     blind_ids,
     bytes_max,
     check_origin,
     close_ring,
     finish,
+    keep_common_rows,
+    party_behind,
     pass_on,
-    settle,
 )
 
 __all__ = (
@@ -38,9 +38,9 @@ __all__ = (
 def intersect(guest: Member, got: Mapping[str, FullSet]) -> Out:
     """Send the points in every set to the last host, the first to unblind them; refuse too few."""
     refuse_sampled(guest.side)
-    common = _common(guest, got)
+    common = _points_in_all(guest, got)
     guest.shared = len(common)
-    check_common(_some(guest, guest.shared), guest.context.limits.intersection_min)
+    check_common(_require_common(guest, guest.shared), guest.context.limits.intersection_min)
     data = b"".join(sorted(common))
     message = CommonSet(points=len(common), data=data)
     return Out(send={guest.context.table.hosts[-1]: message}, about=guest.charged())
@@ -60,7 +60,7 @@ def name_rows(guest: Member, got: CommonSet) -> Out:
         raise PeerError("the opened set holds points that are not the guest's") from None
     key = id_digests.fresh_key()
     digests = id_digests.digests(guest.ids.take(np.sort(common)), key)
-    guest.digest = settle(guest, common, key)
+    guest.digest = keep_common_rows(guest, common, key)
     return Out(send=CommonDigests(key=key, ids=len(common), data=digests.tobytes()))
 
 
@@ -71,11 +71,11 @@ def start_transfers(guest: Member, got: Mapping[str, Greeting]) -> Out:
 
 def count_common(guest: Member, got: Mapping[str, FullSet]) -> Out:
     """Count the points of a sample that are in every set; too few lead to a larger sample."""
-    side, count = guest_side(guest), len(_common(guest, got))
+    side, count = guest_side(guest), len(_points_in_all(guest, got))
     for party, points in guest.brought.items():
         side.check_sampled(party, points)
-    if side.share == 1.0:
-        _some(guest, count)
+    if side.sample_share == 1.0:
+        _require_common(guest, count)
     return side.count(dict.fromkeys(guest.context.table.hosts, count), may_be_none=False)
 
 
@@ -86,12 +86,12 @@ def open_transfers(guest: Member, got: Mapping[str, Choice]) -> Out:
 
 def match_tags(guest: Member, got: Iterator[Mapping[str, Tags]]) -> Iterator[Out]:
     """Find and name the ids in common with the only host, by its tags; refuse none at all."""
-    yield from _found(guest, got)
+    yield from _match_ids(guest, got)
 
 
 def match_hints(guest: Member, got: Iterator[Mapping[str, Hint]]) -> Iterator[Out]:
     """Find and name the ids that all parties have, by the hosts' hints; refuse none at all."""
-    yield from _found(guest, got)
+    yield from _match_ids(guest, got)
 
 
 def compare_rows(guest: Member, got: Mapping[str, RowsDigest]) -> Out:
@@ -99,8 +99,8 @@ def compare_rows(guest: Member, got: Mapping[str, RowsDigest]) -> Out:
     if guest.side is not None:
         side = guest_side(guest)
         common = side.rows(guest.context.table.hosts[0])
-        check_common(_some(guest, len(common)), max(side.least.values()))
-        guest.digest, guest.brought = settle(guest, common, side.key), side.sizes
+        check_common(_require_common(guest, len(common)), max(side.least.values()))
+        guest.digest, guest.brought = keep_common_rows(guest, common, side.key), side.sizes
     for host, rows in got.items():
         if not hmac.compare_digest(rows.digest, guest.digest):
             raise PeerError(f"{host} kept other rows than the guest", party=host)
@@ -113,27 +113,27 @@ def compare_rows(guest: Member, got: Mapping[str, RowsDigest]) -> Out:
     return Out(told=StatusReport(counts=[Count(name="aligned", count=matched)], ids=ids))
 
 
-def _found(guest: Member, got: Iterator[Mapping[str, Tags | Hint]]) -> Iterator[Out]:
+def _match_ids(guest: Member, got: Iterator[Mapping[str, Tags | Hint]]) -> Iterator[Out]:
     side = guest_side(guest)
     for out in side.find(got):
         if out.told is not None and out.told.ends:  # of the last part
-            _some(guest, len(side.rows(guest.context.table.hosts[0])))
+            _require_common(guest, len(side.rows(guest.context.table.hosts[0])))
         yield out
 
 
-def _common(guest: Member, got: Mapping[str, FullSet]) -> set[bytes]:
+def _points_in_all(guest: Member, got: Mapping[str, FullSet]) -> set[bytes]:
     """Return the points in every set, and note the sizes of the sets."""
     common = set(as_keys(guest.kept))
     table = guest.context.table
-    guest.brought = {behind(table, table.guest, 1): len(guest.kept)}
+    guest.brought = {party_behind(table, table.guest, 1): len(guest.kept)}
     for host, full in got.items():
-        check_origin(full.origin, behind(table, host, 1), host)
+        check_origin(full.origin, party_behind(table, host, 1), host)
         guest.brought[full.origin] = full.points
         common &= set(as_keys(read_points(full.points, full.data, f"the set from {host}")))
     return common
 
 
-def _some(guest: Member, count: int) -> int:
+def _require_common(guest: Member, count: int) -> int:
     """Return the number of ids that all parties have; a DataError if there are none."""
     if not count:
         raise DataError(

@@ -21,8 +21,8 @@ from fedboost.protocols.align.ring import (
     bytes_max,
     close_ring,
     finish,
+    keep_common_rows,
     pass_on,
-    settle,
 )
 
 __all__ = (
@@ -43,14 +43,14 @@ def unblind(host: Member, got: CommonSet) -> Out:
     host.shared = got.points
     check_common(host.shared, host.context.limits.intersection_min)
     points = read_points(got.points, got.data, "the common set")
-    opened = given_back(host, points)
+    opened = points_as_received(host, points)
     place = host.context.table.hosts.index(host.context.party)
     before = host.context.table.hosts[place - 1] if place else host.context.table.guest
     message = CommonSet(points=len(opened), data=opened.tobytes())
     return Out(send={before: message}, about=host.charged(Charge(Spent.IDS, len(opened))))
 
 
-def given_back(host: Member, points: Points) -> Points:
+def points_as_received(host: Member, points: Points) -> Points:
     """Return points of the guest's set as they came, for points that we made of them.
 
     A PeerError for any other points. The sender has sent us these points before, so opening them
@@ -72,7 +72,7 @@ def keep_rows(host: Member, got: CommonDigests) -> Out:
     if got.ids != host.shared:
         raise PeerError(f"the guest named {got.ids} common ids, {host.shared} were opened")
     common = id_digests.named_rows(host.ids, got.key, got.ids, got.data)
-    digest = settle(host, common, got.key)
+    digest = keep_common_rows(host, common, got.key)
     return Out(send=RowsDigest(digest=digest, rows=len(common)))
 
 
@@ -82,7 +82,7 @@ def keep_rows(host: Member, got: CommonDigests) -> Out:
 def offer_pair_key(host: Member) -> Out:
     """Send the signed public half of our key to every other host."""
     public = _mask_key(host).public
-    signature = host.context.services.signer.sign(_signed(host, host.context.party, public))
+    signature = host.context.services.signer.sign(_signed_text(host, host.context.party, public))
     return Out(send=PairKey(key=public, signature=signature))
 
 
@@ -91,14 +91,14 @@ def hear_pair_keys(host: Member, got: Mapping[str, PairKey]) -> Out:
     mask_key, salt = _mask_key(host), host.context.attempt.digest
     signer = host.context.services.signer
     for party, offered in got.items():
-        signer.check(party, _signed(host, party, offered.key), offered.signature)
+        signer.check(party, _signed_text(host, party, offered.key), offered.signature)
         host.pair_keys[party] = Pair(mask_key.shared(offered.key), salt).stream_key(PAIR_KEY)
     return Out()
 
 
 def hear_count(host: Member, got: SampleCount) -> Out:
     """Refuse to go on if fewer ids are in common than our policy opens."""
-    return host_side(host).hear_count(got, may_be_none=False)
+    return host_side(host).take_count(got, may_be_none=False)
 
 
 def choose_seeds(host: Member) -> Out:
@@ -106,7 +106,7 @@ def choose_seeds(host: Member) -> Out:
     others = [party for party in host.context.table.hosts if party != host.context.party]
     if set(others) != set(host.pair_keys):
         raise ProtocolError("the other hosts' keys have not come")
-    return host_side(host).choose(host, [host.pair_keys[party] for party in others])
+    return host_side(host).send_transfers(host, [host.pair_keys[party] for party in others])
 
 
 def answer_with_hints(host: Member, got: Iterator[Part]) -> Iterator[Out]:
@@ -119,12 +119,12 @@ def tell_rows(host: Member) -> Out:
     side = host_side(host)
     rows = side.rows(host.context.table.guest)
     check_common(len(rows), side.least)
-    return Out(send=RowsDigest(digest=settle(host, rows, side.key), rows=len(rows)))
+    return Out(send=RowsDigest(digest=keep_common_rows(host, rows, side.key), rows=len(rows)))
 
 
 def _mask_key(host: Member) -> MaskKey:
     return MaskKey(host.context.secrets.attempt.derive("pair key"))
 
 
-def _signed(host: Member, party: str, key: bytes) -> bytes:
+def _signed_text(host: Member, party: str, key: bytes) -> bytes:
     return PAIR_KEY + host.context.attempt.digest + party.encode() + key

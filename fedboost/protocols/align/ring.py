@@ -20,7 +20,7 @@ from fedboost.oblivious.method import ECDH, check_method
 from fedboost.oblivious.side import Aligning
 
 OF_POINTS = {"pass_on", "close_ring", "intersect", "count_common"}  # of others' sets
-DOMAIN = b"fedboost align v2 "  # ids hash to other points in any other use of the group
+RING_DOMAIN = b"fedboost align v2 "  # ids hash to other points in any other use of the group
 
 
 @dataclass
@@ -41,10 +41,10 @@ class Member(Aligning):
     @property
     def next(self) -> str:
         """Name of the party after us in the ring."""
-        return behind(self.context.table, self.context.party, 1)
+        return party_behind(self.context.table, self.context.party, 1)
 
 
-def behind(table: Table, party: str, steps: int) -> str:
+def party_behind(table: Table, party: str, steps: int) -> str:
     """Return the party `steps` behind another one in the ring; before it if `steps` is negative."""
     ring = (table.guest, *table.hosts)
     return ring[(ring.index(party) + steps) % len(ring)]
@@ -52,7 +52,7 @@ def behind(table: Table, party: str, steps: int) -> str:
 
 def domain_of(context: StageContext[Alignment]) -> bytes:
     """Return the domain that ids are hashed in; it differs in every job, stage and attempt."""
-    return DOMAIN + context.attempt.digest
+    return RING_DOMAIN + context.attempt.digest
 
 
 def check_origin(origin: str, expected: str, sender: str) -> None:
@@ -74,7 +74,7 @@ def blind_ids(party: Member) -> Out:
     ids, domain, workers = party.ids, domain_of(party.context), party.context.services.workers
     size = party.context.limits.ids_padded_to
     if party.side is not None:
-        sample = party.side.sampled()
+        sample = party.side.sampled_ids()
         ids, size = ids.take(sample.rows), sample.size
         domain, party.exponent = domain + sample.label, Exponent.random()
     points = set_sizes.padded_points(ids, domain, size, workers)
@@ -102,7 +102,7 @@ def close_ring(party: Member, got: BlindedSet) -> Out:
     return Out(send={party.context.table.guest: message}, about=party.charged())
 
 
-def settle(party: Member, common: NDArray[np.int64], key: bytes) -> bytes:
+def keep_common_rows(party: Member, common: NDArray[np.int64], key: bytes) -> bytes:
     """Keep the common rows in canonical order; return the keyed digest that all compare."""
     party.rows = canonical_rows(party.ids, common)
     return id_digests.digest_of_all(party.ids, key, party.rows)
@@ -127,11 +127,11 @@ def bytes_max(party: Member, step: str) -> int:
 
 def _blind_again(member: Member, got: BlindedSet) -> Points:
     table, party = member.context.table, member.context.party
-    origin = behind(table, party, -member.passed)  # the sets come in the order of the ring
-    check_origin(got.origin, origin, behind(table, party, -1))
+    origin = party_behind(table, party, -member.passed)  # the sets come in the order of the ring
+    check_origin(got.origin, origin, party_behind(table, party, -1))
     points = read_points(got.points, got.data, f"the set of {origin}")
     if member.side is None or origin not in member.side.sizes:
-        member.take_in(origin, len(points))
+        member.count_brought(origin, len(points))
     check_points(points, member.context.services.workers)
     blinded = intersection.multiply(points, member.exponent, member.context.services.workers)
     if member.side is not None:

@@ -76,10 +76,10 @@ def blind_ids(guest: Guest) -> Out:
     for host, meeting in guest.meetings.items():
         sample = None
         if guest.side is not None:
-            sample = guest.side.sampled(settled=host in guest_side(guest).settled)
+            sample = guest.side.sampled_ids(settled=host in guest_side(guest).settled)
             meeting.exponent = Exponent.random()
         points = pair.points_of(guest.ids, host, guest.context, sample)
-        of = pair.named(sample)
+        of = pair.sample_purpose(sample)
         meeting.order = guest.context.secrets.attempt.permutation(len(points), "order", host, *of)
         blinded = multiply(points[meeting.order], meeting.exponent, guest.context.services.workers)
         sets[host] = GuestSet(points=len(blinded), data=blinded.tobytes())
@@ -95,7 +95,7 @@ def blind_theirs(guest: Guest, got: Mapping[str, HostSet]) -> Out:
             guest.side.check_sampled(host, offered.points, settled=settled)
         meeting.theirs = pair.blind_again(offered, meeting.exponent, guest.context, host)
         if guest.side is None:
-            guest.take_in(host, len(meeting.theirs))
+            guest.count_brought(host, len(meeting.theirs))
     return Out()
 
 
@@ -105,7 +105,7 @@ def meet(guest: Guest, got: Mapping[str, ReturnedSet]) -> Out:
     named = {}
     for host, returned in got.items():
         meeting = guest.meetings[host]
-        meeting.common = np.sort(meeting.order[_is_theirs(meeting, returned, host)])
+        meeting.common = np.sort(meeting.order[_is_in_both(meeting, returned, host)])
         if (meeting.common >= len(guest.ids)).any():
             raise PeerError(f"{host} returned points that no id of both has", party=host)
         pair.check_opened(len(meeting.common), guest.context)
@@ -131,7 +131,7 @@ def count_common(guest: Guest, got: Mapping[str, ReturnedSet]) -> Out:
     """
     side = guest_side(guest)
     counts = {
-        host: int(_is_theirs(guest.meetings[host], returned, host).sum())
+        host: int(_is_in_both(guest.meetings[host], returned, host).sum())
         for host, returned in got.items()
     }
     open_ = {host: count for host, count in counts.items() if host not in side.settled}
@@ -151,12 +151,12 @@ def match_tags(guest: Guest, got: Iterator[Mapping[str, Tags]]) -> Iterator[Out]
 def compare_rows(guest: Guest, got: Mapping[str, RowsDigest]) -> Out:
     """Refuse a host with other rows; report how many rows hosts have, and how many no host has."""
     if guest.side is not None:
-        _settle(guest, guest.side)
+        _keep_common(guest, guest.side)
     for host, rows in got.items():
         if not hmac.compare_digest(rows.digest, guest.meetings[host].digest):
             raise PeerError(f"{host} kept other rows than the guest", party=host)
     held = np.zeros(len(guest.ids), np.bool_)
-    for common in _common(guest).values():
+    for common in _common_by_host(guest).values():
         held[common] = True
     aligned = int(held.sum())
     counts = {"aligned": aligned, "alone": len(guest.ids) - aligned}
@@ -174,7 +174,7 @@ def finish(guest: Guest) -> Artefact:
     `rows` int64 (n,); `with_HOST` int64 (m,), ascending, in the order of the table's hosts: the
     host's row j is the guest's row `with_HOST[j]`.
     """
-    held = {f"with_{host}": common for host, common in _common(guest).items()}
+    held = {f"with_{host}": common for host, common in _common_by_host(guest).items()}
     return Artefact(arrays={"rows": guest.rows, **held})
 
 
@@ -190,7 +190,7 @@ def bytes_max(guest: Guest, step: str) -> int:
     return count * POINT_BYTES + 1024
 
 
-def _settle(guest: Guest, side: Side) -> None:
+def _keep_common(guest: Guest, side: Side) -> None:
     """Keep the rows in common with each host; refuse too few."""
     for host, meeting in guest.meetings.items():
         meeting.common = side.rows(host)
@@ -198,7 +198,7 @@ def _settle(guest: Guest, side: Side) -> None:
         meeting.digest = id_digests.digest_of_all(guest.ids, side.key, meeting.common)
 
 
-def _is_theirs(meeting: Meeting, returned: ReturnedSet, host: str) -> NDArray[np.bool_]:
+def _is_in_both(meeting: Meeting, returned: ReturnedSet, host: str) -> NDArray[np.bool_]:
     """Return which points of our set, in the order a host returned them, are in the host's set."""
     points = read_points(returned.points, returned.data, f"the guest's set from {host}")
     if len(points) != len(meeting.order):
@@ -210,6 +210,6 @@ def _is_theirs(meeting: Meeting, returned: ReturnedSet, host: str) -> NDArray[np
     return np.array([point in theirs for point in as_keys(points)], np.bool_)
 
 
-def _common(guest: Guest) -> dict[str, Indices]:
+def _common_by_host(guest: Guest) -> dict[str, Indices]:
     """Return the indices of the ids that each host has; known after the last exchange."""
     return {host: meeting.common for host, meeting in guest.meetings.items()}

@@ -49,10 +49,12 @@ def offer_ids(host: Host) -> Out:
     """
     sample = None
     if host.side is not None:
-        sample = host.side.sampled(settled=host_side(host).settled)
+        sample = host.side.sampled_ids(settled=host_side(host).settled)
         host.exponent = Exponent.random()
     points = pair.points_of(host.ids, host.context.party, host.context, sample)
-    order = host.context.secrets.attempt.permutation(len(points), "order", *pair.named(sample))
+    order = host.context.secrets.attempt.permutation(
+        len(points), "order", *pair.sample_purpose(sample)
+    )
     blinded = multiply(points[order], host.exponent, host.context.services.workers)
     message = HostSet(points=len(blinded), data=blinded.tobytes())
     return Out(send=message, about=host.charged())
@@ -69,11 +71,11 @@ def blind_again(host: Host, got: GuestSet) -> Out:
         host.side.check_sampled(guest, got.points, settled=host_side(host).settled)
     blinded = pair.blind_again(got, host.exponent, host.context, guest)
     if host.side is not None:
-        of = pair.named(host.side.sampled())
+        of = pair.sample_purpose(host.side.sampled_ids())
         order = host.context.secrets.attempt.permutation(len(blinded), "returned", *of)
         return Out(send=ReturnedSet(points=len(blinded), data=blinded[order].tobytes()))
     check_method(host.context.params, len(blinded), ECDH, guest)
-    host.take_in(guest, len(blinded))
+    host.count_brought(guest, len(blinded))
     most = min(len(blinded), len(host.ids))
     message = ReturnedSet(points=len(blinded), data=blinded.tobytes())
     return Out(send=message, about=host.charged(Charge(Spent.IDS, most)))
@@ -82,17 +84,17 @@ def blind_again(host: Host, got: GuestSet) -> Out:
 def keep_rows(host: Host, got: CommonDigests) -> Out:
     """Find our rows by their digests, maybe none, and send one digest over all of them."""
     pair.check_opened(got.ids, host.context)
-    return _settled(host, id_digests.named_rows(host.ids, got.key, got.ids, got.data), got.key)
+    return _keep_common(host, id_digests.named_rows(host.ids, got.key, got.ids, got.data), got.key)
 
 
 def hear_count(host: Host, got: SampleCount) -> Out:
     """Refuse to go on if fewer ids are in common than our policy opens, except for none."""
-    return host_side(host).hear_count(got, may_be_none=True)
+    return host_side(host).take_count(got, may_be_none=True)
 
 
 def choose_seeds(host: Host) -> Out:
     """Send our half of the transfers."""
-    return host_side(host).choose(host)
+    return host_side(host).send_transfers(host)
 
 
 def tell_rows(host: Host) -> Out:
@@ -100,7 +102,7 @@ def tell_rows(host: Host) -> Out:
     side = host_side(host)
     rows = side.rows(host.context.table.guest)
     pair.check_opened(len(rows), host.context)
-    return _settled(host, rows, side.key)
+    return _keep_common(host, rows, side.key)
 
 
 def finish(host: Host) -> Artefact:
@@ -114,13 +116,13 @@ def bytes_max(host: Host, step: str) -> int:
     Common ids are never more than our own.
     """
     if step == "keep_rows":
-        return len(host.ids) * id_digests.DIGEST_BYTES + 1024
+        return len(host.ids) * id_digests.ID_DIGEST_BYTES + 1024
     if host.side is not None and step != "blind_again":
         return host.side.bytes_max(step)
     return min(CURVE_IDS_MAX, host.context.limits.peer_ids_max) * POINT_BYTES + 1024
 
 
-def _settled(host: Host, common: NDArray[np.int64], key: bytes) -> Out:
+def _keep_common(host: Host, common: NDArray[np.int64], key: bytes) -> Out:
     """Keep the common rows, and send a digest over all of them."""
     host.rows = canonical_rows(host.ids, common)
     digest = id_digests.digest_of_all(host.ids, key, host.rows)

@@ -10,7 +10,7 @@ from fedboost.job import Alignment
 from fedboost.messages.protocol.align_pairs_pb2 import GuestSet, HostSet
 from fedboost.oblivious.side import Sampled
 
-DOMAIN = b"fedboost align-pairs v2 "  # ids hash to other points in any other use of the group
+PAIR_DOMAIN = b"fedboost align-pairs v2 "  # ids hash to other points in any other use of the group
 
 
 def points_of(
@@ -23,14 +23,14 @@ def points_of(
     another host's points could not compare the results. It is also another point in every job and
     attempt.
     """
-    domain = DOMAIN + context.attempt.digest + host.encode()
+    domain = PAIR_DOMAIN + context.attempt.digest + host.encode()
     size = context.limits.ids_padded_to
     if sample is not None:
         ids, size, domain = ids.take(sample.rows), sample.size, domain + sample.label
     return padded_points(ids, domain, size, context.services.workers)
 
 
-def named(sample: Sampled | None) -> tuple[bytes, ...]:
+def sample_purpose(sample: Sampled | None) -> tuple[bytes, ...]:
     """Return the purpose that a sample adds to a secret order; nothing without a sample."""
     return () if sample is None else (sample.label,)
 

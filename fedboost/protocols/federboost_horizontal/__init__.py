@@ -31,11 +31,11 @@ from fedboost.flow import (
     RowsUsed,
     TableUse,
 )
-from fedboost.protocols.federboost_horizontal.checks import check
+from fedboost.protocols.federboost_horizontal.checks import check_table
 from fedboost.protocols.federboost_horizontal.params import (
     SETTLED,
     FederBoostHorizontalParams,
-    asks,
+    policy_demands,
 )
 from fedboost.protocols.federboost_horizontal.walk import FLOW, walk
 
@@ -50,7 +50,7 @@ PROTOCOL = Protocol(
         AGGREGATOR: "fedboost.aggregation.aggregator",
     },
     leaves="model",
-    tables=TableUse(labelled=EVERYBODY, rows=RowsUsed.OWN, check=check),
-    policy=PolicyFacts(asks=asks),
+    tables=TableUse(labelled=EVERYBODY, rows=RowsUsed.OWN, check=check_table),
+    policy=PolicyFacts(asks=policy_demands),
     reuse=DisclosureReuse(named_by=lambda params: params.reuse, settled=SETTLED),
 )

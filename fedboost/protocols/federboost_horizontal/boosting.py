@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedboost.aggregation.measures import Counts, Measures, MeasuresState
+from fedboost.aggregation.measures import Measures, MeasuresState, PooledCounts
 from fedboost.core import margins, sampling
-from fedboost.core.growing_trees import GrowingTrees, planted
+from fedboost.core.growing_trees import GrowingTrees, plant_trees
 from fedboost.core.growth import GrowingState
 from fedboost.core.local import Trained, Watched
 from fedboost.core.objectives import Objective, Summary
@@ -22,12 +22,12 @@ from fedboost.core.rules import Rules
 from fedboost.core.tree import Tree
 from fedboost.ground.arrays import Floats
 from fedboost.ground.slot import Slot
-from fedboost.ground.state import Growing, restore_into, state
+from fedboost.ground.state import Growing, restore_into, state_class
 
 Vector = NDArray[np.int64]
 
 
-@state
+@state_class
 class TreeBoostingState:
     """Finished rounds and their metrics."""
 
@@ -36,7 +36,7 @@ class TreeBoostingState:
     layer: int  # of the round at hand
 
 
-@state
+@state_class
 class TreeBoostingCheckpoint:
     """Rounds and margins so far, and the state of trees that still grow."""
 
@@ -53,7 +53,7 @@ class TreeBoosting(TreeBoostingState):
     def __init__(
         self,
         rules: Rules,
-        start: tuple[Objective, Summary, Counts],
+        start: tuple[Objective, Summary, PooledCounts],
         watched: Mapping[str, Watched],
         party: int,
     ) -> None:
@@ -70,7 +70,7 @@ class TreeBoosting(TreeBoostingState):
         self._forest = 1  # trees of the round, for each class
 
     @property
-    def grows(self) -> bool:
+    def needs_layer(self) -> bool:
         """Whether the round at hand needs another layer."""
         return self._is_growing and not self._tree_batch.is_over
 
@@ -83,7 +83,7 @@ class TreeBoosting(TreeBoostingState):
     def sums(self) -> Vector:
         """Return our rows' share of the next layer's sums, int64; empty if trees ended early."""
         if not self._is_growing:
-            self._tree_batch = self._plant()
+            self._tree_batch = self._plant_trees()
         return np.empty(0, np.int64) if self._tree_batch.is_over else self._tree_batch.sums()
 
     def asked(self) -> dict[str, Any]:
@@ -114,7 +114,7 @@ class TreeBoosting(TreeBoostingState):
         self.rounds.append(trees)
         for part in self.watched.values():
             part.advance(trees, self.rules.binning.missing)
-            margins.check(self.rules.params, part.margin, len(self.rounds))
+            margins.check_finite(self.rules.params, part.margin, len(self.rounds))
         del self._tree_batch
         self.layer = 0
 
@@ -145,17 +145,17 @@ class TreeBoosting(TreeBoostingState):
         for part, seen in self.watched.items():
             seen.margin[:] = kept.margins[part]
         if kept.trees:
-            self._tree_batch = self._plant()
+            self._tree_batch = self._plant_trees()
             for tree, state in zip(self._tree_batch.trees, kept.trees, strict=True):
                 tree.load_state(state)
 
     # Inside
 
-    def _plant(self) -> GrowingTrees:
+    def _plant_trees(self) -> GrowingTrees:
         """Return the trees of the next round at their roots."""
         rules, rows, number = self.rules, self.watched["train"], len(self.rounds)
         gradients = self.objective.gradients(rows.margin, rows.y, rows.weight)
-        sample = sampling.of_round(rules.params, gradients[0], number, number, self._party)
+        sample = sampling.round_sample(rules.params, gradients[0], number, number, self._party)
         self._forest = len(sample.trees)
         groups = (rules.binning.n_columns,)
-        return GrowingTrees(list(planted(rules, rows.bins, gradients, sample, number, groups)))
+        return GrowingTrees(list(plant_trees(rules, rows.bins, gradients, sample, number, groups)))

@@ -14,7 +14,9 @@ from fedboost.protocols.federboost_horizontal.params import FederBoostHorizontal
 ROWS_PER_BIN_MIN = 80  # a search that isolates no row cannot tell bins of fewer rows apart
 
 
-def check(role: Role, params: FederBoostHorizontalParams, frame: Frame, held_out: bool) -> None:
+def check_table(
+    role: Role, params: FederBoostHorizontalParams, frame: Frame, held_out: bool
+) -> None:
     """Refuse a table of ours that the job cannot learn from, before anything has left us."""
     if role is AGGREGATOR:
         return

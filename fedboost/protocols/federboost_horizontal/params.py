@@ -36,7 +36,7 @@ class FederBoostHorizontalParams(TreeParams, SearchParams, Aggregation):
             if isinstance(values[0], str):
                 if len(set(values)) < len(values):
                     raise ValueError(f"domains of {name} name a category twice")
-            elif not _rise(values):
+            elif not _is_rising(values):
                 raise ValueError(f"domains of {name} do not rise, read as 32-bit floats")
             if len(values) > self.max_bin and self.reuse is None:
                 raise ValueError(
@@ -82,12 +82,12 @@ class FederBoostHorizontalParams(TreeParams, SearchParams, Aggregation):
         return self.forest.subsample if moving is None else max(moving.subsample)
 
 
-def asks(params: FederBoostHorizontalParams) -> Asks:
+def policy_demands(params: FederBoostHorizontalParams) -> Asks:
     """Return the demands on a party's policy: how near the search comes to single rows."""
     return Asks(quantile_tolerance=params.quantile_tolerance, own_cells=True)
 
 
-def _rise(values: Domain) -> bool:
+def _is_rising(values: Domain) -> bool:
     """Return whether numbers rise and are finite as 32-bit floats, so that cuts fit in between."""
     with np.errstate(over="ignore"):
         read = np.array(values, np.float64).astype(np.float32)

@@ -16,20 +16,20 @@ from fedboost.aggregation import measures as counting
 from fedboost.aggregation import party as adding
 from fedboost.aggregation.contributor import Contributor
 from fedboost.aggregation.lookup import count_below  # noqa: F401  a step of ours as it is
-from fedboost.aggregation.measures import Counts
+from fedboost.aggregation.measures import PooledCounts
 from fedboost.aggregation.party import (  # noqa: F401  steps of ours as they are
     bytes_max,
     compare_standings,
     deal_shares,
-    given,
     hear_keys,
     offer_fresh_keys,
     offer_keys,
     reveal_shares,
     reveal_whole,
     tell_standing,
+    vector_parts,
 )
-from fedboost.aggregation.party import labels as labels_of
+from fedboost.aggregation.party import labels_and_weights as labels_of
 from fedboost.aggregation.statistic import Statistic
 from fedboost.core import objectives, sampling
 from fedboost.core.binning import Binning
@@ -42,7 +42,7 @@ from fedboost.flow import DISCLOSURE, EVERYBODY, GUEST, Artefact, Out, Place, St
 from fedboost.ground.arrays import Floats
 from fedboost.ground.errors import PeerError
 from fedboost.ground.slot import Slot
-from fedboost.ground.state import state
+from fedboost.ground.state import state_class
 from fedboost.messages.job_pb2 import StatusReport
 from fedboost.messages.protocol.aggregation_pb2 import DealtShares, Total
 from fedboost.messages.protocol.federboost_horizontal_pb2 import Columns
@@ -66,7 +66,7 @@ class HistogramParty:
     sums: Contributor
     table: EncodedTable  # our rows; its columns get the guest's order
     cells: str = ""  # a hash of all columns' names and cut points
-    counts = Slot[Counts]("numbers of everybody's rows")
+    counts = Slot[PooledCounts]("numbers of everybody's rows")
     summary = Slot[Summary]("sums of everybody's labels")
     ranked = Slot[Ranked]("columns in their order")
     search = Slot[Search]("a search for cut points")
@@ -88,13 +88,13 @@ class HistogramParty:
         return max(1, int(self.params.n_estimators) - len(self.training.rounds))
 
 
-@state
+@state_class
 class TreePartyState:
     """Checkpoint of a party: its rounds, and the settings and sums behind them."""
 
     columns: tuple[str, ...]
     binning: Binning
-    counts: Counts
+    counts: PooledCounts
     summary: Summary
     history: bytes  # of the sums
     over: tuple[str, ...]  # parties in the sums of the tree that grows
@@ -107,7 +107,7 @@ CHECKPOINT = TreePartyState  # state that `snapshot` keeps
 def begin(context: StageContext[FederBoostHorizontalParams]) -> HistogramParty:
     """Return a party with its table, and keys that it has not shared yet."""
     kept = context.artefacts.get(DISCLOSURE)
-    table = tables.of(context.data, context.params, None if kept is None else kept.facts)
+    table = tables.encode_table(context.data, context.params, None if kept is None else kept.facts)
     return HistogramParty(context, Contributor(context), table)
 
 
@@ -139,14 +139,14 @@ def count_rows(party: HistogramParty) -> Iterator[Out]:
     party.ranked = Ranked.of(party.table.values[party.context.parts["train"]])
     present, largest = party.ranked.present(), np.maximum(weight, scaled)
     schema = {"columns": party.table.names, "categorical": party.table.categorical}
-    counts = counting.of_rows(present, label, largest, party.context.parts)
-    yield from given(party, counts, Statistic("count_rows", schema=schema))
+    counts = counting.counts_of_rows(present, label, largest, party.context.parts)
+    yield from vector_parts(party, counts, Statistic("count_rows", schema=schema))
 
 
 def read_counts(party: HistogramParty, got: Iterator[Total]) -> Out:
     """Read the numbers of rows of all parties."""
     total = party.sums.total_before_rounds(got, (1 << 31) * len(party.sums.members))
-    party.counts = counting.read(total, len(party.table.names))
+    party.counts = counting.read_counts(total, len(party.table.names))
     labels.check_held_out(party.params, party.counts.validation > 0)
     if party.params.reuse is None:
         check_rows(party.params, party.counts.train)
@@ -157,23 +157,27 @@ def sum_labels(party: HistogramParty) -> Iterator[Out]:
     """Send the sums of our labels and weights."""
     label, _, weight = labels_of(party.context)
     train = party.context.parts["train"]
-    share = counting.of_labels(party.params, party.counts, label[train], weight[train])
-    yield from given(party, share, Statistic("sum_labels"))
+    share = counting.sums_of_labels(party.params, party.counts, label[train], weight[train])
+    yield from vector_parts(party, share, Statistic("sum_labels"))
 
 
 def read_labels(party: HistogramParty, got: Iterator[Total]) -> Out:
     """Read the sums of all labels, then fix the cut points unless they need a search."""
-    total = party.sums.total_before_rounds(got, counting.most(party.counts))
-    party.summary = counting.summary(party.params, party.counts, total)
-    objectives.start(party.params, party.summary)  # refuses labels before the search for cuts
+    total = party.sums.total_before_rounds(got, counting.largest_sum(party.counts))
+    party.summary = counting.label_summary(party.params, party.counts, total)
+    objectives.start_objective(
+        party.params, party.summary
+    )  # refuses labels before the search for cuts
     if DISCLOSURE in party.context.artefacts:
-        _plant(party, party.table.cuts_again(party.context.artefacts[DISCLOSURE].facts))
-        return lookup.ended()
+        _start_training(
+            party, party.table.earlier_binning(party.context.artefacts[DISCLOSURE].facts)
+        )
+        return lookup.search_end()
     searched = party.table.searched
     party.ranked = party.ranked.at(searched)
     present = party.counts.present[searched]
     party.search = Search(present, party.params.max_bin, party.params.quantile_tolerance)
-    return _found(party)
+    return _finish_search(party)
 
 
 # Quantiles
@@ -182,7 +186,7 @@ def read_labels(party: HistogramParty, got: Iterator[Total]) -> Out:
 def narrow(party: HistogramParty, got: Iterator[Total]) -> Out:
     """Take a step of the search."""
     lookup.take_counts(party, got)
-    return _found(party)
+    return _finish_search(party)
 
 
 # Trees
@@ -206,12 +210,12 @@ def sum_histograms(party: HistogramParty) -> Iterator[Out]:
     """Send our gradients in the cells of the open nodes, behind metrics that are due."""
     training = party.training
     tree, layer = len(training.rounds), training.layer
-    due, measured = _measured(party) if _owes_metrics(party) else (np.empty(0, np.int64), {})
+    due, measured = _metrics_share(party) if _owes_metrics(party) else (np.empty(0, np.int64), {})
     sums = np.concatenate([due, training.sums()])
     schema = {"cells": party.cells, **training.asked(), **measured}
     fresh, unit = tree if layer == 0 else None, 1 << training.rules.fixed.bits
     what = Statistic("sum_histograms", (tree, layer), schema, fresh, unit)
-    yield from given(party, sums, what)
+    yield from vector_parts(party, sums, what)
 
 
 def split_nodes(party: HistogramParty, got: Iterator[Total]) -> Out:
@@ -222,23 +226,25 @@ def split_nodes(party: HistogramParty, got: Iterator[Total]) -> Out:
         raise PeerError("a tree's first sum stays closed though all remaining parties signed it")
     if total is not None and _owes_metrics(party):
         due, total = np.split(total, [training.measures.words])
-        told = _heard(party, due)
+        told = _metrics_report(party, due)
     training.take(total)
     if training.layer == party.params.max_depth:
         training.close_round()
-        party.sums.broadcast(*(tree.feature.tobytes() for tree in training.rounds[-1]))
+        party.sums.add_to_history(*(tree.feature.tobytes() for tree in training.rounds[-1]))
     return Out(told=told)
 
 
 def measure(party: HistogramParty) -> Iterator[Out]:
     """Send our share of the metrics."""
-    share, schema = _measured(party)
-    yield from given(party, share, Statistic("measure", (len(party.training.rounds),), schema))
+    share, schema = _metrics_share(party)
+    yield from vector_parts(
+        party, share, Statistic("measure", (len(party.training.rounds),), schema)
+    )
 
 
 def read_metrics(party: HistogramParty, got: Iterator[Total]) -> Out:
     """Read the metrics of the round; the tree loop ends if it was the last one."""
-    told = _heard(party, party.sums.total(got, 1 << 62))
+    told = _metrics_report(party, party.sums.total(got, 1 << 62))
     told.ends = TREES if party.training.measures.ends else ""
     return Out(told=told)
 
@@ -249,7 +255,7 @@ def close_model(party: HistogramParty) -> Out:
         return Out()
     trained, counts = party.training.trained, party.counts
     kept = trained.rounds[: trained.best_round + 1]
-    told = StatusReport(best=words.as_metrics(party.training.measures.latest))
+    told = StatusReport(best=words.as_metrics(party.training.measures.best_metrics))
     told.counts.add(name="rounds", count=len(kept))
     told.counts.add(name="trees", count=sum(map(len, kept)))
     for part, rows in counts.parts.items():
@@ -272,7 +278,7 @@ def snapshot(party: HistogramParty, _: Place) -> Artefact:
         over=party.sums.over,
         training=party.training.state(),
     )
-    return Artefact.of_state(kept, history=kept.history)
+    return Artefact.from_state(kept, history=kept.history)
 
 
 def restore(party: HistogramParty, checkpoint: Artefact) -> StatusReport:
@@ -283,7 +289,7 @@ def restore(party: HistogramParty, checkpoint: Artefact) -> StatusReport:
     )
     assert set(tables) == set(party.table.names)
     party.counts, party.summary = kept.counts, kept.summary
-    _plant(party, kept.binning)
+    _start_training(party, kept.binning)
     training = party.training
     training.load_state(kept.training)
     party.sums.history = kept.history
@@ -298,7 +304,7 @@ def finish(party: HistogramParty) -> Artefact:
     """Return the whole model, the same at all parties, and the cut points for other jobs."""
     training = party.training
     lists = party.table.lists
-    shard = whole.shard(training.trained, party.table.names, lists)
+    shard = whole.make_shard(training.trained, party.table.names, lists)
     if DISCLOSURE in party.context.artefacts:
         return shard
     facts = tables.cuts_facts(training.rules.binning)
@@ -325,31 +331,31 @@ def _owes_metrics(party: HistogramParty) -> bool:
     return training.is_grown and training.layer == 0 and party.params.dropout == "wait"
 
 
-def _measured(party: HistogramParty) -> tuple[Vector, dict[str, Any]]:
+def _metrics_share(party: HistogramParty) -> tuple[Vector, dict[str, Any]]:
     """Return our share of the last round's metrics, and their part of a sum's schema."""
     training = party.training
-    return training.measures.tally(training.watched), {"metrics": party.params.metrics}
+    return training.measures.round_tally(training.watched), {"metrics": party.params.metrics}
 
 
-def _heard(party: HistogramParty, total: Vector | None) -> StatusReport:
+def _metrics_report(party: HistogramParty, total: Vector | None) -> StatusReport:
     """Read all parties' metrics of the last round; the guest reports them."""
     measured = party.training.measures.hear(total)
     return StatusReport(metrics=words.as_metrics(measured) if party.is_guest else ())
 
 
-def _found(party: HistogramParty) -> Out:
+def _finish_search(party: HistogramParty) -> Out:
     """End the search if every quantile is found, and begin to train."""
     if not party.search.is_over:
         return Out()
-    _plant(party, party.table.cut_at(party.search.cuts()))
-    return lookup.ended()
+    _start_training(party, party.table.binning_of_cuts(party.search.cuts()))
+    return lookup.search_end()
 
 
-def _plant(party: HistogramParty, binning: Binning) -> None:
+def _start_training(party: HistogramParty, binning: Binning) -> None:
     """Set up the training that the rounds need, alike at every party."""
     params, counts, summary = party.params, party.counts, party.summary
     label, weight, _ = labels_of(party.context)
-    objective = objectives.start(params, summary)
+    objective = objectives.start_objective(params, summary)
     fixed = objectives.encoding(params, objective, summary)
     watched = {}
     for part in counts.parts:

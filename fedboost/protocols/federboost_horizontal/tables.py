@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedboost.core.binning import Binning, Cuts, between
-from fedboost.data.frame import Frame, Values, listed
+from fedboost.core.binning import Binning, Cuts, cut_between
+from fedboost.data.frame import Frame, FrameValues, recode_categories
 from fedboost.ground.errors import ConfigError, DataError
 from fedboost.protocols.federboost_horizontal.params import FederBoostHorizontalParams
 
@@ -22,7 +22,7 @@ class EncodedTable:
     """A party's columns; categories as indices into the job's list, NaN for others."""
 
     names: tuple[str, ...]
-    values: Values = field(repr=False)  # float32 (n, columns), dense or sparse
+    values: FrameValues = field(repr=False)  # float32 (n, columns), dense or sparse
     lists: Mapping[str, tuple[str, ...]]  # the categories of each categorical column
     steps: Mapping[str, Cuts] = field(repr=False)  # all values of each discrete column of numbers
     max_bin: int
@@ -72,7 +72,7 @@ class EncodedTable:
             values = np.asfortranarray(values)
         return EncodedTable(names, values, self.lists, self.steps, self.max_bin)
 
-    def cut_at(self, searched: Sequence[Cuts]) -> Binning:
+    def binning_of_cuts(self, searched: Sequence[Cuts]) -> Binning:
         """Return the bins of all columns, with the cut points found for the `searched` ones."""
         cuts, codes = [np.empty(0, np.float32)] * len(self.names), {}
         for place, column_cuts in zip(self.searched.tolist(), searched, strict=True):
@@ -81,24 +81,26 @@ class EncodedTable:
             if name in self.lists:
                 codes[place] = np.arange(len(self.lists[name]), dtype=np.int32)
             elif name in self.steps:
-                cuts[place] = between(self.steps[name][:-1], self.steps[name][1:])
+                cuts[place] = cut_between(self.steps[name][:-1], self.steps[name][1:])
         return Binning(self.max_bin, tuple(cuts), codes)
 
-    def cuts_again(self, facts: Facts) -> Binning:
+    def earlier_binning(self, facts: Facts) -> Binning:
         """Return the bins of an earlier job, from its `cuts_facts`."""
         cuts = tuple(np.array(listed, np.float32) for listed in facts["cuts"])
         codes = {int(c): np.arange(count, dtype=np.int32) for c, count in facts["codes"].items()}
         return Binning(facts["max_bin"], cuts, codes)
 
 
-def of(frame: Frame, params: FederBoostHorizontalParams, earlier: Facts | None) -> EncodedTable:
+def encode_table(
+    frame: Frame, params: FederBoostHorizontalParams, earlier: Facts | None
+) -> EncodedTable:
     """Return a party's table, in its own order or in that of an earlier job's cut points."""
     if earlier is None:
         said = params.domains
         lists = {name: tuple(map(str, said[name])) for name in frame.categories}
         steps = {n: np.array(v, np.float32) for n, v in said.items() if n not in lists}
         return _recoded(frame, lists, steps, params.max_bin)
-    _needs_same(frame, earlier)
+    _require_same_columns(frame, earlier)
     lists = {name: tuple(listed) for name, listed in earlier["lists"].items()}
     table = _recoded(frame, lists, {}, earlier["max_bin"])
     # The earlier cut points keep their order, in any order of our table.
@@ -114,7 +116,7 @@ def cuts_facts(binning: Binning) -> dict[str, Any]:
     }
 
 
-def _needs_same(frame: Frame, earlier: Facts) -> None:
+def _require_same_columns(frame: Frame, earlier: Facts) -> None:
     if set(frame.columns) != set(earlier["columns"]):
         other = sorted(set(frame.columns) ^ set(earlier["columns"]))
         raise ConfigError(
@@ -140,5 +142,5 @@ def _recoded(
         values = values.copy(order="F")
         for name, texts in lists.items():
             place = frame.columns.index(name)
-            values[:, place] = listed(values[:, place], frame.categories[name], texts)
+            values[:, place] = recode_categories(values[:, place], frame.categories[name], texts)
     return EncodedTable(frame.columns, values, lists, steps, max_bin)

@@ -6,12 +6,12 @@ from fedboost.flow import EVERYBODY, GUEST, HOST, CheckpointPolicy, Run, Step
 from fedboost.messages.protocol.aggregation_pb2 import Masked, MaskKeys, Total
 from fedboost.messages.protocol.federboost_horizontal_pb2 import Columns
 
-BEFORE = ("show_columns", "match_columns")
+COLUMN_STEPS = ("show_columns", "match_columns")
 FLOW = (
     show_columns := Step("show_columns", GUEST, gives=Columns),
     match_columns := Step("match_columns", HOST, takes=Columns),
     # In front of the first sum of an attempt, and behind the last one.
-    tell_standing := sums.tell_standing(*BEFORE, "hear_keys", "hold_shares", "read_metrics"),
+    tell_standing := sums.tell_standing(*COLUMN_STEPS, "hear_keys", "hold_shares", "read_metrics"),
     sums.compare_standings,
     offer_keys := Step("offer_keys", EVERYBODY, gives=MaskKeys, after=("compare_standings",)),
     hear_keys := Step("hear_keys", EVERYBODY, takes=MaskKeys, after=("offer_keys",)),
@@ -60,9 +60,9 @@ FLOW = (
     sums.reveal_shares,
     *sums.ADDING,
 )
-ROOT = sums.FreshSum(sum_histograms, reveal_whole, sign_survivors, split_nodes)
-LAYER = sums.WholeSum(sum_histograms, split_nodes)
-METRICS = sums.WholeSum(measure, read_metrics)
+ROOT_SUM = sums.FreshSum(sum_histograms, reveal_whole, sign_survivors, split_nodes)
+LAYER_SUM = sums.WholeSum(sum_histograms, split_nodes)
+TREE_METRICS_SUM = sums.WholeSum(measure, read_metrics)
 
 
 async def walk(run: Run) -> None:
@@ -72,7 +72,7 @@ async def walk(run: Run) -> None:
     """
     waits = run.params.dropout == "wait"
     await run(show_columns, match_columns)
-    await sums.compare(run, tell_standing)
+    await sums.compare_records(run, tell_standing)
     if waits or not run.is_resumed:  # sums over other parties get other keys
         await run(offer_keys, hear_keys)
     if not run.is_resumed:
@@ -81,7 +81,7 @@ async def walk(run: Run) -> None:
         await lookup.find_cuts(run, count_below)
         run.keep()
     await (grow_trees(run) if waits else grow_trees_without_the_lost(run))
-    await sums.compare(run, tell_standing, spares=not waits)
+    await sums.compare_records(run, tell_standing, spares=not waits)
     await run(close_model)
 
 
@@ -95,10 +95,14 @@ async def grow_trees(run: Run) -> None:
 
     async def slowly(run: Run) -> None:
         for _ in run.rounds("layer", depth, keeps=CheckpointPolicy.NOW_AND_THEN):
-            await run(*LAYER.steps)
-        await run(*METRICS.steps)
+            await run(*LAYER_SUM.steps)
+        await run(*TREE_METRICS_SUM.steps)
 
-    trees, layers, metrics = run.params.n_estimators, LAYER.steps * depth, METRICS.steps
+    trees, layers, metrics = (
+        run.params.n_estimators,
+        LAYER_SUM.steps * depth,
+        TREE_METRICS_SUM.steps,
+    )
     if run.params.early_stopping_rounds is None:
         await run.loop("tree", trees, *layers, slowly=slowly, around=((), metrics))
     else:
@@ -120,12 +124,14 @@ async def grow_trees_without_the_lost(run: Run) -> None:
         for layer in run.rounds("layer", depth, keeps=CheckpointPolicy.NOW_AND_THEN):
             behind = run.broken_off[0] if run.broken_off and layer == done else None
             if layer == 0 and layer >= done:
-                await ROOT.walk(run, keyed, behind)
+                await ROOT_SUM.walk(run, keyed, behind)
             elif layer >= done:
-                await LAYER.walk(run, behind)
-        await METRICS.walk(run, run.broken_off[0] if run.broken_off and done == depth else None)
+                await LAYER_SUM.walk(run, behind)
+        await TREE_METRICS_SUM.walk(
+            run, run.broken_off[0] if run.broken_off and done == depth else None
+        )
 
-    steps = (*ROOT.steps, *LAYER.steps * (depth - 1), *METRICS.steps)
+    steps = (*ROOT_SUM.steps, *LAYER_SUM.steps * (depth - 1), *TREE_METRICS_SUM.steps)
     await run.loop(
         "tree",
         run.params.n_estimators,

@@ -23,8 +23,8 @@ from fedboost.flow import GUEST, HOST, DisclosureReuse, PolicyFacts, Protocol, T
 from fedboost.protocols.federboost_vertical.params import (
     SETTLED,
     FederBoostVerticalParams,
-    asks,
-    check,
+    check_table,
+    policy_demands,
 )
 from fedboost.protocols.federboost_vertical.walk import FLOW, walk
 
@@ -36,7 +36,7 @@ PROTOCOL = Protocol(
     modules={GUEST: f"{__name__}.guest", HOST: f"{__name__}.host"},
     before=("align",),
     leaves="model",
-    tables=TableUse(labelled=(GUEST,), check=check),
-    policy=PolicyFacts(asks=asks),
+    tables=TableUse(labelled=(GUEST,), check=check_table),
+    policy=PolicyFacts(asks=policy_demands),
     reuse=DisclosureReuse(named_by=lambda params: params.reuse, settled=SETTLED),
 )

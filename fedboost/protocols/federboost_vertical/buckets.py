@@ -17,7 +17,7 @@ from fedboost.protocols.federboost_vertical.params import BUCKETS_MAX
 Ids = NDArray[np.uint8]
 
 CELL_COPIES = 4  # bytes of a cell: its id, its bin of two bytes in the joined table, one to spare
-COLUMNS_MAX = 1 << 20  # of one host, as wide as a table may be
+BUCKET_COLUMNS_MAX = 1 << 20  # of one host, as wide as a table may be
 BY_SET = -1  # in place of a split's last bucket if a set of categories divides
 
 
@@ -36,14 +36,17 @@ class Buckets:
         return self.count - self.missing
 
 
-def width(buckets: int) -> int:
+def bits_of_bucket(buckets: int) -> int:
     """Return the number of bits that a bucket's number takes."""
     return (buckets - 1).bit_length()
 
 
-def write(disclosed: Buckets) -> BucketIds:
+def write_message(disclosed: Buckets) -> BucketIds:
     """Return the message of these buckets."""
-    columns = [_bits(disclosed.ids[:, c], width(n)) for c, n in enumerate(disclosed.count.tolist())]
+    columns = [
+        _id_bits(disclosed.ids[:, c], bits_of_bucket(n))
+        for c, n in enumerate(disclosed.count.tolist())
+    ]
     return BucketIds(
         buckets=wire.pack(disclosed.count),
         missing=wire.pack_bits(disclosed.missing),
@@ -52,7 +55,7 @@ def write(disclosed: Buckets) -> BucketIds:
     )
 
 
-def read(got: BucketIds, rows: int, host: str, bytes_max: int = sys.maxsize) -> Buckets:
+def read_message(got: BucketIds, rows: int, host: str, bytes_max: int = sys.maxsize) -> Buckets:
     """Return the buckets that a host has disclosed of `rows` rows.
 
     A PeerError if they are impossible, or would take more memory than `bytes_max`: columns of one
@@ -64,9 +67,12 @@ def read(got: BucketIds, rows: int, host: str, bytes_max: int = sys.maxsize) -> 
         got.missing, len(count), f"the columns of {host} with missing values"
     )
     categorical = wire.unpack_bits(got.categorical, len(count), f"{host}'s categorical columns")
-    if len(count) > COLUMNS_MAX or ((count < 1 + missing) | (count - missing > BUCKETS_MAX)).any():
+    if (
+        len(count) > BUCKET_COLUMNS_MAX
+        or ((count < 1 + missing) | (count - missing > BUCKETS_MAX)).any()
+    ):
         raise PeerError(f"{host} sent more columns or buckets than there can be")
-    widths = [width(n) for n in count.tolist()]
+    widths = [bits_of_bucket(n) for n in count.tolist()]
     needed = rows * (sum(widths) + CELL_COPIES * len(count))
     if needed > bytes_max:
         raise PeerError(
@@ -76,20 +82,20 @@ def read(got: BucketIds, rows: int, host: str, bytes_max: int = sys.maxsize) -> 
     ids = np.empty((rows, len(count)), np.uint8, order="F")
     place = 0
     for c, bits_each in enumerate(widths):
-        ids[:, c] = _numbers(bits[place : place + rows * bits_each], bits_each, rows)
+        ids[:, c] = _ids_of_bits(bits[place : place + rows * bits_each], bits_each, rows)
         place += rows * bits_each
     if rows and (ids.max(axis=0) >= count).any():
         raise PeerError(f"{host} sent ids of buckets that it does not have")
     return Buckets(count, missing, categorical, ids)
 
 
-def _bits(ids: Ids, bits_each: int) -> Bits:
+def _id_bits(ids: Ids, bits_each: int) -> Bits:
     """Return the last `bits_each` bits of each id, bool (rows · bits_each,)."""
     data = np.unpackbits(ids[:, None], axis=1)
     return data[:, 8 - bits_each :].ravel().view(np.bool_)
 
 
-def _numbers(bits: Bits, bits_each: int, rows: int) -> Ids:
+def _ids_of_bits(bits: Bits, bits_each: int, rows: int) -> Ids:
     data = np.zeros((rows, 8), np.bool_)
     data[:, 8 - bits_each :] = bits.reshape(rows, bits_each)
     return np.packbits(data, axis=1)[:, 0]

@@ -14,8 +14,8 @@ from fedboost.core import binning, objectives
 from fedboost.core.binning import Binning
 from fedboost.core.categories import SET_BYTES
 from fedboost.core.fixed_point import FixedPoint
-from fedboost.core.local import Training, TrainingState, Watched, grow
-from fedboost.core.metrics import ranks_alone
+from fedboost.core.local import Training, TrainingState, Watched, grow_tree
+from fedboost.core.metrics import ranks_label
 from fedboost.core.objectives import Objective, Summary
 from fedboost.core.row_parts import SharedTable
 from fedboost.core.rules import Rules
@@ -26,7 +26,7 @@ from fedboost.ground import wire
 from fedboost.ground.arrays import Floats
 from fedboost.ground.errors import ConfigError, ProtocolError
 from fedboost.ground.slot import Slot
-from fedboost.ground.state import restore_into, state
+from fedboost.ground.state import restore_into, state_class
 from fedboost.messages.job_pb2 import Count, RoundTold, StatusReport
 from fedboost.messages.protocol.federboost_vertical_pb2 import BucketIds, OwnSplits
 from fedboost.model import columns, labels, vertical, words
@@ -40,7 +40,7 @@ from fedboost.protocols.federboost_vertical.xgboost_trees import XgboostTrees
 STEP_CELLS = 1 << 27  # rows × columns × layers × trees that one step adds up: about a second
 
 
-@state
+@state_class
 class BucketTreesState:
     """Checkpoint of the guest: its rounds, and all rows' margins."""
 
@@ -84,13 +84,13 @@ def begin(context: StageContext[FederBoostVerticalParams]) -> Guest:
     train = ~context.validation
     weight = np.ones(frame.n_rows) if frame.weight is None else frame.weight
     summary = Summary.of(params, context.label[train], weight[train])
-    objective = objectives.start(params, summary)
+    objective = objectives.start_objective(params, summary)
     cuts = binning.fit(frame.values, params.max_bin, frame.categorical, rows=train)
     fixed = objectives.encoding(params, objective, summary)
     guest = Guest(context, cuts, objective, fixed, weight)
     if DISCLOSURE in context.artefacts:
-        guest.told = _told_before(context.artefacts[DISCLOSURE], context.table.hosts)
-        _plant(guest)
+        guest.told = _earlier_buckets(context.artefacts[DISCLOSURE], context.table.hosts)
+        _start_training(guest)
     return guest
 
 
@@ -100,13 +100,15 @@ def receive_buckets(guest: Guest, got: Mapping[str, BucketIds]) -> Out:
         raise ProtocolError("the job uses earlier buckets again and takes no new ones")
     rows, most = len(guest.weight), guest.context.services.peer_bytes_max
     hosts = guest.context.table.hosts
-    guest.told = {host: buckets.read(got[host], rows, host, most) for host in hosts}
-    _plant(guest)
-    given_away = [words.gives_away(host) for host in guest.told if _gives_away(guest, host)]
+    guest.told = {host: buckets.read_message(got[host], rows, host, most) for host in hosts}
+    _start_training(guest)
+    given_away = [
+        words.label_warning(host) for host in guest.told if _gives_label_away(guest, host)
+    ]
     return Out(told=StatusReport(warnings=given_away))
 
 
-def _gives_away(guest: Guest, host: str) -> bool:
+def _gives_label_away(guest: Guest, host: str) -> bool:
     """Return whether one column of a host ranks a binary label almost perfectly by its buckets."""
     of_host, rows = guest.told[host], guest.context.parts["train"]
     label = guest.context.label[rows]
@@ -114,7 +116,7 @@ def _gives_away(guest: Guest, host: str) -> bool:
         return False
     lacks = of_host.missing & (of_host.ids == of_host.count - 1)
     ids, numeric = np.where(lacks, np.nan, of_host.ids)[rows], np.flatnonzero(~of_host.categorical)
-    return any(ranks_alone(label, ids[:, c]) for c in numeric.tolist())
+    return any(ranks_label(label, ids[:, c]) for c in numeric.tolist())
 
 
 def grow_trees(guest: Guest) -> Out:
@@ -137,7 +139,7 @@ def grow_trees(guest: Guest) -> Out:
 def close_model(guest: Guest) -> Out:
     """Report the finished model; send every host the splits of its own columns."""
     training, params = guest.training, guest.params
-    nodes = _nodes(guest)
+    nodes = _kept_nodes(guest)
     best = training.best_round
     report = StatusReport(best=words.as_metrics(training.history[best]))
     report.counts.add(name="rounds", count=best + 1)
@@ -147,13 +149,15 @@ def close_model(guest: Guest) -> Out:
     )
     report.importance.extend(words.importance(guest.context, nodes))
     for host in guest.context.table.hosts:
-        _tell_privacy(guest, host, report)
+        _report_privacy(guest, host, report)
     if params.record.has_chances:
         margin = np.empty((len(guest.weight), 1))
         for part, rows in guest.context.parts.items():
             margin[rows] = training.watched[part].margin
         prediction = objectives.transform(params.objective, margin)[:, 0]
-        report.curves.extend(words.curves(guest.context.label, prediction, guest.context.parts))
+        report.curves.extend(
+            words.curve_messages(guest.context.label, prediction, guest.context.parts)
+        )
     return Out(send=_splits_of_hosts(guest), told=report)
 
 
@@ -161,14 +165,14 @@ def snapshot(guest: Guest, _: Place) -> Artefact:
     """Keep the finished rounds; hosts send the same buckets again."""
     training = guest.training
     margins = {part: seen.margin for part, seen in training.watched.items()}
-    return Artefact.of_state(BucketTreesState(training=training, margins=margins))
+    return Artefact.from_state(BucketTreesState(training=training, margins=margins))
 
 
 def restore(guest: Guest, checkpoint: Artefact) -> StatusReport:
     """Continue behind the last batch, once the buckets are there."""
     guest.kept = kept = checkpoint.state(BucketTreesState)
     if guest.told:
-        _resume(guest, kept)
+        _restore_rounds(guest, kept)
     rounds, stopping = kept.training.rounds, kept.training.stopping
     done = len(rounds) == guest.params.n_estimators or stopping.stop
     return StatusReport(ends="batch" if done else "")
@@ -177,7 +181,7 @@ def restore(guest: Guest, checkpoint: Artefact) -> StatusReport:
 def finish(guest: Guest) -> Artefact:
     """Return the guest's shard, and the buckets for other jobs to use again."""
     training, params, frame = guest.training, guest.params, guest.context.data
-    nodes = _nodes(guest)
+    nodes = _kept_nodes(guest)
     sizes = [len(t) // params.trees_per_round for t in training.rounds[: training.best_round + 1]]
     facts = {
         "objective": params.objective,
@@ -203,7 +207,7 @@ def bytes_max(_: Guest, __: str) -> int:
 # Inside
 
 
-def _plant(guest: Guest) -> None:
+def _start_training(guest: Guest) -> None:
     """Join all columns to one table, at the first round or behind a checkpoint."""
     frame, params = guest.context.data, guest.params
     joined = Joined(guest.own, tuple(guest.told.values()))
@@ -229,14 +233,18 @@ def _plant(guest: Guest) -> None:
         threads=threads,
         elsewhere=elsewhere,
     )
-    grower = XgboostTrees(rules, bins[guest.context.parts["train"]]).grow if by_xgboost else grow
+    grower = (
+        XgboostTrees(rules, bins[guest.context.parts["train"]]).grow_tree
+        if by_xgboost
+        else grow_tree
+    )
     guest.joined = joined
     guest.training = Training(rules, guest.objective, watched, joined.groups, grower)
     if guest.kept is not None:
-        _resume(guest, guest.kept)
+        _restore_rounds(guest, guest.kept)
 
 
-def _resume(guest: Guest, kept: BucketTreesState) -> None:
+def _restore_rounds(guest: Guest, kept: BucketTreesState) -> None:
     """Put the rounds of a checkpoint into the training."""
     restore_into(guest.training, kept.training)
     for part, seen in guest.training.watched.items():
@@ -248,7 +256,7 @@ def _kept_trees(guest: Guest) -> list[Tree]:
     return [tree for trees in training.rounds[: training.best_round + 1] for tree in trees]
 
 
-def _nodes(guest: Guest) -> list[GuestNode]:
+def _kept_nodes(guest: Guest) -> list[GuestNode]:
     """Return the trees that the model keeps, hosts' splits without their content."""
     owner_of, trees = guest.joined.owner, enumerate(_kept_trees(guest))
     return list(chain.from_iterable(vertical.tree_nodes(*tree, owner_of) for tree in trees))
@@ -286,7 +294,7 @@ def _own_splits(
     )
 
 
-def _tell_privacy(guest: Guest, host: str, report: StatusReport) -> None:
+def _report_privacy(guest: Guest, host: str, report: StatusReport) -> None:
     """Report the privacy loss of a host's disclosure, by the settings that it was made with."""
     epsilon, count = guest.params.epsilon, guest.told[host].count.tolist()
     if DISCLOSURE in guest.context.artefacts:
@@ -314,7 +322,7 @@ def _disclosure(guest: Guest) -> Artefact:
     return Artefact({"epsilon": guest.params.epsilon}, arrays)
 
 
-def _told_before(kept: Artefact, hosts: tuple[str, ...]) -> dict[str, Buckets]:
+def _earlier_buckets(kept: Artefact, hosts: tuple[str, ...]) -> dict[str, Buckets]:
     return {
         host: Buckets(
             count=kept.arrays[f"{host}.count"].astype(np.int32),

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from fedboost.core import binning, forest
 from fedboost.core.binning import Binning
 from fedboost.core.bins import SparseBins
-from fedboost.core.categories import NO_THRESHOLD, SET_BYTES, members
+from fedboost.core.categories import NO_THRESHOLD, SET_BYTES, set_members
 from fedboost.core.placement import ColumnShares
 from fedboost.core.tree import NODES_MAX
 from fedboost.data.frame import Frame
@@ -55,10 +55,10 @@ def begin(context: StageContext[FederBoostVerticalParams]) -> Host:
     facts = context.services.notebook.read().get(TELLING)
     if DISCLOSURE in context.artefacts:
         facts = context.artefacts[DISCLOSURE].facts
-    return Host(context, _settled(context) if facts is None else telling.read(facts))
+    return Host(context, _fresh_telling(context) if facts is None else telling.read_telling(facts))
 
 
-def _settled(context: StageContext[FederBoostVerticalParams]) -> Telling:
+def _fresh_telling(context: StageContext[FederBoostVerticalParams]) -> Telling:
     """Return the settings of our disclosure: public cut points, or equal shares of rows."""
     frame, params = context.data, context.params
     cuts = binning.fit(
@@ -68,7 +68,7 @@ def _settled(context: StageContext[FederBoostVerticalParams]) -> Telling:
         rows=~context.validation,
         group_cuts=frame.group_cuts,
     )
-    public = _public(params.public_cuts.get(context.party, {}), frame)
+    public = _public_cuts_by_column(params.public_cuts.get(context.party, {}), frame)
     chosen = tuple(public.get(c, quantiles) for c, quantiles in enumerate(cuts.cuts))
     most = max([params.buckets, *(len(column_cuts) + 1 for column_cuts in chosen)])
     fitted = Binning(most, chosen, cuts.categories)
@@ -99,9 +99,11 @@ def send_buckets(host: Host) -> Out:
         raise ProtocolError("the job uses earlier buckets again and tells no new ones")
     notebook = host.context.services.notebook
     notebook.write({**notebook.read(), TELLING: terms.facts()})
-    told = terms.tell(frame.values, frame.ids, host.context)
+    told = terms.tell_values(frame.values, frame.ids, host.context)
     missing = np.array(terms.missing, np.bool_)
-    message = buckets.write(Buckets(terms.count, missing, terms.binning.is_categorical, told.ids))
+    message = buckets.write_message(
+        Buckets(terms.count, missing, terms.binning.is_categorical, told.ids)
+    )
     if message.ByteSize() > wire.MESSAGE_BYTES_MAX:
         raise DataError(
             f"the buckets of {frame.n_rows} rows and {len(terms.columns)} columns exceed a message",
@@ -110,7 +112,7 @@ def send_buckets(host: Host) -> Out:
     smallest = min(int(np.unique(column, return_counts=True)[1].min()) for column in told.ids.T)
     each = math.inf if terms.epsilon is None else terms.epsilon
     noise = tuple(Charge(Spent.EPSILON, each, name) for name in terms.columns)
-    charges = (*noise, *_placed(host, told.ids, each), *host.context.held_out_charges)
+    charges = (*noise, *_placement_charges(host, told.ids, each), *host.context.held_out_charges)
     numbers = frame.n_rows, int(terms.count.sum()), smallest
     about = DisclosureInfo(*numbers, terms.epsilon, charges, told.noisy, is_free_again=True)
     return Out(send=message, about=about)
@@ -128,11 +130,11 @@ def keep_splits(host: Host, got: OwnSplits) -> Out:
         )
     )
     missing_left = wire.unpack_bits(got.missing_left, len(trees), "where missing values go")
-    most = int(forest.starts(host.context.params)[-1])
-    _within(trees, most, "trees")
+    most = int(forest.first_tree_numbers(host.context.params)[-1])
+    _check_numbers(trees, most, "trees")
     # Nodes of the last layer are leaves.
-    _within(nodes, (1 << host.context.params.max_depth) - 1, "nodes")
-    _within(numbers, len(host.telling.columns), "columns")
+    _check_numbers(nodes, (1 << host.context.params.max_depth) - 1, "nodes")
+    _check_numbers(numbers, len(host.telling.columns), "columns")
     indices = trees * NODES_MAX + nodes
     if (np.diff(indices) <= 0).any():
         raise PeerError("the guest sent the splits of a node twice, or not in order")
@@ -144,7 +146,7 @@ def keep_splits(host: Host, got: OwnSplits) -> Out:
     host.splits = [
         OwnSplit(
             *(int(tree), int(node), int(column)),
-            *_rule(cuts, int(column), int(bucket), bool(left), next(sets) if held else None),
+            *_split_rule(cuts, int(column), int(bucket), bool(left), next(sets) if held else None),
         )
         for tree, node, column, bucket, left, held in rows
     ]
@@ -163,13 +165,13 @@ def restore(_: Host, __: Artefact) -> StatusReport:
 
 def finish(host: Host) -> Artefact:
     """Return the host's shard, with the settings of its disclosure for later jobs."""
-    sizes = forest.sizes(host.context.params).tolist()
+    sizes = forest.trees_each_round(host.context.params).tolist()
     facts = {
         "columns": list(host.telling.columns),
         "categories": dict(host.telling.categories),
-        TELLING: host.telling.by_place().facts(),
+        TELLING: host.telling.for_model_values().facts(),
         # At most: early stopping is the guest's.
-        "trees": int(forest.starts(host.context.params)[-1]),
+        "trees": int(forest.first_tree_numbers(host.context.params)[-1]),
         "trees_per_round": host.context.params.trees_per_round,
         "forest": sizes,
     }
@@ -179,11 +181,13 @@ def finish(host: Host) -> Artefact:
 
 def bytes_max(host: Host, _: str) -> int:
     """Return the size of a message with every node of every tree."""
-    nodes = int(forest.starts(host.context.params)[-1]) << host.context.params.max_depth
+    nodes = int(forest.first_tree_numbers(host.context.params)[-1]) << host.context.params.max_depth
     return min(wire.MESSAGE_BYTES_MAX, SPLIT_BYTES * nodes + wire.CONTROL_BYTES_MAX)
 
 
-def _placed(host: Host, ids: NDArray[np.integer[Any]], epsilon: float) -> Iterator[Charge]:
+def _placement_charges(
+    host: Host, ids: NDArray[np.integer[Any]], epsilon: float
+) -> Iterator[Charge]:
     """Yield a charge for the share of rows that the noisy buckets of each column could place.
 
     A value of ε reveals at most ε·log2(e) bits of the log2 of its bucket.
@@ -197,7 +201,9 @@ def _placed(host: Host, ids: NDArray[np.integer[Any]], epsilon: float) -> Iterat
         yield Charge(Spent.PLACED, float(placed[column]), host.telling.columns[column])
 
 
-def _public(named: Mapping[str, tuple[float, ...]], frame: Frame) -> dict[int, NDArray[np.float32]]:
+def _public_cuts_by_column(
+    named: Mapping[str, tuple[float, ...]], frame: Frame
+) -> dict[int, NDArray[np.float32]]:
     """Return the job's cut points by column number."""
     by_column = {}
     for name, cuts in named.items():
@@ -211,7 +217,7 @@ def _public(named: Mapping[str, tuple[float, ...]], frame: Frame) -> dict[int, N
     return by_column
 
 
-def _rule(
+def _split_rule(
     cuts: Binning, column: int, last: int, missing_left: bool, held: NDArray[np.generic] | None
 ) -> tuple[np.float32, bool, bytes]:
     """Return a split's threshold, missing direction and set; refuse an impossible split."""
@@ -221,11 +227,11 @@ def _rule(
             raise PeerError(f"the guest splits a column of {count} buckets behind bucket {last}")
         return cuts.threshold(column, last), missing_left, b""
     left_bins = held.tobytes()
-    if last != buckets.BY_SET or not any(left_bins) or max(members(left_bins)) >= count:
+    if last != buckets.BY_SET or not any(left_bins) or max(set_members(left_bins)) >= count:
         raise PeerError(f"the guest splits a column of {count} categories by others")
     return NO_THRESHOLD, missing_left, left_bins
 
 
-def _within(numbers: NDArray[np.int64], most: int, what: str) -> None:
+def _check_numbers(numbers: NDArray[np.int64], most: int, what: str) -> None:
     if len(numbers) and not 0 <= numbers.min() <= numbers.max() < most:
         raise PeerError(f"the guest sent splits of {what} that there are not")

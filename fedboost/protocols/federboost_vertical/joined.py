@@ -11,7 +11,7 @@ import numpy as np
 
 from fedboost.core.binning import Binning
 from fedboost.core.bins import Dense, SparseBins, cell_type
-from fedboost.data.frame import Values
+from fedboost.data.frame import FrameValues
 from fedboost.protocols.federboost_vertical.buckets import Buckets
 
 
@@ -39,7 +39,7 @@ class Joined:
         most = max([self.own.max_bin, *(int(n) for buckets in self.told for n in buckets.present)])
         return Binning(most, tuple(cuts), codes)
 
-    def bins(self, values: Values) -> Dense:
+    def bins(self, values: FrameValues) -> Dense:
         """Return all parties' bins, (n, columns), row after row; `values` are the guest's own."""
         guest_bins = self.own.transform(values)
         guest_bins = guest_bins.dense() if isinstance(guest_bins, SparseBins) else guest_bins
@@ -56,10 +56,10 @@ class Joined:
 
     def owner(self, column: int) -> tuple[int, int]:
         """Return the owner of a column (0 the guest, k the k-th host), and its number there."""
-        owner = bisect_right(self._ends, column)
-        return owner, column - (self._ends[owner - 1] if owner else 0)
+        owner = bisect_right(self._column_ends, column)
+        return owner, column - (self._column_ends[owner - 1] if owner else 0)
 
     @cached_property
-    def _ends(self) -> list[int]:
+    def _column_ends(self) -> list[int]:
         """Index of the first column behind each party's columns."""
         return list(accumulate(self.groups))

@@ -12,13 +12,15 @@ from fedboost.core.params import TreeParams
 from fedboost.data.frame import Frame
 from fedboost.flow import GUEST, Asks, Role
 from fedboost.model import columns, labels
-from fedboost.model.xgboost_json import library
+from fedboost.model.xgboost_json import import_xgboost
 
 JOB_ID = r"^[a-z0-9][a-z0-9-]{0,79}$"
 SETTLED = ("buckets", "epsilon", "public_cuts")  # fixed by a reused disclosure
 BUCKETS_MAX = 254  # so a bucket, missing values included, fits into one byte
 
-Cuts = Annotated[tuple[float, ...], Field(min_length=1, max_length=BUCKETS_MAX - 1, strict=False)]
+PublicCuts = Annotated[
+    tuple[float, ...], Field(min_length=1, max_length=BUCKETS_MAX - 1, strict=False)
+]
 
 
 class FederBoostVerticalParams(TreeParams):
@@ -26,7 +28,9 @@ class FederBoostVerticalParams(TreeParams):
 
     buckets: int = Field(16, ge=2, le=BUCKETS_MAX)  # of a host's column, missing values aside
     epsilon: float | None = Field(4.0, gt=0.0)  # of a value, given the cut points; None: no noise
-    public_cuts: dict[str, dict[str, Cuts]] = Field(default_factory=dict)  # by host and column
+    public_cuts: dict[str, dict[str, PublicCuts]] = Field(
+        default_factory=dict
+    )  # by host and column
     reuse: str | None = Field(None, pattern=JOB_ID)  # the job whose disclosure is used again
     trainer: Literal["own", "xgboost"] = "own"  # software that grows the guest's trees
 
@@ -55,17 +59,17 @@ class FederBoostVerticalParams(TreeParams):
         return self
 
 
-def asks(params: FederBoostVerticalParams) -> Asks:
+def policy_demands(params: FederBoostVerticalParams) -> Asks:
     """Return the demands on a host's policy; none if the job reuses a disclosure."""
     if params.reuse is not None:
         return Asks()
     return Asks(epsilon=math.inf if params.epsilon is None else params.epsilon)
 
 
-def check(role: Role, params: FederBoostVerticalParams, frame: Frame, held_out: bool) -> None:
+def check_table(role: Role, params: FederBoostVerticalParams, frame: Frame, held_out: bool) -> None:
     """Refuse labels and a trainer that the guest cannot use, before a host has sent anything."""
     if role is GUEST:
         if params.trainer == "xgboost":
-            library("xgboost")
-        labels.check(params, frame, held_out)
+            import_xgboost("xgboost")
+        labels.check_table(params, frame, held_out)
         columns.directions(params.monotone_constraints, frame.columns, frame.categories)

@@ -17,8 +17,8 @@ from fedboost.core.bins import Dense
 from fedboost.core.growth import GrowingTree
 from fedboost.core.partition import ROOT, left_child, right_child
 from fedboost.core.rules import Rules
-from fedboost.core.tree import Node, Split, Tree, grown
-from fedboost.model.xgboost_json import library
+from fedboost.core.tree import Node, Split, Tree, tree_of_nodes
+from fedboost.model.xgboost_json import import_xgboost
 
 BINS_MOST = 256  # so every bin is one of XGBoost's as well
 
@@ -28,7 +28,7 @@ class XgboostTrees:
 
     def __init__(self, rules: Rules, bins: Dense) -> None:
         """Give XGBoost the bins of the rows, (n, columns), as in `rules`."""
-        self._rules, xgboost = rules, library("xgboost")
+        self._rules, xgboost = rules, import_xgboost("xgboost")
         values = bins.astype(np.float32)
         values[bins == rules.binning.missing] = np.nan
         threads = {"nthread": 1 if rules.threads is None else rules.threads.count}
@@ -43,7 +43,7 @@ class XgboostTrees:
         self._booster = xgboost.Booster({**_settings(rules), **threads}, [self._rows])
         self._trees = 0
 
-    def grow(self, growing: GrowingTree) -> Tree:
+    def grow_tree(self, growing: GrowingTree) -> Tree:
         """Return the tree that XGBoost grows from the gradients of a planted tree."""
         fixed, gh = self._rules.fixed, growing.gh
         if len(growing.rows) < len(gh):  # rows without a gradient add nothing
@@ -54,7 +54,7 @@ class XgboostTrees:
         last = self._booster[self._trees : self._trees + 1]
         self._trees += 1
         made = json.loads(bytes(last.save_raw("json")))["learner"]["gradient_booster"]["model"]
-        return _read(made["trees"][0], self._rules)
+        return _read_tree(made["trees"][0], self._rules)
 
 
 def _settings(rules: Rules) -> dict[str, Any]:
@@ -75,7 +75,7 @@ def _settings(rules: Rules) -> dict[str, Any]:
     return settings
 
 
-def _read(made: dict[str, Any], rules: Rules) -> Tree:
+def _read_tree(made: dict[str, Any], rules: Rules) -> Tree:
     """Return a tree of XGBoost's JSON as ours."""
     sets = {
         node: made["categories"][start : start + size]
@@ -96,14 +96,14 @@ def _read(made: dict[str, Any], rules: Rules) -> Tree:
         if left < 0:
             nodes[node] = Node(np.array([made["split_conditions"][i]]), cover)
             continue
-        split, is_turned = _split(made, i, sets, rules)
+        split, is_turned = _read_split(made, i, sets, rules)
         nodes[node] = Node(np.zeros(1), cover, split)
         sides = (right, left) if is_turned else (left, right)
         waiting += zip((left_child(node), right_child(node)), sides, strict=True)
-    return grown(nodes)
+    return tree_of_nodes(nodes)
 
 
-def _split(
+def _read_split(
     made: dict[str, Any], i: int, sets: dict[int, list[int]], rules: Rules
 ) -> tuple[Split, bool]:
     """Return a node's split, and whether its sides change: present rows never all go right."""

@@ -31,7 +31,7 @@ from fedboost.flow import (
     RowsUsed,
     TableUse,
 )
-from fedboost.protocols.gbun.params import GbunJobParams, asks, check
+from fedboost.protocols.gbun.params import GbunJobParams, check_table, policy_demands
 from fedboost.protocols.gbun.walk import FLOW, walk
 
 PROTOCOL = Protocol(
@@ -45,6 +45,6 @@ PROTOCOL = Protocol(
         AGGREGATOR: "fedboost.aggregation.aggregator",
     },
     leaves="model",
-    tables=TableUse(labelled=EVERYBODY, rows=RowsUsed.OWN, check=check),
-    policy=PolicyFacts(asks=asks),
+    tables=TableUse(labelled=EVERYBODY, rows=RowsUsed.OWN, check=check_table),
+    policy=PolicyFacts(asks=policy_demands),
 )

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from fedboost.aggregation.measures import Counts, Measures, MeasuresState
+from fedboost.aggregation.measures import Measures, MeasuresState, PooledCounts
 from fedboost.core import gbun
 from fedboost.core.column_readings import ColumnReading
 from fedboost.core.fixed_point import SUM_BITS, power_of_two_above
@@ -19,7 +19,7 @@ from fedboost.core.networks import Inputs, Network
 from fedboost.core.objectives import Objective, Summary
 from fedboost.ground.arrays import Floats
 from fedboost.ground.errors import JobError
-from fedboost.ground.state import Growing, restore_into, state
+from fedboost.ground.state import Growing, restore_into, state_class
 
 Vector = NDArray[np.int64]
 
@@ -40,7 +40,7 @@ class Scaling:
         """Value of 1 in the integers."""
         return math.ldexp(power_of_two_above(max(self.most, 1e-300)), PARTIES_BITS - SUM_BITS)
 
-    def of_row(self, rows: int) -> int:
+    def most_per_row(self, rows: int) -> int:
         """Return the most that one of `rows` rows adds, in units."""
         return math.ceil(self.most / max(1, rows) / self.unit)
 
@@ -53,7 +53,7 @@ class Scaling:
         return total.astype(np.float64) * self.unit
 
 
-@state
+@state_class
 class NetworkBoostingState:
     """Finished rounds and their metrics."""
 
@@ -62,7 +62,7 @@ class NetworkBoostingState:
     number: int  # of the network at hand: more than rounds if some were given up
 
 
-@state
+@state_class
 class NetworkBoostingCheckpoint:
     """Finished rounds and margins."""
 
@@ -77,7 +77,7 @@ class NetworkBoosting(NetworkBoostingState):
     params: GbunParams
     objective: Objective
     summary: Summary
-    counts: Counts
+    counts: PooledCounts
     reach: float  # no row's output of a network is larger
     reading: ColumnReading
     inputs: Mapping[str, Inputs]  # our rows: "train", and "validation" if any party has some
@@ -107,7 +107,7 @@ class NetworkBoosting(NetworkBoostingState):
     def units_of_outputs(self) -> Vector:
         """Return the most that one row adds to each of `outputs`; the count needs no noise."""
         rows, size = self.counts.train, self.network.outputs
-        first, second = (scaling.of_row(rows) for scaling in self._output_scalings)
+        first, second = (scaling.most_per_row(rows) for scaling in self._output_scalings)
         return np.repeat(np.array([first, second, 0]), [size, size, 1])
 
     def normalise(self, total: Vector | None) -> None:
@@ -126,7 +126,7 @@ class NetworkBoosting(NetworkBoostingState):
                 todo="run the job again; if it recurs, a party masks otherwise",
             )
         sums = first.decode(z), second.decode(squares)
-        self.normal = Normal.of_sums(int(rows), *sums, self.params.sharpness)
+        self.normal = Normal.from_sums(int(rows), *sums, self.params.sharpness)
 
     @property
     def _output_scalings(self) -> tuple[Scaling, Scaling]:
@@ -135,7 +135,7 @@ class NetworkBoosting(NetworkBoostingState):
 
     # PᵀHP, PᵀG
 
-    def system(self) -> Vector:
+    def system_sums(self) -> Vector:
         """Return our rows' equations, int64 (classes · (outputs · (outputs + 1) / 2 + outputs),).
 
         Empty if the round is given up.
@@ -144,15 +144,17 @@ class NetworkBoosting(NetworkBoostingState):
             return np.empty(0, np.int64)
         seen = self.watched["train"]
         gradients = self.objective.gradients(seen.margin, seen.y, seen.weight)
-        squares, pull = gbun.system(self.inputs["train"], self.network, self.normal, gradients)
+        squares, pull = gbun.normal_equations(
+            self.inputs["train"], self.network, self.normal, gradients
+        )
         second, first = self._system_scalings
         lower = squares[:, *np.tril_indices(self.params.outputs)]
         return np.concatenate([second.encode(lower), first.encode(pull)])
 
     def units_of_system(self) -> Vector:
-        """Return the most that one row adds to each of `system`."""
+        """Return the most that one row adds to each of `system_sums`."""
         rows, size, classes = self.counts.train, self.network.outputs, self.objective.n_outputs
-        second, first = (scaling.of_row(rows) for scaling in self._system_scalings)
+        second, first = (scaling.most_per_row(rows) for scaling in self._system_scalings)
         return np.repeat(
             np.array([second, first]), [classes * size * (size + 1) // 2, classes * size]
         )
@@ -173,7 +175,7 @@ class NetworkBoosting(NetworkBoostingState):
         squares = np.zeros((classes, size, size))
         squares[:, *np.tril_indices(size)] = lower
         pull = first.decode(total[classes * half :]).reshape(classes, size)
-        self.rounds.append(Round(network, normal, gbun.solved(squares, pull, self.params)))
+        self.rounds.append(Round(network, normal, gbun.solve_weights(squares, pull, self.params)))
         for part, seen in self.watched.items():
             seen.margin += self.rounds[-1].added(self.inputs[part])
         return True

@@ -16,7 +16,7 @@ class GbunJobParams(GbunParams, Aggregation):
     """Boosted networks, and the effect of a lost party on the job."""
 
 
-def check(role: Role, params: GbunJobParams, frame: Frame, held_out: bool) -> None:
+def check_table(role: Role, params: GbunJobParams, frame: Frame, held_out: bool) -> None:
     """Refuse a table of ours that the job cannot learn from, before anything has left us."""
     if role is AGGREGATOR:
         return
@@ -36,7 +36,7 @@ def check(role: Role, params: GbunJobParams, frame: Frame, held_out: bool) -> No
         feature_ids(frame.columns)
 
 
-def asks(params: GbunJobParams) -> Asks:
+def policy_demands(params: GbunJobParams) -> Asks:
     """Return the demands on a party's policy: how near a search comes to single rows.
 
     Standardised columns need no search.

@@ -13,12 +13,11 @@ from fedboost.aggregation import lookup
 from fedboost.aggregation import measures as counting
 from fedboost.aggregation.contributor import Contributor
 from fedboost.aggregation.lookup import count_below  # noqa: F401  a step of ours as it is
-from fedboost.aggregation.measures import Counts
+from fedboost.aggregation.measures import PooledCounts
 from fedboost.aggregation.party import (  # noqa: F401  steps of ours as they are
     bytes_max,
     compare_standings,
     deal_shares,
-    given,
     hear_keys,
     hold_shares,
     offer_fresh_keys,
@@ -27,12 +26,13 @@ from fedboost.aggregation.party import (  # noqa: F401  steps of ours as they ar
     reveal_whole,
     sign_survivors,
     tell_standing,
+    vector_parts,
 )
-from fedboost.aggregation.party import labels as labels_of
+from fedboost.aggregation.party import labels_and_weights as labels_of
 from fedboost.aggregation.statistic import Statistic
 from fedboost.core import objectives
-from fedboost.core.binning import Values
-from fedboost.core.column_readings import ColumnReading, CutColumns, needs_scale, searches
+from fedboost.core.binning import FeatureValues
+from fedboost.core.column_readings import ColumnReading, CutColumns, needs_scale, needs_search
 from fedboost.core.local import Watched
 from fedboost.core.networks import Inputs as Rows
 from fedboost.core.objectives import Summary
@@ -41,7 +41,7 @@ from fedboost.flow import GUEST, Artefact, Out, Place, StageContext
 from fedboost.ground.arrays import Floats
 from fedboost.ground.errors import DataError
 from fedboost.ground.slot import Slot
-from fedboost.ground.state import state
+from fedboost.ground.state import state_class
 from fedboost.messages.job_pb2 import RoundTold, StatusReport
 from fedboost.messages.protocol.aggregation_pb2 import Total
 from fedboost.messages.protocol.gbun_pb2 import Inputs
@@ -60,7 +60,7 @@ class NetworkParty:
     context: StageContext[GbunJobParams]
     sums: Contributor
     names: tuple[str, ...]  # later in the guest's order; none if rows are hashed
-    counts = Slot[Counts]("numbers of everybody's rows")
+    counts = Slot[PooledCounts]("numbers of everybody's rows")
     bounds = Slot[Floats]("bounds of columns")  # of absolute values
     ranked = Slot[Ranked]("columns in their order")
     search = Slot[Search]("a search for cut points")
@@ -81,7 +81,7 @@ class NetworkParty:
     @property
     def searches(self) -> bool:
         """Whether the columns are cut at quantiles of all parties."""
-        return searches(self.params, is_sparse=self.is_sparse)
+        return needs_search(self.params, is_sparse=self.is_sparse)
 
     @property
     def may_standardise(self) -> bool:
@@ -104,13 +104,13 @@ class NetworkParty:
         return 2
 
 
-@state
+@state_class
 class NetworkPartyState:
     """Checkpoint of a party: its rounds, and the settings and sums behind them."""
 
     names: tuple[str, ...]
     reach: float
-    counts: Counts
+    counts: PooledCounts
     summary: Summary
     reading: ColumnReading
     history: bytes  # of the sums
@@ -123,7 +123,7 @@ CHECKPOINT = NetworkPartyState  # state that `snapshot` keeps
 def begin(context: StageContext[GbunJobParams]) -> NetworkParty:
     """Return a party with its table, and keys that it has not shared yet."""
     sparse = context.data.is_sparse
-    named = not sparse or searches(context.params, is_sparse=True)
+    named = not sparse or needs_search(context.params, is_sparse=True)
     return NetworkParty(context, Contributor(context), context.data.columns if named else ())
 
 
@@ -137,7 +137,9 @@ def show_inputs(party: NetworkParty) -> Out:
 
 def match_inputs(party: NetworkParty, got: Inputs) -> Out:
     """Put our columns in the guest's order; a DataError if ours differ."""
-    party.names = columns.matched(party.names, party.is_sparse, got, party.context.table.guest)
+    party.names = columns.match_columns(
+        party.names, party.is_sparse, got, party.context.table.guest
+    )
     return Out()
 
 
@@ -149,38 +151,38 @@ def count_rows(party: NetworkParty) -> Iterator[Out]:
     label, weight, scaled = labels_of(party.context)
     present = [np.empty(0, np.int64)]
     if party.searches:
-        party.ranked = Ranked.of(_values(party, "train"))
+        party.ranked = Ranked.of(_rows_of_part(party, "train"))
         present.append(party.ranked.present())
     if party.may_standardise:
-        present.append(columns.exceeded(_dense(party, "train")))
+        present.append(columns.exceeded_powers(_dense_rows(party, "train")))
     largest = np.maximum(weight, scaled)
-    counts = counting.of_rows(np.concatenate(present), label, largest, party.context.parts)
-    yield from given(party, counts, Statistic("count_rows", schema={"columns": party.names}))
+    counts = counting.counts_of_rows(np.concatenate(present), label, largest, party.context.parts)
+    yield from vector_parts(party, counts, Statistic("count_rows", schema={"columns": party.names}))
 
 
 def read_counts(party: NetworkParty, got: Iterator[Total]) -> Out:
     """Read the numbers of rows of all parties, and begin the search for cut points if needed."""
     total = party.sums.total_before_rounds(got, (1 << 31) * len(party.sums.members))
-    width, each = len(party.names), len(columns.EXPONENTS)
+    width, each = len(party.names), len(columns.BOUND_EXPONENTS)
     present = width if party.searches else 0
     bounding = width * each if party.may_standardise else 0
-    party.counts = counting.read(total, present + bounding)
+    party.counts = counting.read_counts(total, present + bounding)
     labels.check_held_out(party.params, party.counts.validation > 0)
     if bounding:
         exceeded = party.counts.present[present:].reshape(width, each)
-        party.bounds = columns.bounds(exceeded, party.names)
+        party.bounds = columns.value_bounds(exceeded, party.names)
     if not present:
-        party.reading = ColumnReading.chosen(party.params, None)
-        return lookup.ended()
+        party.reading = ColumnReading.for_params(party.params, None)
+        return lookup.search_end()
     params = party.params
     party.search = Search(party.counts.present[:present], params.max_bin, params.quantile_tolerance)
-    return _found(party)
+    return _finish_search(party)
 
 
 def narrow(party: NetworkParty, got: Iterator[Total]) -> Out:
     """Take a step of the search."""
     lookup.take_counts(party, got)
-    return _found(party)
+    return _finish_search(party)
 
 
 def sum_columns(party: NetworkParty) -> Iterator[Out]:
@@ -188,11 +190,11 @@ def sum_columns(party: NetworkParty) -> Iterator[Out]:
     counts = party.counts
     label, _, weight = labels_of(party.context)
     train = party.context.parts["train"]
-    share = counting.of_labels(party.params, counts, label[train], weight[train])
+    share = counting.sums_of_labels(party.params, counts, label[train], weight[train])
     if party.standardises:
-        sums = columns.sums(_dense(party, "train"), party.bounds, counts.train)
+        sums = columns.value_sums(_dense_rows(party, "train"), party.bounds, counts.train)
         share = np.concatenate([share, sums])
-    yield from given(party, share, Statistic("sum_columns"))
+    yield from vector_parts(party, share, Statistic("sum_columns"))
 
 
 def read_columns(party: NetworkParty, got: Iterator[Total]) -> Out:
@@ -200,24 +202,26 @@ def read_columns(party: NetworkParty, got: Iterator[Total]) -> Out:
     counts = party.counts
     total = party.sums.total_before_rounds(got, 1 << 62)
     label_words = 2 + (party.params.num_class or 0)
-    party.summary = counting.summary(party.params, counts, total[:label_words])
-    objectives.start(party.params, party.summary)  # refuses labels before any network is drawn
+    party.summary = counting.label_summary(party.params, counts, total[:label_words])
+    objectives.start_objective(
+        party.params, party.summary
+    )  # refuses labels before any network is drawn
     if party.standardises:
-        scale = columns.scale(total[label_words:], party.bounds, counts.train)
+        scale = columns.standard_scale(total[label_words:], party.bounds, counts.train)
         party.reading = replace(party.reading, scale=scale)
     return Out()
 
 
 def show_reach(party: NetworkParty) -> Iterator[Out]:
     """Send a power of two that no output of a network exceeds for our rows."""
-    reach = counting.exceeds(_rows(party, "train").reach())
-    yield from given(party, reach, Statistic("show_reach"))
+    reach = counting.exceeded_powers(_network_inputs(party, "train").reach())
+    yield from vector_parts(party, reach, Statistic("show_reach"))
 
 
 def read_reach(party: NetworkParty, got: Iterator[Total]) -> Out:
     """Read the bound on outputs for the rows of all parties."""
     total = party.sums.total_before_rounds(got, len(party.sums.members))
-    _plant(party, counting.bound(total, "row's sum of values"))
+    _start_training(party, counting.common_bound(total, "row's sum of values"))
     return Out()
 
 
@@ -229,7 +233,7 @@ def sum_outputs(party: NetworkParty) -> Iterator[Out]:
     training = party.training
     fresh, unit = 2 * training.number, training.units_of_outputs()
     what = Statistic("sum_outputs", (training.number,), fresh=fresh, unit=unit)
-    yield from given(party, training.outputs(), what)
+    yield from vector_parts(party, training.outputs(), what)
 
 
 def normalise(party: NetworkParty, got: Iterator[Total]) -> Out:
@@ -241,9 +245,9 @@ def normalise(party: NetworkParty, got: Iterator[Total]) -> Out:
 def sum_system(party: NetworkParty) -> Iterator[Out]:
     """Send our rows' part of the equations."""
     training = party.training
-    system = training.system()
+    system = training.system_sums()
     unit = training.units_of_system() if len(system) else 0
-    yield from given(party, system, Statistic("sum_system", (training.number,), unit=unit))
+    yield from vector_parts(party, system, Statistic("sum_system", (training.number,), unit=unit))
 
 
 def solve(party: NetworkParty, got: Iterator[Total]) -> Out:
@@ -257,10 +261,10 @@ def measure(party: NetworkParty) -> Iterator[Out]:
     training = party.training
     share = np.empty(0, np.int64)
     if len(training.rounds) > len(training.measures.history):
-        share = training.measures.tally(training.watched)
+        share = training.measures.round_tally(training.watched)
     schema = {"metrics": party.params.metrics}
     what = Statistic("measure", (training.number,), schema, fresh=2 * training.number - 1)
-    yield from given(party, share, what)
+    yield from vector_parts(party, share, what)
 
 
 def read_metrics(party: NetworkParty, got: Iterator[Total]) -> Out:
@@ -303,7 +307,7 @@ def snapshot(party: NetworkParty, _: Place) -> Artefact:
         history=party.sums.history,
         training=party.training.state(),
     )
-    return Artefact.of_state(kept, history=kept.history)
+    return Artefact.from_state(kept, history=kept.history)
 
 
 def restore(party: NetworkParty, checkpoint: Artefact) -> StatusReport:
@@ -311,7 +315,7 @@ def restore(party: NetworkParty, checkpoint: Artefact) -> StatusReport:
     kept = checkpoint.state(NetworkPartyState)
     party.names, party.counts = kept.names, kept.counts
     party.summary, party.reading = kept.summary, kept.reading
-    _plant(party, kept.reach)
+    _start_training(party, kept.reach)
     party.training.load_state(kept.training)
     party.sums.history = kept.history
     return StatusReport(ends="round" if party.training.measures.ends else "")
@@ -319,24 +323,24 @@ def restore(party: NetworkParty, checkpoint: Artefact) -> StatusReport:
 
 def finish(party: NetworkParty) -> Artefact:
     """Return the whole model, the same at all parties."""
-    return networks.shard(party.training.trained, party.names, is_sparse=party.is_sparse)
+    return networks.make_shard(party.training.trained, party.names, is_sparse=party.is_sparse)
 
 
 # Inside
 
 
-def _found(party: NetworkParty) -> Out:
+def _finish_search(party: NetworkParty) -> Out:
     """End the search if every quantile is found, and settle how columns are read."""
     if not party.search.is_over:
         return Out()
     params, counts = party.params, party.counts
     present = counts.present[: len(party.names)]
     cuts = CutColumns.found(party.search.cuts(), params.max_bin, present, counts.train)
-    party.reading = ColumnReading.chosen(params, cuts)
-    return lookup.ended()
+    party.reading = ColumnReading.for_params(params, cuts)
+    return lookup.search_end()
 
 
-def _values(party: NetworkParty, part: str) -> Values:
+def _rows_of_part(party: NetworkParty, part: str) -> FeatureValues:
     """Return the rows of a part, float32 (n, columns), with columns in the common order."""
     frame = party.context.data
     rows = frame.values[party.context.parts.get(part, np.empty(0, np.int32))]
@@ -346,30 +350,30 @@ def _values(party: NetworkParty, part: str) -> Values:
     return rows[:, indices]
 
 
-def _dense(party: NetworkParty, part: str) -> NDArray[np.float32]:
+def _dense_rows(party: NetworkParty, part: str) -> NDArray[np.float32]:
     """Return the rows of a part of a dense table, float32 (n, columns)."""
-    values = _values(party, part)
+    values = _rows_of_part(party, part)
     assert isinstance(values, np.ndarray)
     return values
 
 
-def _rows(party: NetworkParty, part: str) -> Rows:
+def _network_inputs(party: NetworkParty, part: str) -> Rows:
     """Return the rows of a part as networks read them."""
     ids = None
     if party.is_sparse:
         ids = networks.feature_ids(party.names or party.context.data.columns)
-    return party.reading.inputs(_values(party, part), ids)
+    return party.reading.inputs(_rows_of_part(party, part), ids)
 
 
-def _plant(party: NetworkParty, reach: float) -> None:
+def _start_training(party: NetworkParty, reach: float) -> None:
     """Set up the training that the rounds need, alike at every party."""
     params, counts, summary = party.params, party.counts, party.summary
     label, weight, _ = labels_of(party.context)
-    objective = objectives.start(params, summary)
+    objective = objectives.start_objective(params, summary)
     inputs, watched = {}, {}
     for part in counts.parts:
         rows = party.context.parts.get(part, np.empty(0, np.int32))
-        inputs[part] = _rows(party, part)
+        inputs[part] = _network_inputs(party, part)
         margin = np.tile(objective.base_margin, (len(rows), 1))
         watched[part] = Watched(np.empty((0, 0), np.uint8), label[rows], weight[rows], margin)
     if not np.isfinite(reach):

@@ -7,12 +7,12 @@ from fedboost.flow import EVERYBODY, GUEST, HOST, CheckpointPolicy, Run, Step
 from fedboost.messages.protocol.aggregation_pb2 import Masked, MaskKeys, Total
 from fedboost.messages.protocol.gbun_pb2 import Inputs
 
-BEFORE = ("show_inputs", "match_inputs")
+INPUT_STEPS = ("show_inputs", "match_inputs")
 FLOW = (
     show_inputs := Step("show_inputs", GUEST, gives=Inputs),
     match_inputs := Step("match_inputs", HOST, takes=Inputs),
     # In front of the first sum of an attempt, and behind the last one.
-    tell_standing := sums.tell_standing(*BEFORE, "hear_keys", "read_metrics"),
+    tell_standing := sums.tell_standing(*INPUT_STEPS, "hear_keys", "read_metrics"),
     sums.compare_standings,
     offer_keys := Step("offer_keys", EVERYBODY, gives=MaskKeys, after=("compare_standings",)),
     hear_keys := Step("hear_keys", EVERYBODY, takes=MaskKeys, after=("offer_keys",)),
@@ -58,16 +58,16 @@ FLOW = (
     sums.reveal_shares,
     *sums.ADDING,
 )
-OUTPUTS = sums.FreshSum(sum_outputs, reveal_whole, sign_survivors, normalise)
-SYSTEM = sums.WholeSum(sum_system, solve)
-METRICS = sums.FreshSum(measure, reveal_whole, sign_survivors, read_metrics)
+OUTPUTS_SUM = sums.FreshSum(sum_outputs, reveal_whole, sign_survivors, normalise)
+SYSTEM_SUM = sums.WholeSum(sum_system, solve)
+NETWORK_METRICS_SUM = sums.FreshSum(measure, reveal_whole, sign_survivors, read_metrics)
 
 
 async def walk(run: Run) -> None:
     """Run a job; a round is requested at once, and costs three messages there and back."""
     waits = run.params.dropout == "wait"
     await run(show_inputs, match_inputs)
-    await sums.compare(run, tell_standing)
+    await sums.compare_records(run, tell_standing)
     if waits or not run.is_resumed:  # sums over other parties get other keys
         await run(offer_keys, hear_keys)
     if not run.is_resumed:
@@ -86,8 +86,8 @@ async def walk(run: Run) -> None:
         most = run.params.n_estimators + len(run.table.hosts)
         for _ in run.rounds("round", most):
             keyed = await sums.exchange_keys(run, offer_fresh_keys)
-            await OUTPUTS.walk(run, keyed)
-            await SYSTEM.walk(run)
-            await METRICS.walk(run, keyed)
-    await sums.compare(run, tell_standing, spares=not waits)
+            await OUTPUTS_SUM.walk(run, keyed)
+            await SYSTEM_SUM.walk(run)
+            await NETWORK_METRICS_SUM.walk(run, keyed)
+    await sums.compare_records(run, tell_standing, spares=not waits)
     await run(close_model)

@@ -24,9 +24,9 @@ Modules:
     walk         order of the steps
 """
 
-from fedboost.encrypted.scheme.params import asks
+from fedboost.encrypted.scheme.params import policy_demands
 from fedboost.flow import GUEST, HOST, PolicyFacts, Protocol, RowsUsed, TableUse
-from fedboost.protocols.hybridtree.params import HybridTreeParams, check, releases
+from fedboost.protocols.hybridtree.params import HybridTreeParams, check_table, releases
 from fedboost.protocols.hybridtree.walk import FLOW, walk
 
 PROTOCOL = Protocol(
@@ -38,6 +38,6 @@ PROTOCOL = Protocol(
     before=("align-pairs",),
     leaves="model",
     several_guests=True,
-    tables=TableUse(labelled=(GUEST,), rows=RowsUsed.GUESTS, check=check),
-    policy=PolicyFacts(asks=asks, releases=releases),
+    tables=TableUse(labelled=(GUEST,), rows=RowsUsed.GUESTS, check=check_table),
+    policy=PolicyFacts(asks=policy_demands, releases=releases),
 )

@@ -14,11 +14,11 @@ from fedboost.core.hybrid import HeldRows
 from fedboost.core.leaf_gradients import LeafGradients
 from fedboost.core.objectives import Objective, Summary
 from fedboost.core.sampling import TreeColumns
-from fedboost.crypto.schemes import SCHEMES
+from fedboost.crypto.schemes import KEYED_SCHEMES
 from fedboost.encrypted.checks.gradient_check import SETS, commit_sums, open_sums
 from fedboost.encrypted.guest.offers import HOST_COLUMNS_MAX, Offers, read_offers, write_choices
-from fedboost.encrypted.guest.rounds import Labels
-from fedboost.encrypted.guest.tree import GuestRules, Won
+from fedboost.encrypted.guest.rounds import GuestLabels
+from fedboost.encrypted.guest.tree import GuestRules, WinningSplit
 from fedboost.encrypted.number import leaf_answers
 from fedboost.encrypted.number.packed import PackedGuest
 from fedboost.encrypted.record import GuestRecord
@@ -37,8 +37,8 @@ from fedboost.model.vertical import GUEST as OWN
 from fedboost.model.vertical import GuestNode, tree_nodes
 from fedboost.protocols.hybridtree.guest_state import Guest, HybridTreeGuestState, OpenTree
 from fedboost.protocols.hybridtree.params import HybridTreeParams
-from fedboost.protocols.hybridtree.streams import nothing, side_by_side
-from fedboost.protocols.hybridtree.view import views
+from fedboost.protocols.hybridtree.streams import empty_part, side_by_side
+from fedboost.protocols.hybridtree.view import host_views
 
 __all__ = (
     "add_values", "begin", "bytes_max", "choose_splits", "close_model", "close_round",
@@ -46,7 +46,7 @@ __all__ = (
     "hear_nonces", "open_sums", "restore", "share_key", "share_rows", "snapshot", "start_round",
 )  # fmt: skip
 
-LOOP = "round"  # name of the outermost loop
+ROUND_LOOP = "round"  # name of the outermost loop
 LAYERS = "layer"  # name of the loop over the hosts' layers of a tree
 
 
@@ -56,12 +56,12 @@ CHECKPOINT = HybridTreeGuestState  # state that `snapshot` keeps
 def begin(context: StageContext[HybridTreeParams]) -> Guest:
     """Bin our columns and fix the objective, on training rows only."""
     frame, params = context.data, context.params
-    labels, train = Labels.of(context, params), ~context.validation
+    labels, train = GuestLabels.of(context, params), ~context.validation
     summary = Summary.of(params, labels.y[train], labels.weight[train])
-    objective = objectives.start(params, summary)
+    objective = objectives.start_objective(params, summary)
     cuts = binning.fit(frame.values, params.max_bin, frame.categorical, rows=train)
     fixed = _encoding(params, objective, summary)
-    hosts = views(context)
+    hosts = host_views(context)
     return Guest(
         context=context,
         params=params,
@@ -116,8 +116,8 @@ def start_round(guest: Guest) -> Out:
     g, h = guest.start_round(fixed)
     place = np.cumsum(~guest.context.validation) - 1
     for view in guest.views.values():
-        rows, number = place[view.learners], len(guest.history)
-        view.held = HeldRows.drawn(guest.params, fixed, (g[rows], h[rows]), number, view.number)
+        rows, number = place[view.training_rows], len(guest.history)
+        view.held = HeldRows.draw_rows(guest.params, fixed, (g[rows], h[rows]), number, view.number)
     return Out()
 
 
@@ -125,8 +125,8 @@ def grow_top(guest: Guest) -> Out:
     """Grow the upper layers on our columns; the gradients they leave go to the hosts."""
     params, number, rules = guest.params, guest.trees_closed, guest.own_rules
     gh, rows = guest.gh_of(number), guest.context.parts["train"][guest.round.sample.rows]
-    usable = TreeColumns.drawn(params, number, (guest.bins.shape[1],))
-    top = hybrid.top(rules, guest.bins, gh, rows, usable, params.guest_depth)
+    usable = TreeColumns.draw_columns(params, number, (guest.bins.shape[1],))
+    top = hybrid.grow_top(rules, guest.bins, gh, rows, usable, params.guest_depth)
     leaves = top.leaf_of_bins(guest.bins, rules.binning.missing)
     first = model.first_number(params.guest_depth)
     # A tree that is grown again has the same numbers; hosts keep them and draw cuts by them.
@@ -135,15 +135,17 @@ def grow_top(guest: Guest) -> Out:
     if not guest.is_scored:
         factors = hybrid.count_factors(gh[rows], top, leaves[rows], rules)
     for view in guest.views.values():
-        view.stand(top, leaves, first, secrets.child(view.number, number))
-        held, at = view.held.of_tree(guest.pairs_of(number)), leaves[view.learners]
-        moved = hybrid.residual(held.gh, top.value[at], rules.fixed)
-        sent = held.rounded(moved, rules.fixed, guest.rules.fixed)
+        view.place_rows(top, leaves, first, secrets.child(view.number, number))
+        held, at = view.held.columns_of_tree(guest.pairs_of(number)), leaves[view.training_rows]
+        moved = hybrid.residual_gradients(held.gh, top.value[at], rules.fixed)
+        sent = held.rounded_gradients(moved, rules.fixed, guest.rules.fixed)
         if factors is not None:
-            sent = hybrid.counted(moved, factors[at], rules, guest.precision.value_bits)
-        view.learn(sent, moved)
+            sent = hybrid.counted_gradients(moved, factors[at], rules, guest.precision.value_bits)
+        view.set_gradients(sent, moved)
     scored = guest.views if guest.is_scored else {}
-    tree_batches = {host: view.planted(guest.rules, guest.purity) for host, view in scored.items()}
+    tree_batches = {
+        host: view.planted_trees(guest.rules, guest.purity_limit) for host, view in scored.items()
+    }
     for host, trees in guest.under_way.items():
         tree_batches[host].load_state(trees)
     guest.under_way = {}
@@ -163,7 +165,7 @@ def encrypt_gradients(guest: Guest) -> Iterator[Out]:
     for place, parts in enumerate(side_by_side(streams)):
         sent, about = {}, {}
         for host, view in guest.views.items():
-            part = parts[host] or nothing(number, held[host])
+            part = parts[host] or empty_part(number, held[host])
             rows = part.rows.count // encrypted[host].sizes.per_row
             held[host] += rows
             about[host] = DisclosureInfo(rows) if place else view.about
@@ -191,9 +193,9 @@ def choose_splits(guest: Guest, got: Iterator[Mapping[str, encrypted_pb2.Candida
         for node, offer in zip(tree_batch.opened, offers[host], strict=True):
             best = tree_batch.best_of(node, *offer)
             if best is not None:
-                won[node] = Won(number, best.gain, best.left, best.parts)
+                won[node] = WinningSplit(number, best.gain, best.left, best.parts)
                 tied[node] = best.choices
-        tree_batch.choose(won)
+        tree_batch.take_winners(won)
         [tree] = tree_batch.trees
         opened = tree.next_open() if tree.layers + 1 < guest.params.host_depth else []
         sent[host] = hybridtree_pb2.ChosenSplits(
@@ -221,7 +223,7 @@ def add_values(guest: Guest, got: Mapping[str, encrypted_pb2.LeafAnswers]) -> Ou
     held = {host: view.rows for host, view in guest.views.items()}
     packing = guest.precision.layout(guest.key.plaintext_bits)
     total = leaf_answers.read_answers(got, guest.key, packing, held, len(guest.y))
-    guest.growing.added = np.asarray(total * _unit(guest), np.float64)
+    guest.growing.added = np.asarray(total * _answer_unit(guest), np.float64)
     return Out()
 
 
@@ -241,7 +243,7 @@ def close_tree(guest: Guest) -> Out:
             guest.below += view.finished(number, tree, values)
     else:
         for view in guest.views.values():
-            guest.below += view.unseen(number, guest.outputs_of_tree)
+            guest.below += view.hidden_nodes(number, guest.outputs_of_tree)
     for host, view in guest.views.items():
         guest.record.add(number, view.number, view.seen(growing.tree_batches.get(host)))
     mean = total / np.maximum(guest.holders, 1)[:, None]
@@ -254,12 +256,12 @@ def close_tree(guest: Guest) -> Out:
 
 def close_round(guest: Guest) -> Out:
     """Report the round's metrics, and whether early stopping ends the job."""
-    return Out(told=guest.close_round(LOOP))
+    return Out(told=guest.close_round(ROUND_LOOP))
 
 
 def close_model(guest: Guest) -> Out:
     """Report the finished model: metrics of the kept round, curves, importance."""
-    report, (tops, below) = guest.told(), _kept(guest)
+    report, (tops, below) = guest.told(), _kept_trees(guest)
     seen = [part.node for part in below] if guest.is_scored else []
     report.importance.extend(words.importance(guest.context, [*tops, *seen]))
     report.answers = guest.side.answers_in_words()
@@ -280,7 +282,7 @@ def snapshot(guest: Guest, place: Place) -> Artefact:
         is_recorded=guest.record.begun,
         under_way={host: [*tree_batch.trees] for host, tree_batch in inside.items()},
     )
-    return Artefact.of_state(kept, transcript)
+    return Artefact.from_state(kept, transcript)
 
 
 def restore(guest: Guest, checkpoint: Artefact) -> StatusReport:
@@ -290,9 +292,9 @@ def restore(guest: Guest, checkpoint: Artefact) -> StatusReport:
     guest.trees_closed, guest.record.begun = kept.trees_closed, kept.is_recorded
     guest.tops, guest.below, guest.under_way = kept.tops, kept.below, kept.under_way
     if kept.key:
-        scheme = SCHEMES[guest.params.encryption.scheme]
+        scheme = KEYED_SCHEMES[guest.params.encryption.scheme]
         guest.key = scheme.load_private(kept.key, guest.context.services.workers)
-    return StatusReport(ends=guest.ended(LOOP) or kept.ends)
+    return StatusReport(ends=guest.ended(ROUND_LOOP) or kept.ends)
 
 
 def finish(guest: Guest) -> Artefact:
@@ -300,17 +302,17 @@ def finish(guest: Guest) -> Artefact:
     frame = guest.context.data
     facts = {
         **guest.model_facts(),
-        "kind": model.KIND,
+        "kind": model.HYBRID_KIND,
         "split": guest.params.split,
         "host_depth": guest.params.host_depth,
         "guest_depth": guest.params.guest_depth,
         "columns": list(frame.columns),
         "categories": columns.categories(frame, guest.rules.binning),
     }
-    arrays = model.to_arrays(*_kept(guest), guest.outputs_of_tree)
+    arrays = model.to_arrays(*_kept_trees(guest), guest.outputs_of_tree)
     if not guest.is_scored:
-        facts |= {"precision": asdict(guest.precision), "value_unit": _unit(guest)}
-        arrays[model.KEY] = np.frombuffer(_own_key(guest), np.uint8)
+        facts |= {"precision": asdict(guest.precision), "value_unit": _answer_unit(guest)}
+        arrays[model.SHARD_KEY] = np.frombuffer(_own_key(guest), np.uint8)
     return Artefact(facts, arrays, transcript=guest.record.closed(guest))
 
 
@@ -349,7 +351,7 @@ def _most_sums(guest: Guest) -> int:
     return HOST_COLUMNS_MAX * 2 * guest.params.max_bin
 
 
-def _unit(guest: Guest) -> float:
+def _answer_unit(guest: Guest) -> float:
     """Return the value of 1 in an answer of unscored splits, in units of the margin."""
     of_gradient = hybrid.counted_unit(guest.own_rules.fixed, guest.precision.value_bits)
     return -math.ldexp(of_gradient, -guest.precision.fraction_bits) * guest.params.learning_rate
@@ -372,7 +374,7 @@ def _is_grown(guest: Guest) -> bool:
     return not any(tree_batch.opened for tree_batch in guest.growing.tree_batches.values())
 
 
-def _kept(guest: Guest) -> tuple[list[GuestNode], list[Below]]:
+def _kept_trees(guest: Guest) -> tuple[list[GuestNode], list[Below]]:
     """Return the trees up to the best round."""
     tops = [node for node in guest.tops if node.tree < guest.n_kept]
     return tops, [part for part in guest.below if part.node.tree < guest.n_kept]

@@ -21,14 +21,14 @@ from fedboost.encrypted.record import GuestRecord
 from fedboost.encrypted.scheme.ciphers import GuestCipher, GuestRows
 from fedboost.ground.arrays import Floats, Sums
 from fedboost.ground.slot import Slot
-from fedboost.ground.state import Growing, state
+from fedboost.ground.state import Growing, state_class
 from fedboost.model.hybrid import Below
 from fedboost.model.vertical import GuestNode
 from fedboost.protocols.hybridtree.params import HybridTreeParams
 from fedboost.protocols.hybridtree.view import HostView
 
 
-@state
+@state_class
 class HybridTreeGuestState:
     """Checkpoint of the guest: finished trees, margins and metrics, and the growing tree."""
 
@@ -83,7 +83,7 @@ class Guest(Rounds, CheckedGuest):
         coarse = self.rules.fixed
         if not coarse.is_coarse:
             return self.rules
-        return replace(self.rules, fixed=fixed_point.widest(coarse, self.n_training))
+        return replace(self.rules, fixed=fixed_point.widest_encoding(coarse, self.n_training))
 
     def sent(self) -> Mapping[str, tuple[GuestRows, Sums]]:
         """Return the rows and gradients of each host; see `CheckedGuest`."""

@@ -15,10 +15,10 @@ from fedboost.core.partition import left_child, right_child
 from fedboost.core.sampling import TreeColumns
 from fedboost.crypto.leaf_values import LeafLayout
 from fedboost.encrypted.cells.candidates import Named, choices_bytes_max, read_choices
-from fedboost.encrypted.cells.row_cells import BinnedTable, Cells
+from fedboost.encrypted.cells.row_cells import BinnedTable, TreeCells
 from fedboost.encrypted.checks.gradient_check import CheckingHost, check_sums, show_signs, sign_rows
 from fedboost.encrypted.host import answers as host_answers
-from fedboost.encrypted.host.answers import Gradients
+from fedboost.encrypted.host.answers import ReceivedGradients
 from fedboost.encrypted.host.meter import Meter
 from fedboost.encrypted.host.release import release
 from fedboost.encrypted.host.tree import HostTree, HostTreeBatch, HostTreeState
@@ -26,10 +26,10 @@ from fedboost.encrypted.number import leaf_values
 from fedboost.encrypted.number.leaf_answers import (
     MaskingHost,
     Precision,
-    answered,
     hear_answer_keys,
     learn_shared,
     offer_answer_key,
+    released_answers,
     shared_bytes_max,
 )
 from fedboost.encrypted.number.leaf_values import LeafValues
@@ -49,7 +49,7 @@ from fedboost.flow import Artefact, Charge, Out, Place, StageContext
 from fedboost.ground import wire
 from fedboost.ground.errors import PeerError, ProtocolError
 from fedboost.ground.slot import Slot
-from fedboost.ground.state import Arrays, Growing, state
+from fedboost.ground.state import Arrays, Growing, state_class
 from fedboost.messages.array_pb2 import Array
 from fedboost.messages.job_pb2 import StatusReport
 from fedboost.messages.protocol.encrypted_pb2 import EncryptionKey, Nonce
@@ -66,7 +66,7 @@ __all__ = (
 )  # fmt: skip
 
 
-@state
+@state_class
 class HybridTreeHostState:
     """Checkpoint of a host: the splits so far, and the growing tree."""
 
@@ -134,7 +134,7 @@ def begin(context: StageContext[HybridTreeParams]) -> Host:
     if isinstance(bins, SparseBins) and not context.params.sparse_histograms:
         bins = bins.dense()  # the switch is off: every zero is added up
     host = Host(context, cuts, bins, Meter.of(context, cuts, bins), HostRecord(context, cuts, bins))
-    check_draws(context, party=_number(host))
+    check_draws(context, party=_party_number(host))
     if not host.is_scored:
         host.answering = MaskingHost(context)
     return host
@@ -142,7 +142,7 @@ def begin(context: StageContext[HybridTreeParams]) -> Host:
 
 def offer_nonce(host: Host) -> Out:
     """Send our share in the public polynomials, if the scheme has any."""
-    return Out(send=Nonce(nonce=keys.nonce(host.context)))
+    return Out(send=Nonce(nonce=keys.own_nonce(host.context)))
 
 
 def accept_key(host: Host, got: EncryptionKey) -> Out:
@@ -160,14 +160,14 @@ def accept_key(host: Host, got: EncryptionKey) -> Out:
 
 def receive_gradients(host: Host, got: Iterator[BottomRows]) -> Out:
     """Check our rows' bottom nodes and gradients; a tree begins, or an earlier one goes on."""
-    gradients: Gradients | None = None
+    gradients: ReceivedGradients | None = None
     tree_batch = host.tree_batch
     for part in got:
         if gradients is None:
-            tree_batch = _begun(host, part)
+            tree_batch = _tree_to_grow(host, part)
             [tree] = tree_batch.trees
             n_rows = int(np.count_nonzero(tree.growth.is_training))
-            gradients = Gradients(host.side, part.gradients, n_rows, host.bins)
+            gradients = ReceivedGradients(host.side, part.gradients, n_rows, host.bins)
         elif part.HasField("at") or part.HasField("open"):
             raise PeerError("the guest said twice where our rows stand")
         gradients.add(part.gradients)
@@ -199,7 +199,7 @@ def divide_rows(host: Host, got: ChosenSplits) -> Out:
     [tree] = host.tree_batch.trees
     is_last = tree.growth.layers + 1 == host.context.params.host_depth
     children = [child for node in won for child in (left_child(node), right_child(node))]
-    opened = _opened(got.open, [] if is_last else children)
+    opened = _read_opened(got.open, [] if is_last else children)
     divided = host_answers.divisions(host.tree_batch, won, host.binning, host.bins)
     charges = host.meter.divided(won, host.tree_batch.rows_of(won), divided)
     host.splits += host_answers.named_splits(won, host.binning, host.tree_batch.first)
@@ -214,14 +214,14 @@ def answer_rows(host: Host) -> Out:
     """Cut the lower layers at random, and answer each row with its leaf's encrypted value."""
     if host.is_scored:
         raise ProtocolError("the job's splits are scored: hosts answer with no leaf values")
-    key, held = _key(host), host.gradients
+    key, held = _host_key(host), host.gradients
     assert isinstance(held, PackedHostRows)
     params, [tree], n_rows = host.context.params, host.tree_batch.trees, host.n_rows
     secrets = host.context.secrets.job.child("cuts", host.tree_batch.first)
     least = host.context.limits.group_rows_min
-    usable = _usable(host, host.tree_batch.first).all
+    usable = _usable_columns(host, host.tree_batch.first).all
     cutter = Cutter(host.binning, host.bins, usable, secrets, least)
-    won = cutter.grow(tree, params.host_depth)
+    won = cutter.cut_layers(tree, params.host_depth)
     host.splits += host_answers.named_splits(won, host.binning, host.tree_batch.first)
     learns = tree.growth.training.node_of_rows(n_rows) >= 0
     leaves = LeafValues.of(
@@ -231,8 +231,8 @@ def answer_rows(host: Host) -> Out:
     packing = key.layout
     assert isinstance(packing, LeafLayout)
     masks = host.answering.masks(host.tree_batch.first, slice(0, n_rows), packing)
-    message = answered(key, leaves.of_rows(tree.growth, n_rows), masks)
-    charges = (*_told(host, won), *host.context.held_out_charges)
+    message = released_answers(key, leaves.of_rows(tree.growth, n_rows), masks)
+    charges = (*_cut_charges(host, won), *host.context.held_out_charges)
     return Out(send=message, about=replace(about_leaves(tree.growth), charges=charges))
 
 
@@ -250,9 +250,9 @@ def snapshot(host: Host, place: Place) -> Artefact:
         is_recorded=host.record.begun,
         under_way=under_way,
         leaves=host.leaves,
-        key=b"" if host.is_scored else _key(host).key.to_bytes(),
+        key=b"" if host.is_scored else _host_key(host).key.to_bytes(),
     )
-    return Artefact.of_state(kept, transcript)
+    return Artefact.from_state(kept, transcript)
 
 
 def restore(host: Host, checkpoint: Artefact) -> StatusReport:
@@ -262,7 +262,7 @@ def restore(host: Host, checkpoint: Artefact) -> StatusReport:
     host.leaves, host.earlier_key = kept.leaves, kept.key
     host.tree_batch = HostTreeBatch(first=kept.number)
     if kept.under_way is not None:
-        tree = _planted(host, kept.number, kept.under_way.growth)
+        tree = _planted_tree(host, kept.number, kept.under_way.growth)
         host.tree_batch = HostTreeBatch([tree], kept.number)
         host.tree_batch.load_state([kept.under_way])
     return StatusReport()
@@ -272,7 +272,7 @@ def finish(host: Host) -> Artefact:
     """Return the host's shard: its splits by column name."""
     frame, params = host.context.data, host.context.params
     facts = {
-        "kind": hybrid.KIND,
+        "kind": hybrid.HYBRID_KIND,
         "split": params.split,
         "guest_depth": params.guest_depth,
         "host_depth": params.host_depth,
@@ -283,9 +283,9 @@ def finish(host: Host) -> Artefact:
         "forest": [1] * ((host.tree_batch.first + 1) // params.trees_per_round),
     }
     if not host.is_scored:
-        facts["precision"] = asdict(_precision(host, _key(host).layout.value_bits))
+        facts["precision"] = asdict(_precision(host, _host_key(host).layout.value_bits))
         facts["encryption"] = params.encryption.model_dump()
-    return Artefact(facts, _arrays(host))
+    return Artefact(facts, _shard_arrays(host))
 
 
 def bytes_max(host: Host, step: str) -> int:
@@ -303,14 +303,14 @@ def bytes_max(host: Host, step: str) -> int:
 
 def _leaf_side(host: Host, got: EncryptionKey) -> HostCipher:
     """Accept the guest's key for leaf values."""
-    key = keys.accept(host.context, got)
+    key = keys.accepted_key(host.context, got)
     if host.leaves and got.key != host.earlier_key:
         raise PeerError("the guest changed the key of our leaf values")
     packing = _precision(host, got.value_bits).layout(key.plaintext_bits)
     return PackedHost(HostKey.of(key, packing, host.n_rows), host.context.services.part_workers)
 
 
-def _key(host: Host) -> HostKey:
+def _host_key(host: Host) -> HostKey:
     """Return the key of a job with unscored splits."""
     assert isinstance(host.side, PackedHost)
     return host.side.keys
@@ -318,10 +318,12 @@ def _key(host: Host) -> HostKey:
 
 def _precision(host: Host, value_bits: int) -> Precision:
     """Return the precision of our leaf values."""
-    return Precision.agreed(host.context.params, len(host.context.table.hosts), value_bits)
+    return Precision.from_declared_bits(
+        host.context.params, len(host.context.table.hosts), value_bits
+    )
 
 
-def _begun(host: Host, first: BottomRows) -> HostTreeBatch:
+def _tree_to_grow(host: Host, first: BottomRows) -> HostTreeBatch:
     """Return a tree at its bottom nodes, or the tree of an earlier attempt."""
     is_left = not Host.gradients.is_set(host) and host.tree_batch.begins_with(first.gradients.tree)
     left = host.tree_batch if is_left else None
@@ -335,27 +337,27 @@ def _begun(host: Host, first: BottomRows) -> HostTreeBatch:
     at = wire.unpack(first.at, "i4", (len(sampled),), "where our rows stand").astype(np.int32)
     may_stand = (at >= least) & (at <= 2 * least)
     if host.is_scored:  # a row may be below no open node
-        may_stand |= at == hybrid.NO_NODE
+        may_stand |= at == hybrid.NO_BOTTOM
     if not may_stand.all():
         raise PeerError("the guest put rows below nodes that no tree of the job has")
     if left is not None:
         [tree] = left.trees
         stood = tree.growth.everyone.node_of_rows(host.n_rows)
-        before = hybrid.bottoms(stood, params.guest_depth)
+        before = hybrid.bottoms_above(stood, params.guest_depth)
         if not (np.array_equal(sampled, tree.growth.is_training) and np.array_equal(at, before)):
             raise PeerError("the guest goes on with other rows than the tree has begun with")
         return left
-    check_sample([sample], params, number // params.trees_per_round, party=_number(host))
-    tree = _planted(host, number, Growth.begun(sampled, at))
-    tree.opened = _opened(first.open, tree.growth.training.leaves())
+    check_sample([sample], params, number // params.trees_per_round, party=_party_number(host))
+    tree = _planted_tree(host, number, Growth.begun(sampled, at))
+    tree.opened = _read_opened(first.open, tree.growth.training.leaves())
     return HostTreeBatch([tree], number)
 
 
-def _planted(host: Host, number: int, growth: Growth) -> HostTree:
+def _planted_tree(host: Host, number: int, growth: Growth) -> HostTree:
     """Return tree `number` with its rows at the nodes of `growth`."""
     params = host.context.params
     return HostTree(
-        Cells(host.table, _usable(host, number)),
+        TreeCells(host.table, _usable_columns(host, number)),
         growth,
         np.cumsum(growth.is_training) - 1,
         subtraction=params.histogram_subtraction,
@@ -363,38 +365,38 @@ def _planted(host: Host, number: int, growth: Growth) -> HostTree:
     )
 
 
-def _told(host: Host, won: Mapping[int, Named]) -> tuple[Charge, ...]:
+def _cut_charges(host: Host, won: Mapping[int, Named]) -> tuple[Charge, ...]:
     """Return charges for the cuts of the growing tree, by the rows of our columns."""
     [tree] = host.tree_batch.trees
-    rows = {node: tree.growth.everyone.below(node) for node in won}
+    rows = {node: tree.growth.everyone.rows_below(node) for node in won}
     rights = {
         node: host_answers.goes_right(named, rows[node], host.binning, host.bins)
         for node, named in won.items()
     }
-    return host.meter.cut(won, rows, rights)
+    return host.meter.charge_cuts(won, rows, rights)
 
 
-def _usable(host: Host, number: int) -> TreeColumns:
+def _usable_columns(host: Host, number: int) -> TreeColumns:
     """Return the columns that a tree may use."""
     widths = (host.bins.shape[1],)
-    return TreeColumns.drawn(host.context.params, number, widths, first=_number(host))
+    return TreeColumns.draw_columns(host.context.params, number, widths, first=_party_number(host))
 
 
-def _number(host: Host) -> int:
+def _party_number(host: Host) -> int:
     """Return our number k among the parties: we are the k-th host."""
     return host.context.table.hosts.index(host.context.party) + 1
 
 
-def _arrays(host: Host) -> Arrays:
+def _shard_arrays(host: Host) -> Arrays:
     """Return the splits, and the encrypted values of leaves that stay hidden from the guest."""
     arrays = vertical.splits_to_arrays(host.splits)
     if not host.is_scored:
         arrays |= leaf_values.as_arrays(host.leaves)
-        arrays[hybrid.KEY] = np.frombuffer(_key(host).key.to_bytes(), np.uint8)
+        arrays[hybrid.SHARD_KEY] = np.frombuffer(_host_key(host).key.to_bytes(), np.uint8)
     return arrays
 
 
-def _opened(message: Array, may_open: list[int]) -> list[int]:
+def _read_opened(message: Array, may_open: list[int]) -> list[int]:
     """Return the nodes that the guest opens; a PeerError unless these may open, in their order."""
     opened = wire.unpack(message, "i4", (None,), "the open nodes").tolist()
     if opened != [node for node in may_open if node in set(opened)]:

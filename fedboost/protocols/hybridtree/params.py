@@ -78,7 +78,7 @@ class HybridTreeParams(EncryptedTreeParams, HybridParams):
             )
 
 
-def check(role: Role, params: HybridTreeParams, frame: Frame, held_out: bool) -> None:
+def check_table(role: Role, params: HybridTreeParams, frame: Frame, held_out: bool) -> None:
     """Refuse a table that the objective cannot learn from, before anything leaves the guest."""
     if role is GUEST:
         labels.check_encrypted(params, frame, held_out)
@@ -93,4 +93,4 @@ def releases(params: HybridTreeParams, table: Table, host: str, columns: int | N
         return Releases(0, share, layers=layers)
     rounds = [range(number * each, (number + 1) * each) for number in range(params.n_estimators)]
     trees = meter.Trees(rounds, params.host_depth, roots=1 << params.guest_depth)
-    return meter.expected(params, trees, table.hosts.index(host) + 1, columns)
+    return meter.forecast_releases(params, trees, table.hosts.index(host) + 1, columns)

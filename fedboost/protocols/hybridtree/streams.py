@@ -17,7 +17,7 @@ def side_by_side(
         yield dict(zip(streams, part, strict=True))
 
 
-def nothing(tree: int, first_row: int) -> EncryptedGradients:
+def empty_part(tree: int, first_row: int) -> EncryptedGradients:
     """Return an empty part behind the last row."""
     part = EncryptedGradients(tree=tree, first_row=first_row)
     part.rows.SetInParent()

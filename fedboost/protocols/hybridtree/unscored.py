@@ -8,7 +8,7 @@ import numpy as np
 
 from fedboost.core import categories
 from fedboost.core.binning import Binning
-from fedboost.core.bins import Bins, of_rows
+from fedboost.core.bins import Bins, bins_of_rows
 from fedboost.core.categories import BY_CATEGORY
 from fedboost.core.partition import left_child, right_child
 from fedboost.crypto.secrets import Secrets
@@ -29,12 +29,14 @@ class Cutter:
     secrets: Secrets  # of this tree, the same in every attempt
     least: int  # rows on either side of a cut
 
-    def grow(self, tree: HostTree, layers: int) -> dict[int, Named]:
+    def cut_layers(self, tree: HostTree, layers: int) -> dict[int, Named]:
         """Divide every bottom node that has rows to learn from, layer after layer."""
         won: dict[int, Named] = {}
         opened = tree.growth.training.leaves()
         for _ in range(layers):
-            cuts = {node: self._cut(node, tree.growth.training.rows(node)) for node in opened}
+            cuts = {
+                node: self._cut_of_node(node, tree.growth.training.rows(node)) for node in opened
+            }
             chosen = {node: named for node, named in cuts.items() if named is not None}
             divided = host_answers.divisions(TreeBatch([tree]), chosen, self.binning, self.bins)
             tree.divide(list(divided.items()))
@@ -42,21 +44,21 @@ class Cutter:
             opened = [child for node in chosen for child in (left_child(node), right_child(node))]
         return won
 
-    def _cut(self, node: int, rows: Rows) -> Named | None:
+    def _cut_of_node(self, node: int, rows: Rows) -> Named | None:
         """Return a random cut of a node with enough rows on either side; None if there is none."""
         if len(rows) < 2 * self.least:
             return None
         for place in self.secrets.permutation(len(self.usable), "columns", node).tolist():
             column = int(self.usable[place])
             n_bins = int(self.binning.n_bins[column])
-            bins = np.minimum(of_rows(self.bins, column, rows), n_bins)
+            bins = np.minimum(bins_of_rows(self.bins, column, rows), n_bins)
             counts = np.bincount(bins, minlength=n_bins + 1)
-            named = self._of_column(node, column, counts[:n_bins], int(counts[n_bins]))
+            named = self._cut_of_column(node, column, counts[:n_bins], int(counts[n_bins]))
             if named is not None:
                 return named
         return None
 
-    def _of_column(self, node: int, column: int, counts: Indices, missing: int) -> Named | None:
+    def _cut_of_column(self, node: int, column: int, counts: Indices, missing: int) -> Named | None:
         """Return one of a column's allowed cuts, each with the same chance."""
         by_category = bool(self.binning.is_categorical[column])
         order = np.arange(len(counts))

@@ -41,7 +41,7 @@ class HostView:
     gh: Sums = field(default_factory=lambda: np.empty((0, 0), np.int64))  # (m, columns) as sent
     exact: Sums = field(default_factory=lambda: np.empty((0, 0), np.int64))  # before rounding
 
-    def stand(self, tree: Tree, leaves: Rows, first: int, secrets: Secrets) -> None:
+    def place_rows(self, tree: Tree, leaves: Rows, first: int, secrets: Secrets) -> None:
         """Put the rows below the bottom nodes of a tree, with secret numbers for the nodes.
 
         `leaves` int32 (all rows,) are indices of nodes in the tree; `first` is the least number of
@@ -54,7 +54,7 @@ class HostView:
         self.at = number[leaves[self.rows]]
         self.under = dict(zip(number[indices].tolist(), tree.node[indices].tolist(), strict=True))
 
-    def learn(self, gh: Sums, exact: Sums) -> None:
+    def set_gradients(self, gh: Sums, exact: Sums) -> None:
         """Keep gradients of the training rows for this tree, as sent and as the guest has them.
 
         Both are int64 (training rows, columns).
@@ -65,7 +65,7 @@ class HostView:
         self.exact = self.gh if exact is gh else self._of_all(exact)
 
     @property
-    def learners(self) -> Indices:
+    def training_rows(self) -> Indices:
         """This host's training rows as the guest's indices, int64, ascending."""
         return self.rows[self.training]
 
@@ -80,13 +80,13 @@ class HostView:
         of_all[self.training] = gh
         return of_all
 
-    def planted(self, rules: GuestRules, purity: PurityLimit | None) -> GuestTreeBatch:
+    def planted_trees(self, rules: GuestRules, purity: PurityLimit | None) -> GuestTreeBatch:
         """Return the subtrees at their bottom nodes; only this host's candidates compete there.
 
         A bottom node is open if it has rows to learn from and is no purer than allowed.
         """
         none: Dense = np.empty((len(self.rows), 0), np.uint8, order="F")
-        growth, learned = Growth.begun(self.learns, self.at), self.learned
+        growth, learned = Growth.begun(self.learns, self.at), self.nodes_with_rows
         tree = GuestTree(rules, none, self.gh, growth, TreeColumns(rules.params, 0, {}))
         tree.opened = [node for node in tree.open_layer() if node in learned]
         if purity is not None:
@@ -106,7 +106,7 @@ class HostView:
 
         The host has no use for closed nodes, so it cannot tell them apart.
         """
-        return np.where(self.is_shown, self.at, np.int32(hybrid.NO_NODE))
+        return np.where(self.is_shown, self.at, np.int32(hybrid.NO_BOTTOM))
 
     def seen(self, tree_batch: GuestTreeBatch | None) -> Rows:
         """Return the lowest node of each row that the host knows, int32 (m,), −1 for none.
@@ -122,7 +122,7 @@ class HostView:
     @property
     def about(self) -> DisclosureInfo:
         """Disclosure of the groups of rows at the bottom nodes."""
-        return DisclosureInfo.of_groups(np.unique(self.at, return_counts=True)[1].tolist())
+        return DisclosureInfo.from_group_sizes(np.unique(self.at, return_counts=True)[1].tolist())
 
     @property
     def n_training(self) -> int:
@@ -137,7 +137,7 @@ class HostView:
         return Sample((chosen,), chosen, np.ones(len(chosen)))
 
     @property
-    def learned(self) -> set[int]:
+    def nodes_with_rows(self) -> set[int]:
         """Bottom nodes that have rows of this host to learn from."""
         return set(np.unique(self.at[self.learns]).tolist())
 
@@ -153,29 +153,29 @@ class HostView:
 
     def finished(self, number: int, tree: GuestTree, values: Mapping[int, Floats]) -> list[Below]:
         """Return the nodes below tree `number` that have rows of this host to learn from."""
-        learned, below = self.learned, []
+        learned, below = self.nodes_with_rows, []
         for node in tree.finished(number, values):
-            if self._bottom(node.node) in learned:
+            if self._bottom_node(node.node) in learned:
                 owner = self.number if node.owner != vertical.LEAF else vertical.LEAF
                 kept = GuestNode(number, node.node, owner, node.value, node.gain, node.cover)
-                under = self.under.get(node.node, hybrid.NO_NODE)
+                under = self.under.get(node.node, hybrid.NO_BOTTOM)
                 below.append(Below(self.number, kept, under))
         return below
 
-    def unseen(self, number: int, outputs: int) -> list[Below]:
+    def hidden_nodes(self, number: int, outputs: int) -> list[Below]:
         """Return the bottom nodes of tree `number` that this host has cut without our knowledge."""
-        zero, learned = np.zeros(outputs), sorted(self.learned)
+        zero, learned = np.zeros(outputs), sorted(self.nodes_with_rows)
         nodes = [GuestNode(number, node, self.number, zero, 0.0, 0.0) for node in learned]
         return [Below(self.number, node, self.under[node.node]) for node in nodes]
 
-    def _bottom(self, node: int) -> int:
+    def _bottom_node(self, node: int) -> int:
         """Return the bottom node above or at a node."""
         while node not in self.under:
             node = (node - 1) // 2
         return node
 
 
-def views(context: StageContext[HybridTreeParams]) -> dict[str, HostView]:
+def host_views(context: StageContext[HybridTreeParams]) -> dict[str, HostView]:
     """Return the view of each host; a DataError names one without any training rows."""
     shared = context.artefacts["align-pairs"].arrays
     by_host = {}

@@ -15,7 +15,7 @@ Modules:
 """
 
 from fedboost.flow import GUEST, HOST, ModelUse, Protocol
-from fedboost.protocols.predict.params import PredictParams, fits
+from fedboost.protocols.predict.params import PredictParams, check_model
 from fedboost.protocols.predict.walk import FLOW, walk
 
 PROTOCOL = Protocol(
@@ -26,5 +26,5 @@ PROTOCOL = Protocol(
     modules={GUEST: f"{__name__}.guest", HOST: f"{__name__}.host"},
     before=("align",),
     leaves="predictions",
-    model=ModelUse(named_by=lambda params: params.model, fits=fits),
+    model=ModelUse(named_by=lambda params: params.model, fits=check_model),
 )

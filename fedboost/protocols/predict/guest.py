@@ -69,7 +69,9 @@ def ask_hosts(guest: Guest) -> Out:
             counts=wire.pack(counts.astype(np.int32)),
             rows=wire.pack(rows.astype(np.int32)),
         )
-        groups = DisclosureInfo.of_groups(counts.tolist())  # a row stands at a node of many trees
+        groups = DisclosureInfo.from_group_sizes(
+            counts.tolist()
+        )  # a row stands at a node of many trees
         about[host] = replace(groups, rows=len(np.unique(rows)))
     return Out(send=questions, about=about)
 

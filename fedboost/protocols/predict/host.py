@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedboost.core.partition import parent, right_child
-from fedboost.data.frame import Values, values_at
+from fedboost.data.frame import FrameValues, values_at
 from fedboost.flow import (
     MODEL,
     Artefact,
@@ -30,7 +30,7 @@ from fedboost.flow import (
 from fedboost.ground import wire
 from fedboost.ground.arrays import Indices
 from fedboost.ground.errors import ConfigError, PeerError
-from fedboost.ground.mapped import let_go
+from fedboost.ground.mapped import free_pages
 from fedboost.messages.job_pb2 import StatusReport
 from fedboost.messages.protocol.predict_pb2 import Directions, Questions
 from fedboost.model import columns, telling, vertical
@@ -47,7 +47,7 @@ class Host:
 
     context: StageContext[PredictParams]
     arrays: Mapping[str, NDArray[np.generic]]  # of the shard
-    values: Values  # of the columns that `feature` indexes
+    values: FrameValues  # of the columns that `feature` indexes
     noisy: NoisyValues | None  # the noise in `values`; None: they are exact
     place: dict[tuple[int, int], int]  # (tree, node) -> index in the shard
     above: Indices  # (splits, most): our splits above each in its tree, then NO_SPLIT
@@ -58,9 +58,9 @@ class Host:
 
 def begin(context: StageContext[PredictParams]) -> Host:
     """Read the host's shard, and its columns with the noise that the guest may see them with."""
-    arrays, values, noisy, names = _known(context)
+    arrays, values, noisy, names = _noisy_shard(context)
     place = vertical.positions(arrays)
-    above = _above(vertical.node_keys(arrays), place)
+    above = _splits_above(vertical.node_keys(arrays), place)
     answered = AnsweredRows.of(arrays, names, values)
     return Host(context, arrays, values, noisy, place, *above, answered)
 
@@ -84,7 +84,7 @@ def direct_rows(host: Host, got: Questions) -> Out:
     split = np.repeat(np.array(shard, np.int64), counts)
     check_paths(host, rows, split)
     right = _goes_right(host, rows, split)
-    let_go(host.values)
+    free_pages(host.values)
     starts = np.cumsum([0, *counts.tolist()])
     for place, first, stop in zip(shard, starts.tolist(), starts[1:].tolist(), strict=False):
         host.answered.note(place, rows[first:stop], right[first:stop])
@@ -132,16 +132,16 @@ def bytes_max(host: Host, _: str) -> int:
 # Inside
 
 
-def _known(
+def _noisy_shard(
     context: StageContext[PredictParams],
-) -> tuple[Mapping[str, NDArray[np.generic]], Values, NoisyValues | None, Sequence[str]]:
+) -> tuple[Mapping[str, NDArray[np.generic]], FrameValues, NoisyValues | None, Sequence[str]]:
     """Return the shard's arrays, the values of its columns with noise, the noise, and their names.
 
     Without noise the values are exact and the noise is None.
     """
     model, frame = context.artefacts[MODEL], context.data
     names: list[str] = model.facts["columns"]
-    values = columns.of_seat(context)
+    values = columns.values_of_seat(context)
     no_splits = not len(model.arrays["feature"])
     if (
         TELLING not in model.facts
@@ -149,7 +149,7 @@ def _known(
         or context.table.guest in context.limits.predict.exact
     ):
         return model.arrays, values, None, names
-    earlier = telling.read(model.facts[TELLING])
+    earlier = telling.read_telling(model.facts[TELLING])
     if frame.id_columns != earlier.id_columns:
         raise ConfigError(
             "the model's noise belongs to ids of other columns than the job's",
@@ -157,14 +157,14 @@ def _known(
             party=context.party,
         )
     used = np.unique(model.arrays["feature"]).astype(np.int64)
-    terms = earlier.only(used.tolist())
-    told = terms.tell(values[:, used], frame.ids, context)
+    terms = earlier.select_columns(used.tolist())
+    told = terms.tell_values(values[:, used], frame.ids, context)
     feature = np.searchsorted(used, model.arrays["feature"])
     used_names = [names[column] for column in used.tolist()]
     return {**model.arrays, "feature": feature}, terms.values(told.ids), told.noisy, used_names
 
 
-def _above(
+def _splits_above(
     keys: Sequence[tuple[int, int]], place: Mapping[tuple[int, int], int]
 ) -> tuple[Indices, NDArray[np.bool_]]:
     """Return our splits above each of our nodes, nearest first, and whether its path goes right."""

@@ -13,6 +13,6 @@ class PredictParams(ScoringParams):
     """Which model, how many rows at once, and the form of the result."""
 
 
-def fits(_: PredictParams, facts: Mapping[str, Any]) -> None:
+def check_model(_: PredictParams, facts: Mapping[str, Any]) -> None:
     """Refuse, by a ConfigError, a model that needs no questions, or another protocol."""
-    kinds.of(facts).check_scored_by("predict", facts)
+    kinds.kind_of(facts).check_scored_by("predict", facts)

@@ -18,7 +18,7 @@ Modules:
 """
 
 from fedboost.flow import GUEST, HOST, ModelUse, Protocol, RowsUsed, TableUse
-from fedboost.protocols.predict_hybrid.params import PredictHybridParams, fits
+from fedboost.protocols.predict_hybrid.params import PredictHybridParams, check_model
 from fedboost.protocols.predict_hybrid.walk import FLOW, walk
 
 PROTOCOL = Protocol(
@@ -30,5 +30,5 @@ PROTOCOL = Protocol(
     before=("align-pairs",),
     leaves="predictions",
     tables=TableUse(rows=RowsUsed.GUESTS),
-    model=ModelUse(named_by=lambda params: params.model, fits=fits),
+    model=ModelUse(named_by=lambda params: params.model, fits=check_model),
 )

@@ -9,7 +9,7 @@ import numpy as np
 
 from fedboost.crypto.api import PrivateKey
 from fedboost.crypto.leaf_values import LeafLayout
-from fedboost.crypto.schemes import SCHEMES
+from fedboost.crypto.schemes import KEYED_SCHEMES
 from fedboost.encrypted.number import leaf_answers
 from fedboost.encrypted.number.leaf_answers import Precision
 from fedboost.flow import DisclosureInfo, Out, StageContext
@@ -20,7 +20,7 @@ from fedboost.messages.protocol import encrypted_pb2
 from fedboost.messages.protocol.predict_hybrid_pb2 import BottomPlaces, LeafPlaces
 from fedboost.model import hybrid, rounds
 from fedboost.model.batches import Batches, finish, restore, snapshot
-from fedboost.model.hybrid import NO_NODE, Tops
+from fedboost.model.hybrid import NO_BOTTOM, Tops
 from fedboost.protocols.predict_hybrid.indices import read_leaves, write_slots
 from fedboost.protocols.predict_hybrid.params import PredictHybridParams
 
@@ -61,14 +61,14 @@ class Guest(Batches):
         first, stop = np.searchsorted(self.held[host], [self.rows.start, self.rows.stop])
         return slice(int(first), int(stop))
 
-    def inside(self, host: str) -> Indices:
+    def batch_indices(self, host: str) -> Indices:
         """Return the indices of those rows in the batch."""
         return self.held[host][self.indices(host)] - self.rows.start
 
     def bottom(self, host: str, numbers: Indices) -> Indices:
         """Return the bottom nodes of a host's rows by its `numbers`, int64 (its rows, trees)."""
         number = self.context.table.hosts.index(host)
-        return numbers[number][self.at[self.inside(host)]]
+        return numbers[number][self.at[self.batch_indices(host)]]
 
 
 def begin(context: StageContext[PredictHybridParams]) -> Guest:
@@ -97,13 +97,13 @@ def follow_leaves(guest: Guest, got: Mapping[str, LeafPlaces]) -> Out:
     width = guest.model.arrays["value"].shape[1]
     added = np.zeros((*guest.at.shape, width))
     for number, host in enumerate(guest.context.table.hosts, start=1):
-        inside, at = guest.inside(host), guest.bottom(host, guest.numbers)
+        inside, at = guest.batch_indices(host), guest.bottom(host, guest.numbers)
         divided = guest.bottom(host, guest.told)
         leaves = read_leaves(got[host].leaves, divided, guest.model.facts["host_depth"], host)
-        leaves = np.where(divided == NO_NODE, at, leaves)
+        leaves = np.where(divided == NO_BOTTOM, at, leaves)
         for tree, (nodes, values) in hybrid.leaf_values(guest.model, number).items():
             reached = leaves[:, tree]
-            (rows,) = np.nonzero(reached != NO_NODE)
+            (rows,) = np.nonzero(reached != NO_BOTTOM)
             place = np.minimum(np.searchsorted(nodes, reached[rows]), len(nodes) - 1)
             if (nodes[place] != reached[rows]).any():
                 raise PeerError(f"{host} names leaves that tree {tree} does not have", party=host)
@@ -114,11 +114,12 @@ def follow_leaves(guest: Guest, got: Mapping[str, LeafPlaces]) -> Out:
 
 def add_values(guest: Guest, got: Mapping[str, encrypted_pb2.LeafAnswers]) -> Out:
     """Decrypt the sum over all trees that a row's hosts add to it."""
-    facts, key = guest.model.facts, _key(guest)
+    facts, key = guest.model.facts, _leaf_key(guest)
     packing = _packing(guest, key)
     each, count = facts["trees_per_round"], guest.at.shape[0]
     held = {
-        host: (guest.inside(host)[:, None] * each + np.arange(each)).ravel() for host in guest.held
+        host: (guest.batch_indices(host)[:, None] * each + np.arange(each)).ravel()
+        for host in guest.held
     }
     total = leaf_answers.read_answers(got, key, packing, held, count * each)
     guest.added = np.asarray(total.reshape(count, -1) * facts["value_unit"], np.float64)
@@ -129,7 +130,7 @@ def close_batch(guest: Guest) -> Out:
     """Compute the batch's margins: our leaves plus the mean over the hosts of their leaves."""
     holders = np.zeros(guest.at.shape[0], np.int64)
     for host in guest.held:
-        holders[guest.inside(host)] += 1
+        holders[guest.batch_indices(host)] += 1
     mean = np.maximum(holders, 1)[:, None]
     value, is_scored = guest.tops.arrays["value"].astype(np.float64), guest.added.ndim == 3
     margin = guest.margin
@@ -146,16 +147,16 @@ def close_batch(guest: Guest) -> Out:
 def bytes_max(guest: Guest, step: str) -> int:
     """Return the size of a leaf for each row and tree, or of a row's answers."""
     if step == "add_values":
-        key, answers = _key(guest), guest.at.shape[0] * guest.model.facts["trees_per_round"]
+        key, answers = _leaf_key(guest), guest.at.shape[0] * guest.model.facts["trees_per_round"]
         return _packing(guest, key).package_count([answers]) * key.width + 1024
     return 4 * guest.at.size + 1024
 
 
-def _key(guest: Guest) -> PrivateKey:
+def _leaf_key(guest: Guest) -> PrivateKey:
     """Return the key of the hosts' leaf values."""
-    scheme = SCHEMES[guest.model.facts["params"]["encryption"]["scheme"]]
+    scheme = KEYED_SCHEMES[guest.model.facts["params"]["encryption"]["scheme"]]
     return scheme.load_private(
-        guest.model.arrays[hybrid.KEY].tobytes(), guest.context.services.workers
+        guest.model.arrays[hybrid.SHARD_KEY].tobytes(), guest.context.services.workers
     )
 
 

@@ -7,16 +7,16 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedboost.crypto.api import Ciphertexts
-from fedboost.crypto.schemes import SCHEMES
-from fedboost.data.frame import Values
+from fedboost.crypto.schemes import KEYED_SCHEMES
+from fedboost.data.frame import FrameValues
 from fedboost.encrypted.number import leaf_values
 from fedboost.encrypted.number.leaf_answers import (
     MaskingHost,
     Precision,
-    answered,
     hear_answer_keys,
     learn_shared,
     offer_answer_key,
+    released_answers,
     shared_bytes_max,
 )
 from fedboost.encrypted.number.leaf_values import LeafValues
@@ -24,13 +24,13 @@ from fedboost.encrypted.number.packed import HostKey
 from fedboost.flow import MODEL, Artefact, Charge, DisclosureInfo, Out, Place, Spent, StageContext
 from fedboost.ground.arrays import Indices
 from fedboost.ground.errors import PeerError, ProtocolError
-from fedboost.ground.mapped import let_go
+from fedboost.ground.mapped import free_pages
 from fedboost.ground.slot import Slot
 from fedboost.messages.job_pb2 import StatusReport
 from fedboost.messages.protocol.predict_hybrid_pb2 import BottomPlaces, LeafPlaces
 from fedboost.model import columns, hybrid, rounds
 from fedboost.model.answered import AnsweredRows
-from fedboost.model.hybrid import NO_NODE
+from fedboost.model.hybrid import NO_BOTTOM
 from fedboost.protocols.predict_hybrid.indices import read_slots, write_leaves
 from fedboost.protocols.predict_hybrid.params import PredictHybridParams
 
@@ -46,7 +46,7 @@ class Host:
 
     context: StageContext[PredictHybridParams]
     model: Artefact
-    values: Values
+    values: FrameValues
     answered: AnsweredRows
     scored: int = 0  # rows of finished batches
     batches: int = 0
@@ -67,14 +67,14 @@ class Host:
 
 def begin(context: StageContext[PredictHybridParams]) -> Host:
     """Return a host with its shard."""
-    model, values = context.artefacts[MODEL], columns.of_seat(context)
+    model, values = context.artefacts[MODEL], columns.values_of_seat(context)
     facts = model.facts
     host = Host(context, model, values, AnsweredRows.of(model.arrays, facts["columns"], values))
     if not host.is_scored:
         host.answering = MaskingHost(context)
         encryption = facts["encryption"]
-        scheme = SCHEMES[encryption["scheme"]]
-        data = host.model.arrays[hybrid.KEY].tobytes()
+        scheme = KEYED_SCHEMES[encryption["scheme"]]
+        data = host.model.arrays[hybrid.SHARD_KEY].tobytes()
         key = scheme.load_public(data, encryption["key_bits"], context.services.workers)
         packing = Precision(**facts["precision"]).layout(key.plaintext_bits)
         host.keys = HostKey.of(key, packing, host.n_rows)
@@ -86,10 +86,10 @@ def find_leaves(host: Host, got: BottomPlaces) -> Out:
     """Send the leaf of each row in each tree."""
     if not host.is_scored:
         raise ProtocolError("the model's splits are unscored: hosts name no leaves")
-    rows, at = _batch(host, got)
-    leaves = _leaves(host, rows, at)
+    rows, at = _read_batch(host, got)
+    leaves = _reached_leaves(host, rows, at)
     message = LeafPlaces(leaves=write_leaves(leaves, at, host.model.facts))
-    return Out(send=message, about=_about(host, at))
+    return Out(send=message, about=_disclosure(host, at))
 
 
 def answer_rows(host: Host, got: BottomPlaces) -> Out:
@@ -97,13 +97,13 @@ def answer_rows(host: Host, got: BottomPlaces) -> Out:
     if host.is_scored:
         raise ProtocolError("the model's splits are scored: hosts have no values of leaves")
     number, facts = host.batches, host.model.facts
-    rows, at = _batch(host, got)
-    leaves, each = _leaves(host, rows, at), facts["trees_per_round"]
+    rows, at = _read_batch(host, got)
+    leaves, each = _reached_leaves(host, rows, at), facts["trees_per_round"]
     classes = np.maximum(rounds.classes(facts), 0)
     starts = np.cumsum([0, *(len(tree_leaves.nodes) for tree_leaves in host.leaves)])
     held, cells = [], []
     for tree, tree_leaves in enumerate(host.leaves[: at.shape[1]]):
-        (there,) = np.nonzero(at[:, tree] != NO_NODE)
+        (there,) = np.nonzero(at[:, tree] != NO_BOTTOM)
         held.append(starts[tree] + tree_leaves.indices(leaves[there, tree]))
         cells.append(there * each + classes[tree])
     values = Ciphertexts.concat([tree_leaves.values for tree_leaves in host.leaves])
@@ -111,7 +111,7 @@ def answer_rows(host: Host, got: BottomPlaces) -> Out:
     sums = host.keys.key.segment_sum(values, np.concatenate(held), cell, len(at) * each)
     packing = Precision(**facts["precision"]).layout(host.keys.key.plaintext_bits)
     masks = host.answering.masks(number, rows, packing, each)
-    return Out(send=answered(host.keys, sums, masks), about=_about(host, at))
+    return Out(send=released_answers(host.keys, sums, masks), about=_disclosure(host, at))
 
 
 def snapshot(host: Host, _: Place) -> Artefact:
@@ -138,7 +138,7 @@ def bytes_max(host: Host, step: str) -> int:
     return int(4 * rows * host.model.facts["trees"] + 1024)
 
 
-def _batch(host: Host, got: BottomPlaces) -> tuple[slice, Indices]:
+def _read_batch(host: Host, got: BottomPlaces) -> tuple[slice, Indices]:
     """Return the slice of our rows in the batch, each once and in order, and their nodes."""
     rows = slice(host.scored, host.scored + got.rows)
     if got.first_row != host.scored or rows.stop > host.n_rows:
@@ -154,18 +154,18 @@ def _batch(host: Host, got: BottomPlaces) -> tuple[slice, Indices]:
     return rows, at
 
 
-def _about(host: Host, at: Indices) -> DisclosureInfo:
+def _disclosure(host: Host, at: Indices) -> DisclosureInfo:
     """Return the disclosure of the leaves of rows at these bottom nodes."""
     charges = (Charge(Spent.ROWS, host.n_rows), *host.answered.charges())
     return DisclosureInfo(len(at), charges=charges)
 
 
-def _leaves(host: Host, rows: slice, at: Indices) -> Indices:
+def _reached_leaves(host: Host, rows: slice, at: Indices) -> Indices:
     """Return the leaves below the bottom nodes `at`, int64 (rows, trees)."""
     arrays = host.model.arrays
     by_tree = [
         hybrid.descend(arrays, tree, host.values, rows, at[:, tree], host.answered.note)
         for tree in range(at.shape[1])
     ]
-    let_go(host.values)
+    free_pages(host.values)
     return np.stack(by_tree, axis=1)

@@ -16,9 +16,9 @@ class PredictHybridParams(ScoringParams):
     split: Literal["scored", "unscored"]  # as the model was trained
 
 
-def fits(params: PredictHybridParams, facts: Mapping[str, Any]) -> None:
+def check_model(params: PredictHybridParams, facts: Mapping[str, Any]) -> None:
     """Refuse, by a ConfigError, a model of other trees, or trained with other splits."""
-    kinds.of(facts).check_scored_by("predict-hybrid", facts)
+    kinds.kind_of(facts).check_scored_by("predict-hybrid", facts)
     if facts["split"] != params.split:
         raise ConfigError(
             f"the model was trained with split: {facts['split']}, the job says {params.split}",

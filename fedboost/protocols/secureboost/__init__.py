@@ -26,10 +26,10 @@ Modules:
     walk        order of the steps
 """
 
-from fedboost.encrypted.scheme.params import asks
+from fedboost.encrypted.scheme.params import policy_demands
 from fedboost.flow import GUEST, HOST, ModelUse, PolicyFacts, Protocol, ReplaySupport, TableUse
 from fedboost.protocols.secureboost import earlier, plan, replay
-from fedboost.protocols.secureboost.params import SecureBoostParams, check
+from fedboost.protocols.secureboost.params import SecureBoostParams, check_table
 from fedboost.protocols.secureboost.walk import FLOW, walk
 
 PROTOCOL = Protocol(
@@ -40,13 +40,13 @@ PROTOCOL = Protocol(
     modules={GUEST: f"{__name__}.guest", HOST: f"{__name__}.host"},
     before=("align",),
     leaves="model",
-    tables=TableUse(labelled=(GUEST,), bins_values=True, check=check),
-    policy=PolicyFacts(asks=asks, releases=plan.releases),
+    tables=TableUse(labelled=(GUEST,), bins_values=True, check=check_table),
+    policy=PolicyFacts(asks=policy_demands, releases=plan.releases),
     round_kind=plan.of_round,
     model=ModelUse(
         named_by=lambda params: params.warm_start,
-        fits=earlier.fits,
+        fits=earlier.check_model,
         before={"predict": {"output_margin": True}},
     ),
-    replay=ReplaySupport(lacks=replay.lacks, place=replay.place),
+    replay=ReplaySupport(lacks=replay.obstacle, place=replay.describe_message),
 )

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from fedboost.core import forest
-from fedboost.core.binning import Binning, Codes
+from fedboost.core.binning import BinCodes, Binning
 from fedboost.core.objectives import Objective
 from fedboost.flow import GUEST, MODEL, Artefact, StageContext
 from fedboost.ground.arrays import Floats
@@ -23,7 +23,11 @@ from fedboost.model.vertical import GuestNode, OwnSplit
 from fedboost.protocols.secureboost import plan
 from fedboost.protocols.secureboost.params import SecureBoostParams
 
-KEPT = ("objective", "num_class", "multi_output")  # settings that old and new trees must share
+SHARED_SETTINGS = (
+    "objective",
+    "num_class",
+    "multi_output",
+)  # settings that old and new trees must share
 
 
 @dataclass(frozen=True)
@@ -38,7 +42,7 @@ class Start:
     history: list[dict[str, dict[str, float]]] = field(default_factory=list)  # one a round
 
 
-def fits(params: SecureBoostParams, facts: Mapping[str, Any]) -> None:
+def check_model(params: SecureBoostParams, facts: Mapping[str, Any]) -> None:
     """Refuse, by a ConfigError, a model that a job with these params cannot continue."""
     if facts["protocol"] != "secureboost":
         raise ConfigError(
@@ -53,7 +57,7 @@ def fits(params: SecureBoostParams, facts: Mapping[str, Any]) -> None:
                 todo=f"set max_bin to at least {len(texts)}",
             )
     trained = facts.get("params", {})  # a host does not know them
-    for name in KEPT if facts["role"] == GUEST else ():
+    for name in SHARED_SETTINGS if facts["role"] == GUEST else ():
         if getattr(params, name) != trained[name]:
             raise ConfigError(
                 f"{name} is {getattr(params, name)}, that of the model to continue {trained[name]}",
@@ -61,7 +65,7 @@ def fits(params: SecureBoostParams, facts: Mapping[str, Any]) -> None:
             )
 
 
-def settled(context: StageContext[SecureBoostParams]) -> SecureBoostParams:
+def settled_params(context: StageContext[SecureBoostParams]) -> SecureBoostParams:
     """Return the job's params, with the base score of the model that the job continues."""
     params = context.params
     if params.warm_start is None:
@@ -70,16 +74,16 @@ def settled(context: StageContext[SecureBoostParams]) -> SecureBoostParams:
     return params.model_copy(update={"base_score": score})
 
 
-def start(context: StageContext[SecureBoostParams], objective: Objective) -> Start:
+def training_start(context: StageContext[SecureBoostParams], objective: Objective) -> Start:
     """Return the start of the guest: the model that it continues, or the base margin."""
     if context.params.warm_start is None:
         base = objective.base_margin
         return Start(np.tile(base, (context.data.n_rows, 1)), base)
     model = context.artefacts[MODEL]
     sizes: list[int] = model.facts["forest"]
-    indices = columns.indices(model.facts, context.data)
+    indices = columns.column_indices(model.facts, context.data)
     nodes = [
-        node if node.split is None else replace(node, split=_moved(node.split, indices))
+        node if node.split is None else replace(node, split=_renumbered(node.split, indices))
         for node in vertical.arrays_to_nodes(model.arrays)
     ]
     return Start(
@@ -92,14 +96,14 @@ def start(context: StageContext[SecureBoostParams], objective: Objective) -> Sta
     )
 
 
-def known_codes(context: StageContext[SecureBoostParams]) -> dict[int, Codes]:
+def known_codes(context: StageContext[SecureBoostParams]) -> dict[int, BinCodes]:
     """Return the categories with bins fixed by the earlier model, by categorical column."""
     if context.params.warm_start is None:
         return {}
     return columns.known_codes(context.artefacts[MODEL].facts, context.data)
 
 
-def listed(context: StageContext[SecureBoostParams], cuts: Binning) -> dict[str, list[str]]:
+def category_lists(context: StageContext[SecureBoostParams], cuts: Binning) -> dict[str, list[str]]:
     """Return the categories that the party's shard has to remember, the earlier model's first."""
     before = None if context.params.warm_start is None else context.artefacts[MODEL].facts
     return columns.categories(context.data, cuts, before)
@@ -112,7 +116,7 @@ def check_first_tree(context: StageContext[SecureBoostParams], first_tree: int) 
         if first_tree:
             raise PeerError(f"the guest begins at tree {first_tree}, the job continues no model")
         return
-    if first_tree not in rounds.ends(model.facts):
+    if first_tree not in rounds.trees_after_rounds(model.facts):
         raise PeerError(
             f"the guest begins at tree {first_tree}, expected whole rounds of the model "
             f"and at most its {model.facts['trees']} trees"
@@ -121,7 +125,7 @@ def check_first_tree(context: StageContext[SecureBoostParams], first_tree: int) 
 
 def rounds_before(context: StageContext[SecureBoostParams], first_tree: int) -> int:
     """Return how many rounds of the model to continue come before tree `first_tree`."""
-    return len(_rounds_of(context, first_tree))
+    return len(_kept_rounds(context, first_tree))
 
 
 def host_shard(
@@ -140,32 +144,35 @@ def host_shard(
     kept = []
     if MODEL in context.artefacts:
         model = context.artefacts[MODEL]
-        indices = columns.indices(model.facts, context.data)
+        indices = columns.column_indices(model.facts, context.data)
         earlier = vertical.arrays_to_splits(model.arrays)
-        kept = [_moved(split, indices) for split in earlier if split.tree < first_tree]
+        kept = [_renumbered(split, indices) for split in earlier if split.tree < first_tree]
     following, unheard, _ = plan.next_tree_batch(
         params, context.table, context.party, last_tree - first_tree
     )
     facts = {
         "columns": list(context.data.columns),
-        "categories": listed(context, cuts),
+        "categories": category_lists(context, cuts),
         "trees": first_tree + unheard,
         "trees_per_round": params.trees_per_round,
-        "forest": [*_rounds_of(context, first_tree), *forest.sizes(params)[:following].tolist()],
+        "forest": [
+            *_kept_rounds(context, first_tree),
+            *forest.trees_each_round(params)[:following].tolist(),
+        ],
     }
     return Artefact(facts, vertical.splits_to_arrays([*kept, *splits]))
 
 
-def _moved(split: OwnSplit, indices: list[int]) -> OwnSplit:
+def _renumbered(split: OwnSplit, indices: list[int]) -> OwnSplit:
     """Return the split with its column numbered as in the job's table."""
     return replace(split, feature=indices[split.feature])
 
 
-def _rounds_of(context: StageContext[SecureBoostParams], first_tree: int) -> list[int]:
+def _kept_rounds(context: StageContext[SecureBoostParams], first_tree: int) -> list[int]:
     """Return the trees for each class in each of the earlier rounds that the guest kept."""
     if MODEL not in context.artefacts:
         return []
     facts = context.artefacts[MODEL].facts
-    kept = int(np.count_nonzero(rounds.ends(facts) <= first_tree))
+    kept = int(np.count_nonzero(rounds.trees_after_rounds(facts) <= first_tree))
     sizes: list[int] = facts["forest"]
     return sizes[:kept]

@@ -14,9 +14,15 @@ from fedboost.core.objectives import Summary
 from fedboost.encrypted.cells.candidates import Shape
 from fedboost.encrypted.checks.gradient_check import SETS, CheckedGuest, commit_sums, open_sums
 from fedboost.encrypted.guest.offers import HOST_COLUMNS_MAX, Offers, read_offers, write_choices
-from fedboost.encrypted.guest.rounds import Labels, Rounds, RoundsState
-from fedboost.encrypted.guest.tree import GuestRules, GuestTree, GuestTreeBatch, GuestTreeState, Won
-from fedboost.encrypted.record import GuestRecord, seen
+from fedboost.encrypted.guest.rounds import GuestLabels, Rounds, RoundsState
+from fedboost.encrypted.guest.tree import (
+    GuestRules,
+    GuestTree,
+    GuestTreeBatch,
+    GuestTreeState,
+    WinningSplit,
+)
+from fedboost.encrypted.record import GuestRecord, nodes_seen
 from fedboost.encrypted.scheme import keys, loading
 from fedboost.encrypted.scheme.ciphers import GuestCipher, GuestRows, addressed
 from fedboost.encrypted.scheme.host_noise import NoiseScale
@@ -26,7 +32,7 @@ from fedboost.flow import Artefact, DisclosureInfo, Out, Place, StageContext
 from fedboost.ground import wire
 from fedboost.ground.arrays import Floats, Sums
 from fedboost.ground.slot import Slot
-from fedboost.ground.state import Growing, restore_into, state
+from fedboost.ground.state import Growing, restore_into, state_class
 from fedboost.messages.job_pb2 import StatusReport, Warned
 from fedboost.messages.protocol import encrypted_pb2 as pb
 from fedboost.messages.protocol.secureboost_pb2 import Frontier
@@ -47,7 +53,7 @@ __all__ = (
 LAYERS = "layer"  # name of the loop over a tree's layers
 
 
-@state
+@state_class
 class SecureBoostGuestTrees:
     """State of the growing trees."""
 
@@ -55,7 +61,7 @@ class SecureBoostGuestTrees:
     shown: VisibilityState
 
 
-@state
+@state_class
 class SecureBoostGuestState:
     """Checkpoint of the guest: finished trees, margins and metrics, and growing trees."""
 
@@ -95,7 +101,7 @@ class Guest(Rounds, CheckedGuest):
     encrypted = Slot[GuestRows]("gradients that hosts have")
 
     @property
-    def plan(self) -> Plan:
+    def round_plan(self) -> Plan:
         """Plan of the present round; the turns of parties start anew with every job."""
         this = len(self.history) - self.first_round
         return plan.of_round(self.context.params, self.context.table, this)
@@ -108,22 +114,22 @@ class Guest(Rounds, CheckedGuest):
 
     def sent(self) -> Mapping[str, tuple[GuestRows, Sums]]:
         """Return the rows and gradients of each host, the same for all; see `CheckedGuest`."""
-        return dict.fromkeys(self.plan.hosts, (self.encrypted, self.sampled_gh))
+        return dict.fromkeys(self.round_plan.hosts, (self.encrypted, self.sampled_gh))
 
 
 def begin(context: StageContext[SecureBoostParams]) -> Guest:
     """Bin our columns and fix the objective, on training rows only."""
-    frame, params = context.data, earlier.settled(context)
-    labels, train = Labels.of(context, params), ~context.validation
+    frame, params = context.data, earlier.settled_params(context)
+    labels, train = GuestLabels.of(context, params), ~context.validation
     summary = Summary.of(params, labels.y[train], labels.weight[train])
-    objective = objectives.start(params, summary)
+    objective = objectives.start_objective(params, summary)
     known = earlier.known_codes(context)
     cuts = binning.fit(frame.values, params.max_bin, frame.categorical, known, rows=train)
     fixed = loading.tree_scheme(params).encoding(
         params, int(train.sum()), lambda settings: objectives.encoding(settings, objective, summary)
     )
     moves = directions(params.monotone_constraints, frame.columns, frame.categories)
-    start, noise = earlier.start(context, objective), NoiseScale.of(params, fixed.bits)
+    start, noise = earlier.training_start(context, objective), NoiseScale.of(params, fixed.bits)
     return Guest(
         context=context,
         params=params,
@@ -152,7 +158,7 @@ def hear_nonces(guest: Guest, got: Mapping[str, pb.Nonce]) -> Out:
 def share_key(guest: Guest) -> Out:
     """Send a fresh key for this attempt, and the packing of gradients (SecureBoost+, 4.2)."""
     params, bits = guest.context.params, guest.rules.fixed.bits
-    guest.side = keys.guest_side(guest.context, bits, [_training(guest)], guest.nonces)
+    guest.side = keys.guest_side(guest.context, bits, [_n_training(guest)], guest.nonces)
     return Out(
         send=guest.side.told(sum(guest.forest[: guest.first_round]) * params.trees_per_round)
     )
@@ -161,7 +167,7 @@ def share_key(guest: Guest) -> Out:
 def start_round(guest: Guest) -> Out:
     """Compute gradients at the present margins, for this round's rows, as exact integers."""
     guest.start_round(guest.rules.fixed)
-    _plant(guest)
+    _plant_trees(guest)
     return Out()
 
 
@@ -169,14 +175,14 @@ def encrypt_gradients(guest: Guest) -> Iterator[Out]:
     """Send packed gradients of the rows that take part, in parts (Algorithms 3, 7, signed)."""
     train, sample = guest.context.parts["train"], guest.round.sample
     gh = guest.sampled_gh
-    rows = guest.encrypted = guest.side.rows(guest.trees_closed, gh, _training(guest))
+    rows = guest.encrypted = guest.side.rows(guest.trees_closed, gh, _n_training(guest))
     for number, part in enumerate(rows.parts()):
         about = DisclosureInfo(part.rows.count // rows.sizes.per_row)
         if number:
             yield Out(send=part, about=about)
             continue
         write_sample(part, sample, len(train))
-        yield Out(send=addressed(part, rows, guest.plan.hosts), about=about)
+        yield Out(send=addressed(part, rows, guest.round_plan.hosts), about=about)
 
 
 def open_layer(guest: Guest) -> Out:
@@ -192,8 +198,8 @@ def open_layer(guest: Guest) -> Out:
 
 def choose_splits(guest: Guest, got: Iterator[Mapping[str, pb.CandidateSums]]) -> Out:
     """Choose the best split of every open node; ties are resolved as in the pooled table."""
-    tree_batch, this = guest.growing.tree_batch, guest.plan
-    offers = _read(guest, got)
+    tree_batch, this = guest.growing.tree_batch, guest.round_plan
+    offers = _read_sums(guest, got)
     won = tree_batch.own_best(guest.trees_closed) if this.guest_competes else {}
     tied: dict[str, dict[int, list[NDArray[np.int64]]]] = {host: {} for host in offers}
     for node in tree_batch.opened:
@@ -203,14 +209,14 @@ def choose_splits(guest: Guest, got: Iterator[Mapping[str, pb.CandidateSums]]) -
             rival = None if offer is None else tree_batch.best_of(node, *offer)
             if rival is not None and (best is None or rival.gain > best.gain):
                 number = guest.context.table.hosts.index(host) + 1
-                best, winner = Won(number, rival.gain, rival.left, rival.parts), host
+                best, winner = WinningSplit(number, rival.gain, rival.left, rival.parts), host
                 choices = rival.choices
         if best is not None:
             won[node] = best
         if winner:
             tied[winner][node] = choices
-    tree_batch.choose({node: won[node] for node in tree_batch.opened if node in won})
-    chosen = {*tree_batch.chosen}  # within max_leaves
+    tree_batch.take_winners({node: won[node] for node in tree_batch.opened if node in won})
+    chosen = {*tree_batch.chosen_nodes}  # within max_leaves
     sent = {h: {n: tie for n, tie in ties.items() if n in chosen} for h, ties in tied.items()}
     return Out(send={host: write_choices(ties) for host, ties in sent.items()})
 
@@ -230,10 +236,10 @@ def grow_nodes(guest: Guest, got: Mapping[str, pb.RowDivisions]) -> Out:
 def grow_alone(guest: Guest) -> Out:
     """Grow the layers that only the guest has a part in, all of them in one step."""
     tree_batch = guest.growing.tree_batch
-    for _ in range(guest.plan.guest_layers):
+    for _ in range(guest.round_plan.guest_layers):
         if not tree_batch.open_layer():
             break
-        tree_batch.choose(tree_batch.own_best(guest.trees_closed))
+        tree_batch.take_winners(tree_batch.own_best(guest.trees_closed))
         tree_batch.divide(tree_batch.own_divisions())
     return Out()
 
@@ -242,29 +248,29 @@ def close_trees(guest: Guest) -> Out:
     """Compute leaf values and new margins; the trees of a forest share a round's step."""
     tree_batch = guest.growing.tree_batch
     outputs = guest.outputs_of(guest.trees_closed)
-    leaves = _leaves(guest, tree_batch.trees)  # before any margin moves
+    leaves = _leaf_values(guest, tree_batch.trees)  # before any margin moves
     report = StatusReport(warnings=_label_given_away(guest, tree_batch.trees))
     for slot, (tree, values) in enumerate(zip(tree_batch.trees, leaves, strict=True)):
         guest.nodes += tree.finished(guest.trees_closed, values)
         _note_tree(guest, slot, tree)
         for node, value in values.items():
-            guest.margin[tree.growth.everyone.below(node), outputs] += value
+            guest.margin[tree.growth.everyone.rows_below(node), outputs] += value
         guest.trees_closed += 1
     del guest.growing
     if guest.trees_closed < sum(guest.forest) * guest.params.trees_per_round:
-        _plant(guest)
+        _plant_trees(guest)
     return Out(told=report)
 
 
 def close_round(guest: Guest) -> Out:
     """Report the round's metrics, and whether early stopping ends the job."""
-    return Out(told=guest.close_round(plan.loop(guest.context.params)))
+    return Out(told=guest.close_round(plan.loop_name(guest.context.params)))
 
 
 def close_model(guest: Guest) -> Out:
     """Report the finished model: metrics of the kept round, curves, importance."""
     report = guest.told()
-    report.importance.extend(words.importance(guest.context, _kept(guest)))
+    report.importance.extend(words.importance(guest.context, _kept_nodes(guest)))
     report.answers = guest.side.answers_in_words()
     return Out(told=report)
 
@@ -285,7 +291,7 @@ def snapshot(guest: Guest, place: Place) -> Artefact:
         is_recorded=guest.record.begun,
         under_way=under_way,
     )
-    return Artefact.of_state(kept, transcript)
+    return Artefact.from_state(kept, transcript)
 
 
 def restore(guest: Guest, checkpoint: Artefact) -> StatusReport:
@@ -294,16 +300,16 @@ def restore(guest: Guest, checkpoint: Artefact) -> StatusReport:
     restore_into(guest, kept.rounds)
     guest.trees_closed, guest.record.begun = kept.trees_closed, kept.is_recorded
     guest.nodes, guest.under_way = kept.nodes, kept.under_way
-    return StatusReport(ends=guest.ended(plan.loop(guest.context.params)) or kept.ends)
+    return StatusReport(ends=guest.ended(plan.loop_name(guest.context.params)) or kept.ends)
 
 
 def finish(guest: Guest) -> Artefact:
     """Return the guest's shard: nodes up to the best round, its own splits by column name."""
     frame = guest.context.data
     columns = list(frame.columns)
-    categories = earlier.listed(guest.context, guest.rules.binning)
+    categories = earlier.category_lists(guest.context, guest.rules.binning)
     facts = {**guest.model_facts(), "columns": columns, "categories": categories}
-    arrays = vertical.nodes_to_arrays(_kept(guest), guest.outputs_of_tree)
+    arrays = vertical.nodes_to_arrays(_kept_nodes(guest), guest.outputs_of_tree)
     return Artefact(facts, arrays, transcript=guest.record.closed(guest))
 
 
@@ -321,15 +327,15 @@ def bytes_max(guest: Guest, step: str) -> int:
     return min(wire.MESSAGE_BYTES_MAX, size + wire.PIECE_BYTES)
 
 
-def _plant(guest: Guest) -> None:
+def _plant_trees(guest: Guest) -> None:
     """Plant the next trees of the round, at their roots or as an earlier attempt left them."""
     train, number = guest.context.parts["train"], guest.trees_closed
     rows = [train[drawn] for drawn in guest.round.sample.trees]
-    tree_batch = GuestTreeBatch.planted(guest.rules, guest.bins, guest.gh_of(number), rows, number)
-    owners = {host: guest.context.table.hosts.index(host) + 1 for host in guest.plan.hosts}
+    tree_batch = GuestTreeBatch.at_roots(guest.rules, guest.bins, guest.gh_of(number), rows, number)
+    owners = {host: guest.context.table.hosts.index(host) + 1 for host in guest.round_plan.hosts}
     protection = guest.params.label_protection
     hides = protection is not None and protection.hide_divisions
-    shown = Visibility(owners, tree_batch, guest.purity, hides=hides)
+    shown = Visibility(owners, tree_batch, guest.purity_limit, hides=hides)
     if guest.under_way is not None:
         tree_batch.load_state(guest.under_way.trees)
         restore_into(shown, guest.under_way.shown)
@@ -347,19 +353,23 @@ def _label_given_away(guest: Guest, trees: Sequence[GuestTree]) -> list[Warned]:
     if guest.trees_closed or is_protected or len(np.unique(guest.y)) != 2:
         return []
     numbers = {tree.host_gives_away(guest.y) for tree in trees} - {0}
-    return [words.gives_away(guest.context.table.hosts[number - 1]) for number in sorted(numbers)]
+    return [
+        words.label_warning(guest.context.table.hosts[number - 1]) for number in sorted(numbers)
+    ]
 
 
 def _note_tree(guest: Guest, slot: int, tree: GuestTree) -> None:
     """Note the part of a grown tree that each participating host has seen."""
-    for host in guest.plan.hosts:
+    for host in guest.round_plan.hosts:
         number = guest.context.table.hosts.index(host) + 1
         nodes = (divmod(node, STRIDE) for node in guest.growing.shown.told[host])
         divided = [node for of_slot, node in nodes if of_slot == slot]
-        guest.record.add(guest.trees_closed, number, seen(tree, len(guest.y), divided, number))
+        guest.record.add(
+            guest.trees_closed, number, nodes_seen(tree, len(guest.y), divided, number)
+        )
 
 
-def _training(guest: Guest) -> int:
+def _n_training(guest: Guest) -> int:
     """Return the number of rows to learn from."""
     return len(guest.context.parts["train"])
 
@@ -378,7 +388,7 @@ def _frontier(divided: Sequence[Division], opened: Sequence[int]) -> Frontier:
     )
 
 
-def _read(
+def _read_sums(
     guest: Guest, got: Iterator[Mapping[str, pb.CandidateSums]]
 ) -> dict[str, dict[int, tuple[Sums, Shape]]]:
     """Return each host's sums of its open nodes, decrypted as they come in."""
@@ -396,7 +406,7 @@ def _read(
     return {host: dict(offers) for host, offers in by_node.items()}
 
 
-def _leaves(guest: Guest, trees: Sequence[GuestTree]) -> list[dict[int, Floats]]:
+def _leaf_values(guest: Guest, trees: Sequence[GuestTree]) -> list[dict[int, Floats]]:
     """Return the leaf values (outputs,) of each tree, divided by the number of trees averaged."""
     if guest.params.record.has_median_leaves:
         values = [tree.medians(guest.y - guest.margin[:, 0], guest.weight) for tree in trees]
@@ -406,5 +416,5 @@ def _leaves(guest: Guest, trees: Sequence[GuestTree]) -> list[dict[int, Floats]]
     return [{node: value / guest.forest[-1] for node, value in of.items()} for of in values]
 
 
-def _kept(guest: Guest) -> list[GuestNode]:
+def _kept_nodes(guest: Guest) -> list[GuestNode]:
     return [node for node in guest.nodes if node.tree < guest.n_kept]

@@ -15,10 +15,10 @@ from fedboost.core.bins import Bins, SparseBins
 from fedboost.core.partition import ROOT, left_child, right_child
 from fedboost.core.sampling import TreeColumns
 from fedboost.encrypted.cells.candidates import choices_bytes_max, read_choices
-from fedboost.encrypted.cells.row_cells import BinnedTable, Cells
+from fedboost.encrypted.cells.row_cells import BinnedTable, TreeCells
 from fedboost.encrypted.checks.gradient_check import CheckingHost, check_sums, show_signs, sign_rows
 from fedboost.encrypted.host import answers as host_answers
-from fedboost.encrypted.host.answers import Gradients
+from fedboost.encrypted.host.answers import ReceivedGradients
 from fedboost.encrypted.host.meter import Meter
 from fedboost.encrypted.host.release import release
 from fedboost.encrypted.host.tree import HostTree, HostTreeBatch, HostTreeState
@@ -38,7 +38,7 @@ from fedboost.flow import Artefact, Out, Place, StageContext
 from fedboost.ground import wire
 from fedboost.ground.errors import PeerError
 from fedboost.ground.slot import Slot
-from fedboost.ground.state import Growing, state
+from fedboost.ground.state import Growing, state_class
 from fedboost.messages.job_pb2 import StatusReport
 from fedboost.messages.protocol import encrypted_pb2 as pb
 from fedboost.messages.protocol.secureboost_pb2 import Frontier
@@ -54,7 +54,7 @@ __all__ = (
 FRONTIER_NODES_MAX = 1 << 14  # one layer of the deepest tree TreeParams allows
 
 
-@state
+@state_class
 class SecureBoostHostTrees:
     """State of the growing trees."""
 
@@ -62,7 +62,7 @@ class SecureBoostHostTrees:
     divided: dict[int, NDArray[np.bool_]]  # our own, in the last layer
 
 
-@state
+@state_class
 class SecureBoostHostState:
     """Checkpoint of a host: the splits so far, and growing trees."""
 
@@ -116,7 +116,7 @@ def begin(context: StageContext[SecureBoostParams]) -> Host:
 
 def offer_nonce(host: Host) -> Out:
     """Send our share in the public polynomials, if the scheme has any."""
-    return Out(send=pb.Nonce(nonce=keys.nonce(host.context)))
+    return Out(send=pb.Nonce(nonce=keys.own_nonce(host.context)))
 
 
 def accept_key(host: Host, got: pb.EncryptionKey) -> Out:
@@ -137,20 +137,24 @@ def accept_key(host: Host, got: pb.EncryptionKey) -> Out:
 
 def receive_gradients(host: Host, got: Iterator[pb.EncryptedGradients]) -> Out:
     """Check the packed gradients that take part; trees begin, or an earlier attempt's go on."""
-    gradients: Gradients | None = None
+    gradients: ReceivedGradients | None = None
     tree_batch = host.tree_batch
     for part in got:
         if gradients is None:
-            tree_batch = _begun(host, part)
-            n_rows = int(np.count_nonzero(_sampled(tree_batch).any(axis=0)))
-            gradients = Gradients(host.side, part, n_rows, host.bins)
+            tree_batch = _trees_to_grow(host, part)
+            n_rows = int(np.count_nonzero(_training_masks(tree_batch).any(axis=0)))
+            gradients = ReceivedGradients(host.side, part, n_rows, host.bins)
         gradients.add(part)
     if gradients is None:
         raise PeerError("the guest sent no gradients")
     complete = gradients.whole()  # refuses before anything changes
     if tree_batch is not host.tree_batch:
         host.record.add(host.tree_batch)
-        host.tree_batch, host.layers, host.divided = tree_batch, _layers(host, tree_batch.first), {}
+        host.tree_batch, host.layers, host.divided = (
+            tree_batch,
+            _candidate_layers(host, tree_batch.first),
+            {},
+        )
         host.meter.begin_trees()
     host.take_gradients(complete, n_rows)
     return Out()
@@ -158,7 +162,7 @@ def receive_gradients(host: Host, got: Iterator[pb.EncryptedGradients]) -> Out:
 
 def sum_candidates(host: Host, got: Frontier) -> Iterator[Out]:
     """Send encrypted sums of all candidate splits of open nodes, shuffled, compressed, blinded."""
-    _follow(host, got)
+    _follow_frontier(host, got)
     is_last = host.tree_batch.trees[0].growth.layers == host.layers
     secrets = host.context.secrets.attempt
     yield from release(host.tree_batch, host.gradients, host.meter, secrets, is_last=is_last)
@@ -178,7 +182,7 @@ def divide_rows(host: Host, got: pb.WonSplits) -> Out:
 def snapshot(host: Host, place: Place) -> Artefact:
     """Keep the splits so far, and the state of growing trees."""
     under_way = None
-    if len(place) > 1 and host.context.party in _plan(host, place[0]).hosts:
+    if len(place) > 1 and host.context.party in _round_plan(host, place[0]).hosts:
         under_way = SecureBoostHostTrees(trees=[*host.tree_batch.trees], divided=host.divided)
     else:
         host.record.add(host.tree_batch)
@@ -190,7 +194,7 @@ def snapshot(host: Host, place: Place) -> Artefact:
         is_recorded=host.record.begun,
         under_way=under_way,
     )
-    return Artefact.of_state(kept, transcript)
+    return Artefact.from_state(kept, transcript)
 
 
 def restore(host: Host, checkpoint: Artefact) -> StatusReport:
@@ -200,11 +204,11 @@ def restore(host: Host, checkpoint: Artefact) -> StatusReport:
     host.tree_batch = HostTreeBatch(first=kept.number)
     if kept.under_way is not None:
         trees = kept.under_way.trees
-        host.tree_batch = _planted(
+        host.tree_batch = _planted_trees(
             host, kept.number, np.array([tree.growth.is_training for tree in trees])
         )
         host.tree_batch.load_state(trees)
-        host.layers, host.divided = _layers(host, kept.number), kept.under_way.divided
+        host.layers, host.divided = _candidate_layers(host, kept.number), kept.under_way.divided
     return StatusReport()
 
 
@@ -228,7 +232,7 @@ def bytes_max(host: Host, step: str) -> int:
     return wire.CONTROL_BYTES_MAX
 
 
-def _begun(host: Host, first: pb.EncryptedGradients) -> HostTreeBatch:
+def _trees_to_grow(host: Host, first: pb.EncryptedGradients) -> HostTreeBatch:
     """Return trees at their roots, or the trees that an earlier attempt left."""
     is_left = not Host.gradients.is_set(host) and host.tree_batch.begins_with(first.tree)
     left = host.tree_batch if is_left else None
@@ -249,22 +253,24 @@ def _begun(host: Host, first: pb.EncryptedGradients) -> HostTreeBatch:
     if left is None:
         before = earlier.rounds_before(host.context, host.first_tree)
         check_sample(samples, params, this, before=before)
-        return _planted(host, expected, sampled)
-    if not np.array_equal(sampled, _sampled(left)):
+        return _planted_trees(host, expected, sampled)
+    if not np.array_equal(sampled, _training_masks(left)):
         raise PeerError("the guest goes on with other rows than the trees have begun with")
     return left
 
 
-def _planted(host: Host, number: int, sampled: NDArray[np.bool_]) -> HostTreeBatch:
+def _planted_trees(host: Host, number: int, sampled: NDArray[np.bool_]) -> HostTreeBatch:
     """Plant trees from tree `number` on; `sampled` bool (trees, rows) are their training rows."""
     params = host.context.params
     place = np.cumsum(sampled.any(axis=0)) - 1
     group = host.context.table.hosts.index(host.context.party) + 1
     trees: list[HostTree] = []
     for slot, inside in enumerate(sampled):
-        columns = TreeColumns.drawn(params, number + slot, (host.bins.shape[1],), first=group)
+        columns = TreeColumns.draw_columns(
+            params, number + slot, (host.bins.shape[1],), first=group
+        )
         tree: HostTree = HostTree(
-            Cells(host.table, columns),
+            TreeCells(host.table, columns),
             Growth.begun(inside),
             place,
             subtraction=params.histogram_subtraction,
@@ -275,26 +281,26 @@ def _planted(host: Host, number: int, sampled: NDArray[np.bool_]) -> HostTreeBat
     return HostTreeBatch(trees, number)
 
 
-def _sampled(tree_batch: HostTreeBatch) -> NDArray[np.bool_]:
+def _training_masks(tree_batch: HostTreeBatch) -> NDArray[np.bool_]:
     """Return the rows that each tree learns from, bool (trees, rows)."""
     return np.array([tree.growth.is_training for tree in tree_batch.trees])
 
 
-def _plan(host: Host, number: int) -> plan.Plan:
+def _round_plan(host: Host, number: int) -> plan.Plan:
     """Return the plan of a round of this job."""
     return plan.of_round(host.context.params, host.context.table, number)
 
 
-def _layers(host: Host, tree: int) -> int:
+def _candidate_layers(host: Host, tree: int) -> int:
     """Return the number of layers with our candidates, in the trees that begin with `tree`."""
     before = tree - host.first_tree - 1
     number, _, _ = plan.next_tree_batch(
         host.context.params, host.context.table, host.context.party, before
     )
-    return _plan(host, number).host_layers
+    return _round_plan(host, number).host_layers
 
 
-def _follow(host: Host, got: Frontier) -> None:
+def _follow_frontier(host: Host, got: Frontier) -> None:
     """Divide the rows as the guest says, and check that the nodes it opens can be open."""
     tree_batch = host.tree_batch
     if tree_batch.trees[0].growth.layers >= host.layers:

@@ -56,7 +56,7 @@ class SecureBoostParams(EncryptedTreeParams):
         return self
 
 
-def check(role: Role, params: SecureBoostParams, frame: Frame, held_out: bool) -> None:
+def check_table(role: Role, params: SecureBoostParams, frame: Frame, held_out: bool) -> None:
     """Refuse a table that the objective cannot learn from, before anything leaves the guest."""
     if role is not GUEST:
         return

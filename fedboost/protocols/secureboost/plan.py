@@ -24,7 +24,7 @@ class Plan:
     guest_layers: int  # layers below them, of the guest alone
 
 
-def loop(params: SecureBoostParams) -> str:
+def loop_name(params: SecureBoostParams) -> str:
     """Return the name of the outermost loop: tree, or round if it may have several trees."""
     return "tree" if params.forest is None and params.trees_per_round == 1 else "round"
 
@@ -44,8 +44,8 @@ def of_round(params: SecureBoostParams, table: Table, number: int) -> Plan:
 
 def tree_batches(params: SecureBoostParams) -> Iterator[tuple[int, int, int]]:
     """Yield the trees that grow at once: round, number of the first one in the job, and count."""
-    starts = forest.starts(params).tolist()
-    for number, size in enumerate(forest.sizes(params).tolist()):
+    starts = forest.first_tree_numbers(params).tolist()
+    for number, size in enumerate(forest.trees_each_round(params).tolist()):
         for first in range(starts[number], starts[number + 1], size):
             yield number, first, size
 
@@ -60,7 +60,7 @@ def next_tree_batch(
     for number, first, size in tree_batches(params):
         if first > after and host in of_round(params, table, number).hosts:
             return number, first, size
-    return params.n_estimators, int(forest.starts(params)[-1]), 0
+    return params.n_estimators, int(forest.first_tree_numbers(params)[-1]), 0
 
 
 def releases(params: SecureBoostParams, table: Table, host: str, columns: int | None) -> Releases:
@@ -74,4 +74,4 @@ def releases(params: SecureBoostParams, table: Table, host: str, columns: int | 
             start = rounds[number].start if number in rounds else first
             rounds[number] = range(start, first + size)  # the batches of a round's classes
     trees = meter.Trees(list(rounds.values()), layers)
-    return meter.expected(params, trees, table.hosts.index(host) + 1, columns)
+    return meter.forecast_releases(params, trees, table.hosts.index(host) + 1, columns)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from fedboost.protocols.secureboost.guest import Guest
 
 
-def lacks(params: SecureBoostParams) -> str:
+def obstacle(params: SecureBoostParams) -> str:
     """Return the reason why a job with these settings cannot be replayed; empty if it can."""
     scheme = params.encryption.scheme
     if params.warm_start is not None:
@@ -30,7 +30,7 @@ def lacks(params: SecureBoostParams) -> str:
     return ""
 
 
-def place(guest: object, step: str, honest: Message, left: Message | None) -> str:
+def describe_message(guest: object, step: str, honest: Message, left: Message | None) -> str:
     """Name tree and nodes of a message that honest training sends otherwise.
 
     `left` is the message that the guest sent, if it was kept.
@@ -42,15 +42,15 @@ def place(guest: object, step: str, honest: Message, left: Message | None) -> st
     if isinstance(honest, pb.EncryptedGradients):
         return f"tree {honest.tree}, node 0: gradients of its rows from {honest.first_row} on"
     if isinstance(honest, pb.WonSplits):
-        nodes = _differing(_winners, honest, left, guest.growing.tree_batch.opened)
-        return f"{_named(guest, nodes)}: who has won"
+        nodes = _differing_nodes(_winners, honest, left, guest.growing.tree_batch.opened)
+        return f"{_nodes_in_words(guest, nodes)}: who has won"
     if isinstance(honest, Frontier):
-        nodes = _differing(_opened, honest, left, guest.growing.tree_batch.opened)
-        return f"{_named(guest, nodes)}: which nodes are open, and how those above divide"
+        nodes = _differing_nodes(_open_or_divided, honest, left, guest.growing.tree_batch.opened)
+        return f"{_nodes_in_words(guest, nodes)}: which nodes are open, and how those above divide"
     return f"{tree}: {step}"
 
 
-def _differing(
+def _differing_nodes(
     read: Callable[[Any], Mapping[int, object]], honest: Message, left: Message | None,
     opened: Iterable[int],
 ) -> list[int]:  # fmt: skip
@@ -62,7 +62,7 @@ def _differing(
     return differing or list(opened)
 
 
-def _named(guest: Guest, nodes: Iterable[int]) -> str:
+def _nodes_in_words(guest: Guest, nodes: Iterable[int]) -> str:
     """Return trees and nodes in words; nodes by their heap ids."""
     from fedboost.encrypted.tree.batch import STRIDE  # with numpy as well
 
@@ -91,7 +91,7 @@ def _winners(message: pb.WonSplits) -> dict[int, list[int]]:
     return winners
 
 
-def _opened(message: Frontier) -> dict[int, bool]:
+def _open_or_divided(message: Frontier) -> dict[int, bool]:
     """Return the nodes that are open or were divided, by their numbers."""
     divided = dict.fromkeys(_numbers(message.divided), False)
     return divided | dict.fromkeys(_numbers(message.open), True)

@@ -17,10 +17,10 @@ from fedboost.encrypted.guest.tree import GuestTreeBatch
 from fedboost.encrypted.tree.batch import STRIDE
 from fedboost.encrypted.tree.growth import Division
 from fedboost.ground.arrays import Sums
-from fedboost.ground.state import state
+from fedboost.ground.state import state_class
 
 
-@state
+@state_class
 class VisibilityState:
     """Divisions and candidates that each host has seen so far."""
 
@@ -55,7 +55,7 @@ class Visibility(VisibilityState):
         They are its own divisions, and the divisions above its open nodes.
         """
         divided = self._tree_batch.last_divided
-        closed = {number for number, _ in divided if self._tells(number)}
+        closed = {number for number, _ in divided if self._reveals_too_much(number)}
         divisions: dict[str, list[Division]] = {}
         for host, owner in self._owners.items():
             owned = set(self._tree_batch.owned(owner))
@@ -65,9 +65,9 @@ class Visibility(VisibilityState):
             self.open[host] = [
                 number
                 for number in self._tree_batch.opened
-                if number % STRIDE == ROOT or _above(number) in may_see
+                if number % STRIDE == ROOT or _parent_number(number) in may_see
             ]
-            needed = {_above(number) for number in self.open[host]} | owned
+            needed = {_parent_number(number) for number in self.open[host]} | owned
             divisions[host] = [division for division in divided if division[0] in needed]
             self.told[host] |= needed & {number for number, _ in divided}
         return divisions
@@ -85,7 +85,7 @@ class Visibility(VisibilityState):
                 dividing.add(number)
         self.offered[host] = dividing
 
-    def _tells(self, number: int) -> bool:
+    def _reveals_too_much(self, number: int) -> bool:
         """Return whether a side of this division is purer than allowed."""
         if self._purity is None:
             return False
@@ -94,6 +94,6 @@ class Visibility(VisibilityState):
         return any(self._purity.is_exceeded(rows) for rows in sides)
 
 
-def _above(number: int) -> int:
+def _parent_number(number: int) -> int:
     """Return the number of a node's parent; for a root a number that was never divided."""
     return number - number % STRIDE + parent(number % STRIDE)

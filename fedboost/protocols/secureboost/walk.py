@@ -68,7 +68,7 @@ async def walk(run: Run) -> None:
     sends: tuple[Step, ...] = (encrypt_gradients, receive_gradients)
     if run.params.gradient_check:
         sends += CHECK_STEPS
-    for round_ in run.rounds(plan.loop(run.params), run.params.n_estimators):
+    for round_ in run.rounds(plan.loop_name(run.params), run.params.n_estimators):
         hosts = plan.of_round(run.params, run.table, round_)
         begin: tuple[Step, ...] = (start_round,)
         for number in run.rounds("class", classes):

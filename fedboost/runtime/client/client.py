@@ -53,7 +53,7 @@ class Jobs(Protocol):
         """Resume a paused or failed job."""
 
 
-async def listen(
+async def pass_on_events(
     jobs: Jobs,
     job: str,
     hear: Callable[[Event], None],
@@ -112,14 +112,16 @@ class Caller:
         """The daemon's name."""
         return self._target[0]
 
-    async def _ask(
+    async def _call_daemon(
         self, stub: Any, method: str, request: Any, timeout_s: float, retry_s: float = 0.0
     ) -> Any:
-        def start(channel: grpc.aio.Channel) -> Any:
+        def start_call(channel: grpc.aio.Channel) -> Any:
             call = getattr(stub(channel), method)
             return call(request, timeout=timeout_s, metadata=self._dialer.metadata)
 
-        reply = await self._dialer.call(self._target, start, retry_s=max(self._retry_s, retry_s))
+        reply = await self._dialer.call(
+            self._target, start_call, retry_s=max(self._retry_s, retry_s)
+        )
         return printable_message(reply)
 
 
@@ -132,13 +134,15 @@ class CoordinatorClient(Caller):
         A model given as `latest` or as a job's name means that job's newest model at this
         coordinator.
         """
-        from fedboost.runtime.jobs.submitted import KEY_BYTES, submission_request
+        from fedboost.runtime.jobs.submitted import SUBMISSION_KEY_BYTES, submission_request
         from fedboost.runtime.transport.tls import load_identity
 
         identity = None if self._tls is None else await asyncio.to_thread(load_identity, self._tls)
         spec = await self._with_model(spec)
-        request = submission_request(spec, secrets.token_hex(KEY_BYTES), self.name, identity)
-        reply: job_pb2.SubmitReply = await self._lead("Submit", request, AGAIN_S)
+        request = submission_request(
+            spec, secrets.token_hex(SUBMISSION_KEY_BYTES), self.name, identity
+        )
+        reply: job_pb2.SubmitReply = await self._call_coordinator("Submit", request, AGAIN_S)
         return reply.id
 
     async def _with_model(self, spec: bytes) -> bytes:
@@ -150,21 +154,22 @@ class CoordinatorClient(Caller):
         known = {
             job.id: (job.name, str(job.created))
             for job in await self.jobs()
-            if job.state == JobState.FINISHED and protocols.named(job.protocol).leaves == "model"
+            if job.state == JobState.FINISHED
+            and protocols.load_protocol(job.protocol).leaves == "model"
         }
-        if text in known or not shards.matching(text, known):
+        if text in known or not shards.matching_models(text, known):
             return spec  # parties know models that this coordinator does not
-        raw["params"]["model"] = shards.meant(text, known)
+        raw["params"]["model"] = shards.resolve_model(text, known)
         return json.dumps(raw).encode()
 
     async def jobs(self) -> list[job_pb2.JobStatus]:
         """Return all jobs of the coordinator."""
-        reply: job_pb2.JobList = await self._lead("ListJobs", job_pb2.ListRequest())
+        reply: job_pb2.JobList = await self._call_coordinator("ListJobs", job_pb2.ListRequest())
         return list(reply.jobs)
 
     async def status(self, job: str) -> job_pb2.JobStatus:
         """Return a job's status."""
-        return await self._lead("Status", JobId(id=job))
+        return await self._call_coordinator("Status", JobId(id=job))
 
     async def watch(self, job: str, after: int = 0) -> AsyncIterator[Event]:
         """Yield the job's journal as it grows, until the job rests."""
@@ -172,7 +177,7 @@ class CoordinatorClient(Caller):
         while True:
             request = job_pb2.WatchRequest(id=job, after=after)
             try:
-                with self._dialer.using(*self._target) as channel:
+                with self._dialer.open_channel(*self._target) as channel:
                     async for event in job_pb2_grpc.CoordinatorStub(channel).Watch(request, **how):
                         after = event.number
                         printable_message(event)
@@ -180,27 +185,29 @@ class CoordinatorClient(Caller):
                 return
             except grpc.aio.AioRpcError as error:
                 if error.code() is not grpc.StatusCode.DEADLINE_EXCEEDED:
-                    raise status.from_call(error, *self._target) from None
+                    raise status.error_of_call(error, *self._target) from None
 
     async def journal(self, job: str) -> job_pb2.JobJournal:
         """Return a job's whole journal."""
-        return await self._lead("Journal", JobId(id=job))
+        return await self._call_coordinator("Journal", JobId(id=job))
 
     async def cancel(self, job: str) -> job_pb2.JobStatus:
         """End a job for good."""
-        return await self._lead("Cancel", JobId(id=job))
+        return await self._call_coordinator("Cancel", JobId(id=job))
 
     async def resume(self, job: str) -> job_pb2.JobStatus:
         """Resume a paused or failed job."""
-        return await self._lead("Resume", JobId(id=job))
+        return await self._call_coordinator("Resume", JobId(id=job))
 
     async def delete(self, job: str) -> job_pb2.JobStatus:
         """Delete an ended job at the coordinator."""
-        return await self._lead("Delete", JobId(id=job))
+        return await self._call_coordinator("Delete", JobId(id=job))
 
-    async def _lead(self, method: str, request: Any, retry_s: float = 0.0) -> Any:
+    async def _call_coordinator(self, method: str, request: Any, retry_s: float = 0.0) -> Any:
         timeout_s = self._timers.call_s + self._timers.peer_lost_s
-        return await self._ask(job_pb2_grpc.CoordinatorStub, method, request, timeout_s, retry_s)
+        return await self._call_daemon(
+            job_pb2_grpc.CoordinatorStub, method, request, timeout_s, retry_s
+        )
 
 
 class Owner(Caller):
@@ -208,38 +215,40 @@ class Owner(Caller):
 
     async def jobs(self) -> OwnedJobs:
         """Return every job that the party has seen."""
-        return await self.ask("Jobs", job_pb2.ListRequest())
+        return await self.send_request("Jobs", job_pb2.ListRequest())
 
     async def approve(self, job: str) -> OwnedJob:
         """Approve a job that waits for approval."""
-        return await self.ask("Approve", JobId(id=job))
+        return await self.send_request("Approve", JobId(id=job))
 
     async def deny(self, job: str, reason: str = "") -> OwnedJob:
         """Refuse a job; all its parties see the reason."""
-        return await self.ask("Deny", DenyRequest(id=job, reason=reason))
+        return await self.send_request("Deny", DenyRequest(id=job, reason=reason))
 
     async def models(self) -> OwnedModels:
         """Return every model with a shard at the party."""
-        return await self.ask("Models", job_pb2.ListRequest())
+        return await self.send_request("Models", job_pb2.ListRequest())
 
     async def fetch_model(self, model: str) -> Packed:
-        """Return the party's shard of a model, checked; see `model_store.assembled`."""
+        """Return the party's shard of a model, checked; see `model_store.assemble_shard`."""
         from fedboost.runtime.party.owner import model_store
 
-        stub = party_pb2_grpc.OwnerStub(self._dialer.channel(*self._target))
+        stub = party_pb2_grpc.OwnerStub(self._dialer.short_call_channel(*self._target))
         how: dict[str, Any] = {"timeout": self._timers.step_s, "metadata": self._dialer.metadata}
         try:
             stream: AsyncIterator[party_pb2.ShardPiece] = stub.FetchModel(ModelId(id=model), **how)
-            return await model_store.assembled(stream, self.name, model)
+            return await model_store.assemble_shard(stream, self.name, model)
         except grpc.aio.AioRpcError as error:
-            raise status.from_call(error, *self._target) from None
+            raise status.error_of_call(error, *self._target) from None
 
-    async def ask(self, method: str, request: Any) -> Any:
+    async def send_request(self, method: str, request: Any) -> Any:
         """Send one small request by its name."""
-        return await self._ask(party_pb2_grpc.OwnerStub, method, request, self._timers.call_s)
+        return await self._call_daemon(
+            party_pb2_grpc.OwnerStub, method, request, self._timers.call_s
+        )
 
 
 async def ask_owner(config: ClientConfig, method: str, request: Any) -> Any:
     """Send a data owner's request to a party's daemon: Jobs, Approve, Deny or Forget."""
     async with Owner(config) as owner:
-        return await owner.ask(method, request)
+        return await owner.send_request(method, request)

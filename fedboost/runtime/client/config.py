@@ -9,9 +9,14 @@ from typing import Any
 from pydantic import model_validator
 
 from fedboost.ground.errors import ConfigError
-from fedboost.ground.settings import Settings, expanded, parse, read_yaml
+from fedboost.ground.settings import Settings, expand_path, parse_settings, read_yaml
 from fedboost.runtime.transport.addresses import INSECURE, Remote, check_protection
-from fedboost.runtime.transport.identity import CertificateFaultError, Role, owner, read_certificate
+from fedboost.runtime.transport.identity import (
+    CertificateFaultError,
+    CertificateRole,
+    owner_of_certificate,
+    read_certificate,
+)
 from fedboost.runtime.transport.tls import TlsFiles
 
 COORDINATOR_NAME = "coord"  # default name of a client's coordinator
@@ -30,7 +35,7 @@ class ClientConfig(Settings):
         return [INSECURE] if self.insecure_loopback else []
 
     @model_validator(mode="after")
-    def _protected(self) -> ClientConfig:
+    def _check_protection(self) -> ClientConfig:
         addresses = {self.coordinator.name: self.coordinator.address}
         check_protection(self.tls, self.insecure_loopback, addresses)
         return self
@@ -57,28 +62,28 @@ def client_config(
         if isinstance(chosen, TlsFiles):
             settings["tls"] = chosen.model_dump()
         elif folder is not None:
-            settings["tls"] = _folder_tls(expanded(folder), env.get("FEDBOOST_USER"))
+            settings["tls"] = _folder_tls(expand_path(folder), env.get("FEDBOOST_USER"))
         if chosen is not None:
             settings.pop("insecure_loopback", None)
         if spoken:
-            settings["coordinator"] = _remote(spoken, folder)
+            settings["coordinator"] = _coordinator_settings(spoken, folder)
     if not settings:
         raise ConfigError(
             "no coordinator is given",
             todo=f"give --coordinator HOST:PORT and --tls DIR, or write ~/{CLIENT_FILE}",
         )
-    return parse(ClientConfig, settings, **where)
+    return parse_settings(ClientConfig, settings, **where)
 
 
-def unprotected(name: str, address: str) -> ClientConfig:
+def config_without_tls(name: str, address: str) -> ClientConfig:
     """Return how to reach a daemon of this machine that uses no TLS."""
     return ClientConfig(coordinator=Remote(name=name, address=address), insecure_loopback=True)
 
 
-def _remote(spoken: str, folder: Path | None) -> dict[str, str]:
+def _coordinator_settings(spoken: str, folder: Path | None) -> dict[str, str]:
     name, at, address = spoken.rpartition("@")
     if not at:
-        coordinators = owners(expanded(folder), "coordinator") if folder else []
+        coordinators = names_with_role(expand_path(folder), "coordinator") if folder else []
         name = coordinators[0] if len(coordinators) == 1 else COORDINATOR_NAME
     return {"name": name, "address": address}
 
@@ -88,7 +93,7 @@ def _folder_tls(folder: Path, user: str | None) -> dict[str, str]:
         raise ConfigError(
             "there is no ca.pem in the folder", todo="check --tls DIR", folder=str(folder)
         )
-    users = [name for name in owners(folder, "user") if (folder / f"{name}.key").exists()]
+    users = [name for name in names_with_role(folder, "user") if (folder / f"{name}.key").exists()]
     if user is None and len(users) == 1:
         user = users[0]
     if user not in users:
@@ -102,12 +107,12 @@ def _folder_tls(folder: Path, user: str | None) -> dict[str, str]:
     return {key: str(folder / name) for key, name in files.items()}
 
 
-def owners(folder: Path, role: Role) -> list[str]:
+def names_with_role(folder: Path, role: CertificateRole) -> list[str]:
     """Return the names of `role` with a NAME.pem in the folder."""
     names = []
     for path in sorted(folder.glob("*.pem")):
         try:
-            holder = owner(read_certificate(path.read_bytes()))
+            holder = owner_of_certificate(read_certificate(path.read_bytes()))
         except (OSError, CertificateFaultError):
             continue
         if holder.role == role and holder.name == path.stem:

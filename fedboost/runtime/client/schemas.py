@@ -14,24 +14,24 @@ from fedboost.runtime.config.daemons import CoordinatorConfig, PartyConfig
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 # Alternative to a number or to one of several words; `load` fills it in.
-REFERENCE = {"type": "string", "pattern": r"\$\{(env|file):"}
+REFERENCE_SCHEMA = {"type": "string", "pattern": r"\$\{(env|file):"}
 _NARROW = ({"type": "integer"}, {"type": "number"}, {"type": "boolean"})
 
 Schema = dict[str, Any]
 
 
-def _own(kind: type[Settings]) -> Callable[[], Schema]:
+def _settings_schema(kind: type[Settings]) -> Callable[[], Schema]:
     """Return the schema of a file that may refer to variables and other files."""
     return lambda: _with_references(kind.model_json_schema())
 
 
-def _job() -> Schema:
+def _job_schema() -> Schema:
     """Return the schema of a job's file, with the `params` of each protocol."""
     schema = JobSpec.model_json_schema()
     cases = []
-    for name in protocols.names():
+    for name in protocols.all_names():
         template = "#/$defs/{model}"
-        params = protocols.named(name).params.model_json_schema(ref_template=template)
+        params = protocols.load_protocol(name).params.model_json_schema(ref_template=template)
         schema["$defs"] |= params.pop("$defs", {})
         schema["$defs"][f"params-of-{name}"] = params
         cases.append(
@@ -40,16 +40,16 @@ def _job() -> Schema:
                 "then": {"properties": {"params": {"$ref": f"#/$defs/params-of-{name}"}}},
             }
         )
-    schema["properties"]["protocol"]["enum"] = list(protocols.names())
+    schema["properties"]["protocol"]["enum"] = list(protocols.all_names())
     return {**schema, "allOf": cases}
 
 
 FILES: dict[str, Callable[[], Schema]] = {
-    "client": _own(ClientConfig),
-    "coordinator": _own(CoordinatorConfig),
-    "dataset": _own(SourceSpec),
-    "job": _job,
-    "party": _own(PartyConfig),
+    "client": _settings_schema(ClientConfig),
+    "coordinator": _settings_schema(CoordinatorConfig),
+    "dataset": _settings_schema(SourceSpec),
+    "job": _job_schema,
+    "party": _settings_schema(PartyConfig),
 }
 
 
@@ -70,7 +70,7 @@ def _with_references(schema: Any) -> Any:
         return schema
     narrow = any(schema.items() >= narrow_type.items() for narrow_type in _NARROW)
     if narrow or "enum" in schema or "const" in schema or "pattern" in schema:
-        return {"anyOf": [schema, REFERENCE]}
+        return {"anyOf": [schema, REFERENCE_SCHEMA]}
     # A reference fits several branches at once, so `oneOf` becomes `anyOf`.
     named = {"anyOf" if key == "oneOf" else key: part for key, part in schema.items()}
     inner = {key: _with_references(part) for key, part in named.items() if key != "default"}

@@ -21,8 +21,8 @@ from fedboost.runtime.client.config import ClientConfig
 from fedboost.runtime.cluster.local import (
     COORDINATOR,
     USER,
-    certify,
     coordinator_config,
+    create_certificates,
     party_config,
     tls_of,
 )
@@ -67,17 +67,17 @@ class ClusterProcesses:
         self.addresses = dict(zip(daemons, ports, strict=False))
         at = dict(zip(daemons, ports[len(daemons) :], strict=True)) if pages else {}
         self.pages = {name: Page(listen=address, user=USER) for name, address in at.items()}
-        certify(folder, self.names)
+        create_certificates(folder, self.names)
         extra: dict[str, Any] = {"timers": timers or Timers()}
         if workers is not None:
             extra["workers"] = workers
         of_coordinator = {"auto_resume": self.auto_resume, "page": self.pages.get(COORDINATOR)}
         leading = coordinator_config(folder, self.addresses, **of_coordinator, **extra)
-        self._write(COORDINATOR, leading)
+        self._write_config(COORDINATOR, leading)
         for name in self.names:
             of_party = {"rehearses": self.rehearses, "page": self.pages.get(name)}
             party = party_config(name, folder, spec, sources, self.addresses, **of_party, **extra)
-            self._write(name, party)
+            self._write_config(name, party)
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
         self._logged: dict[str, int] = {}  # size of each log before its daemon started
 
@@ -154,13 +154,13 @@ class ClusterProcesses:
         running = {
             name: process for name, process in self.processes.items() if process.poll() is None
         }
-        _end([process for name, process in running.items() if name == COORDINATOR])
-        _end([process for name, process in running.items() if name != COORDINATOR])
+        _end_processes([process for name, process in running.items() if name == COORDINATOR])
+        _end_processes([process for name, process in running.items() if name != COORDINATOR])
         for process in self.processes.values():
             if process.stdin is not None:
                 process.stdin.close()
 
-    def _write(self, name: str, config: DaemonConfig) -> None:
+    def _write_config(self, name: str, config: DaemonConfig) -> None:
         path = self.config(name)
         path.parent.mkdir(parents=True, exist_ok=True)
         raw = config.model_dump(mode="json")  # a null may stand against another default
@@ -174,7 +174,7 @@ class TrialProcesses(ClusterProcesses):
     rehearses = True
 
 
-def _end(running: list[subprocess.Popen[bytes]]) -> None:
+def _end_processes(running: list[subprocess.Popen[bytes]]) -> None:
     for process in running:
         process.terminate()
     until = time.monotonic() + STOP_S

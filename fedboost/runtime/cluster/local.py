@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any, Self
 
 from fedboost import protocols
 from fedboost.core.gradient_bits import BITS_MAX
-from fedboost.data.selection import declared_for
+from fedboost.data.selection import source_for_selection
 from fedboost.data.sources import SourceSpec
 from fedboost.ground import wire
 from fedboost.ground.errors import ConfigError, UnreachableError
-from fedboost.ground.settings import parse
+from fedboost.ground.settings import parse_settings
 from fedboost.ground.workers import Workers
 from fedboost.job import JobSpec, Parties
 from fedboost.messages import job_pb2
@@ -26,7 +26,7 @@ from fedboost.messages.exchange_pb2 import Envelope, RecallReply, RecallRequest
 from fedboost.messages.party_pb2 import StepCall, StepReply
 from fedboost.runtime.config.daemons import CoordinatorConfig, PartyConfig, Users
 from fedboost.runtime.config.policy import Policy, PredictPolicy
-from fedboost.runtime.jobs.submitted import KEY_BYTES, check, submission_request
+from fedboost.runtime.jobs.submitted import SUBMISSION_KEY_BYTES, check_spec, submission_request
 from fedboost.runtime.store.store import Store
 from fedboost.runtime.transport import authority
 from fedboost.runtime.transport.addresses import Remote, Timers
@@ -55,22 +55,24 @@ class LocalLinks:
         """Deliver a message to the receiver, like over gRPC."""
         node = self._nodes.get(envelope.receiver)
         if node is None:
-            raise _absent(envelope.receiver)
+            raise _absent_party_error(envelope.receiver)
         caller = Peer("party", envelope.sender, fingerprint="", serial=0)
         arrived = Envelope.FromString(wire.encode(envelope))
         with node.admit(caller, arrived):
-            pieces = [wire.piece_data(piece, envelope.sender) for piece in wire.pieces(payload)]
+            pieces = [
+                wire.piece_data(piece, envelope.sender) for piece in wire.cut_payload(payload)
+            ]
             await node.accept(caller, arrived, b"".join(pieces))
 
     async def recall(self, party: str, peer: str) -> RecallReply:
         """See `signed_heads.Recalls`."""
         node = self._nodes.get(peer)
         if node is None:
-            raise _absent(peer)
+            raise _absent_party_error(peer)
         return await node.recall(Peer("party", party, fingerprint="", serial=0), RecallRequest())
 
 
-def _absent(party: str) -> UnreachableError:
+def _absent_party_error(party: str) -> UnreachableError:
     return UnreachableError(f"{party} is not there", party=party, todo="")
 
 
@@ -84,10 +86,10 @@ class LocalControl:
     def __getattr__(self, name: str) -> Any:
         method = getattr(self._node, name)
 
-        async def call(request: Any) -> Any:
+        async def call_node(request: Any) -> Any:
             return await method(self._caller, type(request).FromString(wire.encode(request)))
 
-        return call
+        return call_node
 
     async def run_step(
         self, request: StepCall, _: Callable[[StepReply], None] | None = None
@@ -116,7 +118,7 @@ class LocalCluster:
     def rehearse(self) -> Self:
         """Make results include the verdict of default policies between organisations."""
         for node in self.parties.values():
-            node.parts.rehearse()
+            node.parts.start_rehearsing()
         return self
 
     async def run(
@@ -144,7 +146,7 @@ class LocalClient:
 
     async def submit(self, spec: bytes, key: str = "") -> str:
         """Submit a job, see `client.Jobs`; the same `key` again is the same job."""
-        named = key or secrets.token_hex(KEY_BYTES)
+        named = key or secrets.token_hex(SUBMISSION_KEY_BYTES)
         request = submission_request(spec, named, self._coordinator.config.name, self._identity)
         return (await self._coordinator.submit(self._user, request)).id
 
@@ -165,14 +167,14 @@ class LocalClient:
         return await self._coordinator.resume(self._user, job_pb2.JobId(id=job))
 
 
-def permissive(name: str, spec: JobSpec, *, has_data: bool = True) -> Policy:
+def permissive_policy(name: str, spec: JobSpec, *, has_data: bool = True) -> Policy:
     """Return the policy of a party that takes part only in the jobs of one file.
 
     All jobs and tables are our own: no release is refused, and sums of a small table cause the
     usual warnings.
     """
     peers = tuple(party for party in spec.parties.everybody if party != name)
-    protocol = protocols.named(spec.protocol)
+    protocol = protocols.load_protocol(spec.protocol)
     wanted = protocol.policy.asks(protocol.params.model_validate(spec.params))
     return Policy(
         approve="never",
@@ -180,7 +182,7 @@ def permissive(name: str, spec: JobSpec, *, has_data: bool = True) -> Policy:
         coordinators=(COORDINATOR,),
         peers=peers,
         datasets=(DATASET,) if has_data else (),
-        protocols=protocols.names(),
+        protocols=protocols.all_names(),
         allow_insecure=wanted.insecure,
         gradient_bits_max=BITS_MAX,
         epsilon_element_max=math.inf,
@@ -205,15 +207,17 @@ def permissive(name: str, spec: JobSpec, *, has_data: bool = True) -> Policy:
     )
 
 
-def declared(name: str, spec: JobSpec, sources: Mapping[str, SourceSpec]) -> dict[str, SourceSpec]:
+def declared_sources(
+    name: str, spec: JobSpec, sources: Mapping[str, SourceSpec]
+) -> dict[str, SourceSpec]:
     """Return a party's data sets, declared as the jobs of one file need them."""
     if name not in sources:
         return {}
-    return {DATASET: declared_for(sources[name], spec.data[name])}
+    return {DATASET: source_for_selection(sources[name], spec.data[name])}
 
 
 @asynccontextmanager
-async def cluster(
+async def open_cluster(
     folder: Path,
     spec: JobSpec,
     sources: Mapping[str, SourceSpec],
@@ -229,7 +233,7 @@ async def cluster(
     from fedboost.runtime.party.node.node import PartyNode
 
     names, certs = spec.parties.everybody, folder / "certs"
-    await asyncio.to_thread(certify, folder, names)
+    await asyncio.to_thread(create_certificates, folder, names)
     addresses = dict.fromkeys((COORDINATOR, *names), NOWHERE)
     nodes: dict[str, PartyNode] = {}
     links = LocalLinks(nodes)
@@ -238,7 +242,7 @@ async def cluster(
         for name in names:
             config = party_config(name, folder, spec, sources, addresses, timers=waits)
             store = stack.enter_context(Store(config.store, f"party {name}"))
-            node = PartyNode(config, _trust(tls_of(certs, name)), store, links, workers)
+            node = PartyNode(config, _fixed_trust(tls_of(certs, name)), store, links, workers)
             node.finishing.write_report = write_report
             node.parts.cpu.clock = None
             stack.callback(node.close)
@@ -249,17 +253,17 @@ async def cluster(
         store = stack.enter_context(Store(leading.store, f"coordinator {COORDINATOR}"))
         identity = load_identity(tls_of(certs, COORDINATOR))
         controls = {name: LocalControl(node, COORDINATOR) for name, node in nodes.items()}
-        coordinator = CoordinatorNode(leading, _always(identity), store, controls.__getitem__)
+        coordinator = CoordinatorNode(leading, _returning(identity), store, controls.__getitem__)
         stack.push_async_callback(coordinator.close)
         user = Peer("user", USER, fingerprint="", serial=0)
         yield LocalCluster(coordinator, nodes, user, load_identity(tls_of(certs, USER)))
 
 
-def certify(folder: Path, parties: Sequence[str]) -> None:
+def create_certificates(folder: Path, parties: Sequence[str]) -> None:
     """Make the certificates of a cluster's daemons and of its user in `folder`/certs."""
     leaves = [Leaf("coordinator", COORDINATOR), Leaf("user", USER)]
     leaves += [Leaf("party", name) for name in parties]
-    authority.create(folder / "certs", leaves, Term(datetime.now(UTC)))
+    authority.create_certificates(folder / "certs", leaves, Term(datetime.now(UTC)))
 
 
 def party_config(
@@ -279,8 +283,8 @@ def party_config(
         coordinator=Remote(name=COORDINATOR, address=addresses[COORDINATOR]),
         peers=peers,
         store=folder / "var" / name,
-        datasets=declared(name, spec, sources),
-        policy=permissive(name, spec, has_data=name in sources),
+        datasets=declared_sources(name, spec, sources),
+        policy=permissive_policy(name, spec, has_data=name in sources),
         **more,
     )
 
@@ -300,15 +304,15 @@ def coordinator_config(
     )
 
 
-def _trust(tls: TlsFiles) -> Trust:
+def _fixed_trust(tls: TlsFiles) -> Trust:
     """Return trust in certificates that do not change."""
     from fedboost.runtime.policy.judgement import Trust
 
     files = tls.read()
-    return Trust(_always(load_identity(tls)), _always(files.ca), Revocations(tls).check)
+    return Trust(_returning(load_identity(tls)), _returning(files.ca), Revocations(tls).check)
 
 
-def _always(value: Any) -> Any:
+def _returning(value: Any) -> Any:
     return lambda: value
 
 
@@ -317,7 +321,7 @@ def tls_of(certs: Path, name: str) -> TlsFiles:
     return TlsFiles(ca=certs / "ca.pem", cert=certs / f"{name}.pem", key=certs / f"{name}.key")
 
 
-def complete(raw: object, sources: Mapping[str, SourceSpec], **where: str) -> JobSpec:
+def complete_spec(raw: object, sources: Mapping[str, SourceSpec], **where: str) -> JobSpec:
     """Return the job with `data:` filled in from `--data`: data set, and the label `y` of each
     guest.
     """
@@ -327,15 +331,15 @@ def complete(raw: object, sources: Mapping[str, SourceSpec], **where: str) -> Jo
     data: dict[str, Any] = dict(stated) if isinstance(stated, dict) else {}
     labelled = _check_named(raw.get("parties"), sources, where)
     name = str(raw.get("protocol"))
-    scores = name in protocols.names() and protocols.named(name).leaves == "predictions"
+    scores = name in protocols.all_names() and protocols.load_protocol(name).leaves == "predictions"
     for party in sources:
         entry = data.get(party) or {}
         if not isinstance(entry, dict):
             continue  # refused below, by its key
         label = {"label": "y"} if party in labelled and not scores else {}
         data[party] = {**label, **entry, "dataset": DATASET}
-    spec = parse(JobSpec, {**raw, "data": data}, **where)
-    check(spec, **where)
+    spec = parse_settings(JobSpec, {**raw, "data": data}, **where)
+    check_spec(spec, **where)
     return spec
 
 
@@ -348,10 +352,10 @@ def _check_named(
     Return the guests.
     """
     try:
-        named = parse(Parties, parties, **where)
+        named = parse_settings(Parties, parties, **where)
     except ConfigError:
         return set()
-    everybody = set(named.with_data)
+    everybody = set(named.parties_with_data)
     for party in sorted(set(sources) - everybody):
         todo = "name it among the job's hosts, or leave its --data out"
         raise ConfigError(f"--data names {party}, which has no part in the job", todo=todo, **where)

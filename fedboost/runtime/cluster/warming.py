@@ -23,12 +23,12 @@ import pyarrow.parquet as pq
 
 import fedboost
 from fedboost.core import objectives
-from fedboost.data.loading import load
+from fedboost.data.loading import load_frame
 from fedboost.data.sources import SourceSpec
 from fedboost.ground import kernels
 from fedboost.ground.errors import JobError
 from fedboost.ground.kernels import Kernel
-from fedboost.ground.settings import parse
+from fedboost.ground.settings import parse_settings
 from fedboost.ground.workers import Serial
 from fedboost.job import JobSpec
 from fedboost.model import kinds, shards
@@ -39,8 +39,8 @@ from fedboost.runtime.transport import faults
 GUEST, HOST = "warm-guest", "warm-host"
 ROWS, COLUMNS = 300, 4
 HOMES = ("core", "crypto", "data")  # the layers that may have kernels
-SEVERAL = {"objective": objectives.of_classes(3), "num_class": 3}
-TREES = {"n_estimators": 2, "max_depth": 3, "max_bin": 16}
+SEVERAL = {"objective": objectives.class_objective(3), "num_class": 3}
+TREE_PARAMS = {"n_estimators": 2, "max_depth": 3, "max_bin": 16}
 HYBRID = {"n_estimators": 2, "guest_depth": 2, "host_depth": 2, "max_bin": 16}
 
 Params = Mapping[str, Any]
@@ -63,38 +63,59 @@ class Warm:
     method: str = "auto"  # of its alignment
 
 
-def _encrypted(scheme: str, **more: Any) -> dict[str, Any]:
+def _params_with_scheme(scheme: str, **more: Any) -> dict[str, Any]:
     scheme, _, answers = scheme.partition(", ")
     settings = {"answers": answers} if answers else {}
-    return {**TREES, "encryption": {"scheme": scheme, **settings}, **more}
+    return {**TREE_PARAMS, "encryption": {"scheme": scheme, **settings}, **more}
 
 
 JOBS = {
-    "lattice": Warm("secureboost", _encrypted("lattice, packed"), group_rows_min=20, bins_max=32),
-    "lattice, many rows": Warm("secureboost", _encrypted("lattice, vectors", max_bin=2), rows=2000),
-    "lattice, sparse": Warm("secureboost", _encrypted("lattice"), table="sparse", bins_max=32,
-                            then="predict"),
-    "lattice, classes": Warm("secureboost", _encrypted("lattice", **SEVERAL), classes=3),
-    "lattice, noise": Warm("secureboost", _encrypted("lattice-4096", host_noise=1.0)),
-    "plain": Warm("secureboost", _encrypted("plain"), group_rows_min=20, then="predict"),
-    "plain, sparse": Warm("secureboost", _encrypted("plain"), table="sparse"),
-    "plain, classes": Warm("secureboost", _encrypted("plain", **SEVERAL), classes=3),
-    "affine": Warm("secureboost", _encrypted("iterative-affine", allow_insecure=True)),
-    "numbers": Warm("secureboost", _encrypted("okamoto-uchiyama")),
-    "vertical": Warm("federboost-vertical", {**TREES, "buckets": 8}, method="oprf"),
-    "horizontal": Warm("federboost-horizontal", {**TREES, "quantile_tolerance": 10}, table="own",
-                       own_rows_min=5),
+    "lattice": Warm(
+        "secureboost", _params_with_scheme("lattice, packed"), group_rows_min=20, bins_max=32
+    ),
+    "lattice, many rows": Warm(
+        "secureboost", _params_with_scheme("lattice, vectors", max_bin=2), rows=2000
+    ),
+    "lattice, sparse": Warm(
+        "secureboost", _params_with_scheme("lattice"), table="sparse", bins_max=32, then="predict"
+    ),
+    "lattice, classes": Warm("secureboost", _params_with_scheme("lattice", **SEVERAL), classes=3),
+    "lattice, noise": Warm("secureboost", _params_with_scheme("lattice-4096", host_noise=1.0)),
+    "plain": Warm("secureboost", _params_with_scheme("plain"), group_rows_min=20, then="predict"),
+    "plain, sparse": Warm("secureboost", _params_with_scheme("plain"), table="sparse"),
+    "plain, classes": Warm("secureboost", _params_with_scheme("plain", **SEVERAL), classes=3),
+    "affine": Warm("secureboost", _params_with_scheme("iterative-affine", allow_insecure=True)),
+    "numbers": Warm("secureboost", _params_with_scheme("okamoto-uchiyama")),
+    "vertical": Warm("federboost-vertical", {**TREE_PARAMS, "buckets": 8}, method="oprf"),
+    "horizontal": Warm(
+        "federboost-horizontal",
+        {**TREE_PARAMS, "quantile_tolerance": 10},
+        table="own",
+        own_rows_min=5,
+    ),
     "networks": Warm("gbun", {"n_estimators": 3, "outputs": 4}, table="own"),
     "networks, sparse": Warm("gbun", {"n_estimators": 2, "outputs": 4}, table="own sparse"),
-    "networks, bins": Warm("gbun", {"n_estimators": 2, "outputs": 4, "columns": "bins",
-                                    "quantile_tolerance": 10}, table="own sparse", own_rows_min=5),
+    "networks, bins": Warm(
+        "gbun",
+        {"n_estimators": 2, "outputs": 4, "columns": "bins", "quantile_tolerance": 10},
+        table="own sparse",
+        own_rows_min=5,
+    ),
     "hybrid": Warm("hybridtree", {**HYBRID, "encryption": {"scheme": "lattice"}}),
-    "hybrid, plain": Warm("hybridtree", {**HYBRID, "encryption": {"scheme": "plain"}},
-                          group_rows_min=20, then="predict-hybrid", split="scored"),
-    "hybrid, unscored": Warm("hybridtree", {**HYBRID, "split": "unscored",
-                             "encryption": {"scheme": "plain"}},
-                             then="predict-hybrid", split="unscored"),
-}  # fmt: skip
+    "hybrid, plain": Warm(
+        "hybridtree",
+        {**HYBRID, "encryption": {"scheme": "plain"}},
+        group_rows_min=20,
+        then="predict-hybrid",
+        split="scored",
+    ),
+    "hybrid, unscored": Warm(
+        "hybridtree",
+        {**HYBRID, "split": "unscored", "encryption": {"scheme": "plain"}},
+        then="predict-hybrid",
+        split="unscored",
+    ),
+}
 
 
 @dataclass
@@ -107,18 +128,18 @@ class Warmed:
     cold: list[str] = field(default_factory=list)  # kernels without a call
 
 
-def warm(tell: Callable[[str], None] = lambda _: None) -> Warmed:
+def warm_kernels(tell: Callable[[str], None] = lambda _: None) -> Warmed:
     """Run the jobs; `tell` receives each name first. Raise JobError if one fails."""
     started, warmed = time.monotonic(), Warmed()
-    load_all()
-    with counted(warmed.compiled), tempfile.TemporaryDirectory() as scratch:
+    import_kernel_modules()
+    with record_compilations(warmed.compiled), tempfile.TemporaryDirectory() as scratch:
         for number, (name, job) in enumerate(JOBS.items()):
             tell(name)
-            asyncio.run(_run(Path(scratch) / str(number), name, job))
-    ready = [kernel for kernel in kernels.marked() if kernel.compiled.signatures]
+            asyncio.run(_run_jobs(Path(scratch) / str(number), name, job))
+    ready = [kernel for kernel in kernels.marked_kernels() if kernel.compiled.signatures]
     parts = {inner.name for kernel in ready for inner in kernel.parts()}
     names = {kernel.name for kernel in ready} | parts
-    warmed.cold = [kernel.name for kernel in kernels.marked() if kernel.name not in names]
+    warmed.cold = [kernel.name for kernel in kernels.marked_kernels() if kernel.name not in names]
     warmed.read = read_from_disk(ready)
     warmed.seconds = time.monotonic() - started
     return warmed
@@ -129,8 +150,8 @@ def read_from_disk(ready: Iterable[Kernel]) -> int:
     return sum(len(kernel.compiled.stats.cache_hits) for kernel in ready)
 
 
-def load_all() -> None:
-    """Import every module that may have kernels, so that `kernels.marked` has all."""
+def import_kernel_modules() -> None:
+    """Import every module that may have kernels, so that `kernels.marked_kernels` has all."""
     for home in HOMES:
         package = importlib.import_module(f"{fedboost.__name__}.{home}")
         for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
@@ -138,7 +159,7 @@ def load_all() -> None:
 
 
 @contextmanager
-def counted(compiled: list[str]) -> Iterator[None]:
+def record_compilations(compiled: list[str]) -> Iterator[None]:
     """Add the name of each kernel that numba compiles, once for each of its types."""
     from numba.core import event
 
@@ -154,9 +175,9 @@ def counted(compiled: list[str]) -> Iterator[None]:
         yield
 
 
-async def _run(folder: Path, name: str, job: Warm) -> None:
-    spec, sources = _spec(job), _tables(folder / "tables", job)
-    async with local.cluster(folder, spec, sources, Serial()) as cluster:
+async def _run_jobs(folder: Path, name: str, job: Warm) -> None:
+    spec, sources = _training_or_prediction(job), _write_tables(folder / "tables", job)
+    async with local.open_cluster(folder, spec, sources, Serial()) as cluster:
         for node in cluster.parties.values():
             keys = {"group_rows_min": job.group_rows_min, "own_rows_min": job.own_rows_min}
             policy = node.config.policy.model_copy(update=keys)
@@ -166,22 +187,22 @@ async def _run(folder: Path, name: str, job: Warm) -> None:
             }
             update = {"policy": policy, "datasets": tables}
             node.config = node.config.model_copy(update=update)
-        trained = await _finished(cluster, spec, name)
+        trained = await _run_to_end(cluster, spec, name)
         if job.then:
-            await _finished(cluster, _spec(job, model=trained), name)
+            await _run_to_end(cluster, _training_or_prediction(job, model=trained), name)
         if job.table.startswith("own"):
-            shard = shards.load(folder / "var" / GUEST / "models" / trained)
+            shard = shards.load_shard(folder / "var" / GUEST / "models" / trained)
             guest_data = spec.data[GUEST]
-            frame = load(sources[GUEST], guest_data, party=GUEST, needs_label=True)
-            kinds.of(shard.facts).predict_alone(shard, frame)
+            frame = load_frame(sources[GUEST], guest_data, party=GUEST, needs_label=True)
+            kinds.kind_of(shard.facts).predict_alone(shard, frame)
             frame.ids.find(frame.ids)  # as alignments with several hosts do
 
 
-async def _finished(cluster: local.LocalCluster, spec: JobSpec, name: str) -> str:
+async def _run_to_end(cluster: local.LocalCluster, spec: JobSpec, name: str) -> str:
     """Run a job; return its id."""
     ended = (await cluster.run(spec)).status
     if ended.state != JobState.FINISHED:
-        why = "; ".join(faults.from_message(ended.reason).lines())
+        why = "; ".join(faults.error_of_fault(ended.reason).lines())
         raise JobError(
             f"the job {name!r}, which warms kernels, failed: {why}",
             todo="fedboost warm -v shows its log",
@@ -189,7 +210,7 @@ async def _finished(cluster: local.LocalCluster, spec: JobSpec, name: str) -> st
     return ended.id
 
 
-def _spec(job: Warm, model: str = "") -> JobSpec:
+def _training_or_prediction(job: Warm, model: str = "") -> JobSpec:
     """Return the job, or the job that predicts with a model of it."""
     parties: dict[str, Any] = {"guest": GUEST, "hosts": [HOST]}
     data: dict[str, Any] = {party: {"dataset": local.DATASET} for party in (GUEST, HOST)}
@@ -208,15 +229,15 @@ def _spec(job: Warm, model: str = "") -> JobSpec:
         if "sparse" in job.table:
             data[GUEST]["ignore"] = ["y"]
         params = {"model": model} | ({"split": job.split} if job.split else {})
-        return parse(JobSpec, {**raw, "protocol": job.then, "params": params})
+        return parse_settings(JobSpec, {**raw, "protocol": job.then, "params": params})
     held = {"fraction": 0.2, "seed": 7}
     more = {"protocol": job.protocol, "validation": held, "params": dict(job.params)}
     if job.method != "auto":
         more["alignment"] = {"method": job.method}
-    return parse(JobSpec, {**raw, **more})
+    return parse_settings(JobSpec, {**raw, **more})
 
 
-def _tables(folder: Path, job: Warm) -> dict[str, SourceSpec]:
+def _write_tables(folder: Path, job: Warm) -> dict[str, SourceSpec]:
     """Write the parties' tables to files; the labels follow the columns of both."""
     folder.mkdir(parents=True)
     draw = np.random.default_rng(1)

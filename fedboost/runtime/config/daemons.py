@@ -19,13 +19,13 @@ from fedboost.ground.settings import Settings
 from fedboost.runtime.config.fields import Names
 from fedboost.runtime.config.policy import Policy
 from fedboost.runtime.process.logs import LogFormat
-from fedboost.runtime.process.threads import cores
+from fedboost.runtime.process.threads import count_cores
 from fedboost.runtime.transport.addresses import (
     HOST_PATTERN,
     INSECURE,
     Address,
+    CertifiedName,
     Listen,
-    Name,
     Remote,
     Timers,
     check_protection,
@@ -39,20 +39,20 @@ from fedboost.runtime.transport.tls import FilePath, TlsFiles
 DATASET_PATTERN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 
 
-def _host(text: str) -> str:
+def _checked_host(text: str) -> str:
     if HOST_PATTERN.fullmatch(text) or is_ip(text):
         return text.lower()
     raise ValueError(f"{text!r} is neither a host's name nor an address; leave port and https out")
 
 
-def _dataset(text: str) -> str:
+def _checked_dataset(text: str) -> str:
     if DATASET_PATTERN.fullmatch(text):
         return text
     raise ValueError(f"{text!r} is not a data set's name: letters, digits and . _ -, 63 at most")
 
 
-DatasetName = Annotated[str, AfterValidator(_dataset)]
-HostName = Annotated[str, AfterValidator(_host)]
+DatasetName = Annotated[str, AfterValidator(_checked_dataset)]
+HostName = Annotated[str, AfterValidator(_checked_host)]
 
 
 class MetricsConfig(Settings):
@@ -64,13 +64,13 @@ class MetricsConfig(Settings):
     names: Annotated[tuple[HostName, ...], Field(strict=False)] = ()
 
     @model_validator(mode="after")
-    def _near(self) -> MetricsConfig:
+    def _check_listen(self) -> MetricsConfig:
         if not (self.allow_remote or is_loopback(self.listen)):
             raise ValueError(f"{self.listen} is not loopback: choose 127.0.0.1, or allow_remote")
         return self
 
 
-def _endpoint(text: str) -> str:
+def _checked_endpoint(text: str) -> str:
     scheme, _, address = text.partition("://")
     if scheme not in ("http", "https"):
         shown = without_login(text)
@@ -82,11 +82,13 @@ def _endpoint(text: str) -> str:
 class TracesConfig(Settings):
     """OpenTelemetry collector of the daemon's spans, by OTLP over gRPC."""
 
-    endpoint: Annotated[str, AfterValidator(_endpoint)]  # http://HOST:PORT or https://HOST:PORT
+    endpoint: Annotated[
+        str, AfterValidator(_checked_endpoint)
+    ]  # http://HOST:PORT or https://HOST:PORT
     allow_remote: bool = False  # http to others than loopback: the receiver can read them
 
     @model_validator(mode="after")
-    def _near(self) -> TracesConfig:
+    def _check_endpoint(self) -> TracesConfig:
         if self.is_open and not self.allow_remote:
             raise ValueError(f"{self.endpoint} is not loopback: use https, or allow_remote")
         return self
@@ -121,7 +123,7 @@ def is_web_address(text: str) -> bool:
     return (address.scheme == "https" or is_here) and bool(host)
 
 
-def _issuer(text: str) -> str:
+def _checked_issuer(text: str) -> str:
     if is_web_address(text) and not {"?", "#", "@"} & set(text):
         return text
     shown = without_login(text)
@@ -131,13 +133,17 @@ def _issuer(text: str) -> str:
 class Oidc(Settings):
     """Provider of OpenID Connect for sign-in to a page, beside its token."""
 
-    issuer: Annotated[str, AfterValidator(_issuer)]  # https://HOST/…, as the provider says it
+    issuer: Annotated[
+        str, AfterValidator(_checked_issuer)
+    ]  # https://HOST/…, as the provider says it
     client_id: str = Field(min_length=1)  # as the provider knows the page
     client_secret: str | None = Field(None, repr=False)  # as ${file:/path}; absent: a public client
     scopes: Annotated[tuple[str, ...], Field(strict=False)] = ()  # asked for beside `openid`
     claim: str = "groups"  # of the ID token
-    roles: Mapping[Name, Annotated[tuple[str, ...], Field(strict=False, min_length=1)]] = Field(
-        min_length=1  # by role of the page: values of the claim; the first match counts
+    roles: Mapping[CertifiedName, Annotated[tuple[str, ...], Field(strict=False, min_length=1)]] = (
+        Field(
+            min_length=1  # by role of the page: values of the claim; the first match counts
+        )
     )
 
 
@@ -145,7 +151,7 @@ class Page(Settings):
     """The page that a daemon serves to people beside its own port."""
 
     listen: Address  # the page's own port
-    user: Name  # user for whom the page acts, with that user's rights
+    user: CertifiedName  # user for whom the page acts, with that user's rights
     allow_remote: bool = False  # by TLS with the daemon's certificate, and then from anywhere
     names: Annotated[tuple[HostName, ...], Field(strict=False)] = ()  # host names for browsers
     oidc: Oidc | None = None  # absent: by the token alone
@@ -163,7 +169,7 @@ class LocalWorkers(Settings):
     local: int = Field(ge=1, le=256)  # processes
 
 
-def _scheduler(text: str) -> str:
+def _checked_scheduler(text: str) -> str:
     scheme, _, address = text.partition("://")
     if scheme != "tls":
         raise ValueError(
@@ -187,7 +193,7 @@ class DaskWorkers(Settings):
     """Workers of Dask that add up rows for a party; needs fedboost[dask]."""
 
     dask: Annotated[  # tls://HOST:PORT of a scheduler, or `local`
-        Annotated[str, AfterValidator(_scheduler), Tag("(address)")]
+        Annotated[str, AfterValidator(_checked_scheduler), Tag("(address)")]
         | Annotated[LocalWorkers, Tag("(local)")],
         Discriminator(_dask_kind),
     ]
@@ -195,7 +201,7 @@ class DaskWorkers(Settings):
     gradients: bool = False  # workers may have gradients, which tell labels, and add up plain rows
 
     @model_validator(mode="after")
-    def _protected(self) -> DaskWorkers:
+    def _check_protection(self) -> DaskWorkers:
         if (self.tls is None) == isinstance(self.dask, str):
             raise ValueError("a cluster's address needs tls, and local workers make their own")
         return self
@@ -206,7 +212,7 @@ class DaskWorkers(Settings):
         return self.dask if isinstance(self.dask, str) else None
 
     @property
-    def local(self) -> int:
+    def local_workers(self) -> int:
         """Return the number of local worker processes; 0 for a cluster."""
         return 0 if isinstance(self.dask, str) else self.dask.local
 
@@ -214,7 +220,7 @@ class DaskWorkers(Settings):
 class DaemonConfig(Settings):
     """Common settings of a party and of the coordinator."""
 
-    name: Name  # as in our certificate
+    name: CertifiedName  # as in our certificate
     listen: Listen
     tls: TlsFiles | None = None  # absent only with insecure_loopback
     store: FilePath  # our folder: SQLite, models, checkpoints, ledger
@@ -236,7 +242,7 @@ class DaemonConfig(Settings):
     @property
     def processes(self) -> int:
         """Return the number of local processes for cryptography."""
-        return self.workers if isinstance(self.workers, int) else cores()
+        return self.workers if isinstance(self.workers, int) else count_cores()
 
     def addresses(self) -> dict[str, str]:
         """Return all addresses by name, ours included."""
@@ -256,14 +262,14 @@ class DaemonConfig(Settings):
         return insecure
 
     @model_validator(mode="after")
-    def _protected(self) -> DaemonConfig:
+    def _check_protection(self) -> DaemonConfig:
         check_protection(self.tls, self.insecure_loopback, self.addresses())
         if self.page is not None:
             _check_page(self.page, self.tls)
         return self
 
 
-def undeclared(policy: Policy, declared: Mapping[str, Any]) -> list[str]:
+def undeclared_names(policy: Policy, declared: Mapping[str, Any]) -> list[str]:
     """Return sentences on policy names missing in `declared` (``peers``, ``datasets``, …)."""
     named = {
         "coordinators": policy.coordinators,
@@ -283,7 +289,7 @@ class PartyConfig(DaemonConfig):
     """The file of ``fedboost party serve``; an aggregator is a party without data sets."""
 
     coordinator: Remote
-    peers: Mapping[Name, Address] = Field(default_factory=dict)
+    peers: Mapping[CertifiedName, Address] = Field(default_factory=dict)
     datasets: Mapping[DatasetName, SourceSpec] = Field(default_factory=dict)
     policy: Policy = Policy()
     retention: Retention = Retention()
@@ -302,7 +308,7 @@ class PartyConfig(DaemonConfig):
         }
 
     @model_validator(mode="after")
-    def _rehearses_here(self) -> PartyConfig:
+    def _check_trial_is_local(self) -> PartyConfig:
         """Refuse trials across machines: their results contain figures about labels."""
         afar = [address for address in self.addresses().values() if not is_loopback(address)]
         if self.rehearses and afar:
@@ -310,7 +316,7 @@ class PartyConfig(DaemonConfig):
         return self
 
     @model_validator(mode="after")
-    def _consistent(self) -> PartyConfig:
+    def _check_consistent(self) -> PartyConfig:
         for name in (self.name, self.coordinator.name):
             if name in self.peers:
                 raise ValueError(f"peers must not hold {name!r}, which is no peer of ours")
@@ -321,7 +327,7 @@ class PartyConfig(DaemonConfig):
             "peers": self.peers,
             "datasets": self.datasets,
         }
-        for sentence in undeclared(self.policy, declared):
+        for sentence in undeclared_names(self.policy, declared):
             raise ValueError(sentence)
         for name in () if self.page is None else self.page.users:
             if name not in self.policy.approvers:
@@ -349,7 +355,7 @@ class Users(Settings):
 class CoordinatorConfig(DaemonConfig):
     """The file of ``fedboost coordinator serve``."""
 
-    parties: Mapping[Name, Address] = Field(min_length=1)
+    parties: Mapping[CertifiedName, Address] = Field(min_length=1)
     users: Users = Users()
     auto_resume: bool = True  # paused jobs continue when all lost parties are back
     jobs_at_once: int = Field(default=16, ge=1, le=1000)  # more are queued, users in turn
@@ -360,7 +366,7 @@ class CoordinatorConfig(DaemonConfig):
         return {**self.parties, self.name: self.listen}
 
     @model_validator(mode="after")
-    def _consistent(self) -> CoordinatorConfig:
+    def _check_consistent(self) -> CoordinatorConfig:
         if isinstance(self.workers, DaskWorkers):
             raise ValueError("a coordinator adds up no rows: leave workers.dask to parties")
         if self.name in self.parties:

@@ -19,22 +19,22 @@ from fedboost.ground.errors import PolicyError
 from fedboost.ground.settings import NameIn, Settings
 from fedboost.job import AUTO
 from fedboost.runtime.config.ask import Ask
-from fedboost.runtime.config.fields import Names, Ratio, Words
+from fedboost.runtime.config.fields import DistinctWords, Names, Ratio
 from fedboost.runtime.config.refusals import (
     NOISE,
     PLACED,
     SUMS,
-    denied,
+    check_allowed,
     epsilon_in_words,
     exceeds,
-    listed,
+    key_refusal,
 )
 
 Tell = Literal["metrics", "curves", "figures"]
-Part = Literal["guest", "host", "aggregator"]
+PolicyRole = Literal["guest", "host", "aggregator"]
 
 
-def _schemes(names: tuple[str, ...]) -> tuple[str, ...]:
+def _checked_schemes(names: tuple[str, ...]) -> tuple[str, ...]:
     from fedboost.encrypted.scheme.schemes import SCHEMES  # only where an owner names any
 
     return tuple(map(NameIn("encryption scheme", SCHEMES).check, names))
@@ -55,12 +55,12 @@ class Policy(Settings):
     approvers: Names = ()  # users who may list, approve and deny jobs, and fetch our models
     coordinators: Names = ()  # coordinators whose jobs may run
     peers: Names = ()  # parties that may take part in one job with us
-    datasets: Words = ()  # data sets that jobs may use
-    protocols: Words = ()  # protocols that may run
+    datasets: DistinctWords = ()  # data sets that jobs may use
+    protocols: DistinctWords = ()  # protocols that may run
     # Parts that jobs may give us.
-    roles: Annotated[tuple[Part, ...], Field(strict=False)] = ("guest", "host", "aggregator")
+    roles: Annotated[tuple[PolicyRole, ...], Field(strict=False)] = ("guest", "host", "aggregator")
     # Encryption schemes that jobs may use; absent: all except insecure ones.
-    schemes: Annotated[Words, AfterValidator(_schemes)] | None = None
+    schemes: Annotated[DistinctWords, AfterValidator(_checked_schemes)] | None = None
     allow_insecure: bool = False  # whether schemes that hide nothing (plain, broken ones) may run
     key_bits_min: int = Field(2048, ge=2048)  # bits of the modulus
     # Declared bits of one gradient: a guest that marks rows reads as many more in each sum.
@@ -109,22 +109,22 @@ class Policy(Settings):
 
     def judge(self, ask: Ask) -> None:
         """Raise PolicyError for the first key that forbids the job's request."""
-        listed("coordinators", self.coordinators, ask.coordinator, "jobs of the coordinator")
+        check_allowed("coordinators", self.coordinators, ask.coordinator, "jobs of the coordinator")
         for peer in ask.peers:
-            listed("peers", self.peers, peer, "jobs together with the party")
+            check_allowed("peers", self.peers, peer, "jobs together with the party")
         if ask.dataset is not None:
-            listed("datasets", self.datasets, ask.dataset, "jobs with the data set")
-        listed("protocols", self.protocols, ask.protocol, "the protocol")
+            check_allowed("datasets", self.datasets, ask.dataset, "jobs with the data set")
+        check_allowed("protocols", self.protocols, ask.protocol, "the protocol")
         for role in ask.roles:
-            listed("roles", self.roles, role, "jobs that make this party their")
+            check_allowed("roles", self.roles, role, "jobs that make this party their")
         if self.guest_replayable and ask.guest_replayable is False:
-            raise denied(
+            raise key_refusal(
                 "guest_replayable",
                 "takes part only where the guest can show afterwards that it was honest",
                 "set replayable: true in the job",
             )
         if self.gradient_check and ask.gradient_check is False:
-            raise denied(
+            raise key_refusal(
                 "gradient_check",
                 "takes part only where hosts check that gradients keep to their bits",
                 "set gradient_check: true in the job's params",
@@ -134,24 +134,24 @@ class Policy(Settings):
 
     def _judge_encryption(self, ask: Ask) -> None:
         if ask.insecure and not self.allow_insecure:
-            raise denied(
+            raise key_refusal(
                 "allow_insecure",
                 f"does not allow the scheme {ask.scheme}, which "
                 "protects nothing against a curious peer",
             )
         if ask.scheme is not None and not self.allows_scheme(ask.scheme):
-            raise denied(
+            raise key_refusal(
                 "schemes",
                 f"does not allow the scheme {ask.scheme}, but {', '.join(self.schemes or ())}",
                 "leave encryption.scheme out of the job's params",
             )
         if ask.key_bits is not None and ask.key_bits < self.key_bits_min:
-            raise denied(
+            raise key_refusal(
                 "key_bits_min",
                 f"asks for {self.key_bits_min} bits at least, the job has {ask.key_bits}",
             )
         if ask.gradient_bits is not None and ask.gradient_bits > self.gradient_bits_max:
-            raise denied(
+            raise key_refusal(
                 "gradient_bits_max",
                 f"allows {self.gradient_bits_max} bits per "
                 f"gradient, the job has {ask.gradient_bits}",
@@ -159,7 +159,7 @@ class Policy(Settings):
                 asks=f" for gradient_bits_max: {ask.gradient_bits}",
             )
         if ask.key_trees is not None and ask.key_trees > self.lattice_key_trees_max:
-            raise denied(
+            raise key_refusal(
                 "lattice_key_trees_max",
                 f"lets at most {self.lattice_key_trees_max} trees share a lattice secret, "
                 f"the job has {ask.key_trees}",
@@ -168,20 +168,20 @@ class Policy(Settings):
 
     def _judge_sums(self, ask: Ask) -> None:
         if ask.contributors is not None and ask.contributors < self.aggregation_parties_min:
-            raise denied(
+            raise key_refusal(
                 "aggregation_parties_min",
                 f"adds up over {self.aggregation_parties_min} parties at least, "
                 f"the job has {ask.contributors}",
             )
         if ask.goes_on and self.apart_min > 1 and not self.aggregation_noise:
-            raise denied(
+            raise key_refusal(
                 "aggregation_apart_min",
                 f"lets sums over fewer contributors tell of {self.apart_min} parties together at "
                 "least, the job goes on without a single one",
                 "set dropout: wait in the job's params",
             )
         if ask.host_noise is not None and ask.host_noise < self.host_noise_min:
-            raise denied(
+            raise key_refusal(
                 "host_noise_min",
                 f"asks for a host_noise of {self.host_noise_min:g} at least, "
                 f"the job has {ask.host_noise:g}",
@@ -189,7 +189,7 @@ class Policy(Settings):
             )
         tolerance = ask.quantile_tolerance
         if tolerance is not None and tolerance < self.quantile_tolerance_min:
-            raise denied(
+            raise key_refusal(
                 "quantile_tolerance_min",
                 f"asks for a quantile_tolerance of {self.quantile_tolerance_min} rows at least, "
                 f"the job has {tolerance}",
@@ -208,7 +208,7 @@ class Policy(Settings):
     def judge_isolated(self, parties: Collection[str] | None) -> None:
         """Raise a PolicyError where sums would tell of these few parties alone."""
         if parties is not None:
-            raise denied(
+            raise key_refusal(
                 "aggregation_apart_min",
                 f"lets sums of several jobs tell of {self.apart_min} parties together at least; "
                 f"with those of earlier jobs on the data set this one's would tell of "
@@ -232,7 +232,7 @@ class Policy(Settings):
                 allowed = "no disclosed values" if most is None else f"epsilon {most:g}"
                 told = epsilon_in_words(earlier)
                 spent = f"earlier jobs have disclosed {told}, " if earlier else ""
-                raise denied(
+                raise key_refusal(
                     key,
                     f"allows {allowed} {what}, {spent}the job asks for {wish}",
                     kind=NOISE if key == "epsilon_row_max" else "",
@@ -246,7 +246,7 @@ class Policy(Settings):
         """
         if not self.allows_sums(ratio, before):
             earlier = f"earlier jobs with the guest have released {before:.2g}, " if before else ""
-            raise denied(
+            raise key_refusal(
                 "disclosure_max",
                 f"allows {self.disclosure_max:g} released sums per bin and row, {earlier}"
                 f"the job would release up to {ratio:.2g}",
@@ -257,7 +257,7 @@ class Policy(Settings):
     def judge_told_sums(self, total: float) -> None:
         """Raise a PolicyError where so many equations by rows may not have left."""
         if exceeds(total, self.disclosure_max):
-            raise denied(
+            raise key_refusal(
                 "disclosure_max",
                 f"allows {self.disclosure_max:g} released sums per bin and row, with the next "
                 f"message it would be {total:.2g}",
@@ -268,7 +268,7 @@ class Policy(Settings):
         """Raise a PolicyError where so many rows may not be placed, `before` by earlier jobs."""
         if not self.allows_placed(share, before):
             earlier = f"earlier jobs could place {before:.2g}, with this it" if before else "it"
-            raise denied(
+            raise key_refusal(
                 "placed_max",
                 f"allows {self.placed_max:g} of the rows to be placed in their bins, {earlier} "
                 f"could be {min(1.0, before + share):.2g}",
@@ -285,12 +285,12 @@ class Policy(Settings):
         if most is None or exceeds(epsilon, most):
             allowed = "no disclosed values" if most is None else f"epsilon {most:g} per row"
             rest = f"with the next message it would be {epsilon_in_words(epsilon)}"
-            raise denied("epsilon_row_max", f"allows {allowed}, {rest}", kind=NOISE)
+            raise key_refusal("epsilon_row_max", f"allows {allowed}, {rest}", kind=NOISE)
 
     def judge_holdout(self, rows: int, what: str) -> None:
         """Raise a PolicyError where a metric would be about so few rows, `what` they are."""
         if rows < self.holdout_rows_min:
-            raise denied(
+            raise key_refusal(
                 "holdout_rows_min",
                 f"asks for {self.holdout_rows_min} {what} at least, the job has fewer",
                 "hold out more rows: a larger fraction, or fewer folds",
@@ -302,7 +302,7 @@ class Policy(Settings):
         """
         if self.holds_out_freely(share) or guest in self.predict.peers:
             return
-        raise denied(
+        raise key_refusal(
             "holdout_max",
             f"lets jobs hold out {self.holdout_max:.0%} of the rows in common, this one holds out "
             f"{share:.0%}: that would be predictions, which predict.peers does not allow {guest}",
@@ -318,7 +318,7 @@ class Policy(Settings):
         data set `today`.
         """
         if today + ids > self.peer_ids_max:
-            raise denied(
+            raise key_refusal(
                 "peer_ids_max",
                 f"lets a peer bring {self.peer_ids_max:,} ids a day to alignments with a data set; "
                 f"{peer} has brought {today:,} today and brings {ids:,}",
@@ -327,11 +327,11 @@ class Policy(Settings):
                 kind="lets a peer bring fewer ids a day than the job's alignment has",
             )
 
-    def deny_atom(self, least: int, *, labelled: bool) -> PolicyError:
+    def atom_refusal(self, least: int, *, labelled: bool) -> PolicyError:
         """Return the refusal of a job that would let all jobs together reveal something about fewer
         rows.
         """
-        return denied(
+        return key_refusal(
             "holdout_rows_min" if labelled else "group_rows_min",
             f"lets all jobs on the data set together tell of {least} rows at least, of each class "
             "too; with this job it would be fewer",
@@ -341,7 +341,7 @@ class Policy(Settings):
     def judge_told_metrics(self, total: float) -> None:
         """Raise PolicyError if so many values about labels exceed the limit."""
         if total > self.metrics_max:
-            raise denied(
+            raise key_refusal(
                 "metrics_max",
                 f"allows {self.metrics_max} metrics and points of curves of a data set, over all "
                 "jobs, and there would be more",
@@ -351,7 +351,7 @@ class Policy(Settings):
     def judge_told_totals(self, total: float) -> None:
         """Raise PolicyError if so many values of sums per row exceed the limit."""
         if exceeds(total, self.totals_max):
-            raise denied(
+            raise key_refusal(
                 "totals_max",
                 f"allows {self.totals_max:g} values of sums under masks per row, over all jobs on "
                 f"the data set; with the next sum it would be {total:.3g}",
@@ -366,7 +366,7 @@ class Policy(Settings):
             ("jobs_per_day", today, "new jobs of a coordinator per day"),
         ):
             if count > (most := getattr(self, key)):
-                raise denied(key, f"allows {most} {what}", "wait until others are over")
+                raise key_refusal(key, f"allows {most} {what}", "wait until others are over")
 
     def judge_rows(self, peer: str, rows: int, today: int) -> None:
         """Raise a PolicyError where `rows` more make too many that `peer` has had `today`."""
@@ -394,9 +394,9 @@ class Policy(Settings):
 
         `spending.Spending.charge` counts the rows that `peer` has used today.
         """
-        listed("predict.peers", self.predict.peers, peer, "predictions for the party")
+        check_allowed("predict.peers", self.predict.peers, peer, "predictions for the party")
         if rows > self.predict.rows_per_day:
-            raise denied(
+            raise key_refusal(
                 "predict.rows_per_day",
                 f"allows {self.predict.rows_per_day} rows per day, {peer} asks for {rows}",
                 kind="allows fewer rows per day than the job asks for",
@@ -404,8 +404,8 @@ class Policy(Settings):
 
     def judge_release(self, peer: str) -> None:
         """Raise PolicyError unless our splits of a model may be released to `peer`."""
-        listed("peers", self.peers, peer, "releases of models to the party")
+        check_allowed("peers", self.peers, peer, "releases of models to the party")
 
     def judge_approver(self, user: str) -> None:
         """Raise a PolicyError unless `user` may approve and deny jobs."""
-        listed("approvers", self.approvers, user, "approvals by the user")
+        check_allowed("approvers", self.approvers, user, "approvals by the user")

@@ -12,7 +12,7 @@ PLACED = "allows fewer rows to be placed than the job could"
 SUMS = "allows fewer released sums per bin and row than the job asks for"
 
 
-def denied(
+def key_refusal(
     key: str, sentence: str, remedy: str = "change the job", *, kind: str = "", asks: str = ""
 ) -> PolicyError:
     """Return the refusal of a key; other parties read `kind` instead of a sentence with figures
@@ -26,10 +26,10 @@ def denied(
     )
 
 
-def listed(key: str, allowed: tuple[str, ...], name: str, what: str) -> None:
+def check_allowed(key: str, allowed: tuple[str, ...], name: str, what: str) -> None:
     """Raise PolicyError unless the key allows `name`."""
     if name not in allowed:
-        raise denied(key, f"does not allow {what} {name}")
+        raise key_refusal(key, f"does not allow {what} {name}")
 
 
 def exceeds(total: float, most: float) -> bool:

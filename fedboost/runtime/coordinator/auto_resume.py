@@ -10,12 +10,14 @@ from typing import Protocol
 from fedboost.ground.errors import FedboostError, JobError, UnreachableError
 from fedboost.messages import job_pb2
 from fedboost.runtime.coordinator.walk import JobWalk
-from fedboost.runtime.process.clock import now, pauses
+from fedboost.runtime.process.clock import growing_pauses, monotonic_s
 from fedboost.runtime.transport.addresses import Timers
 
 log = logging.getLogger(__name__)
 
-LOOK_S = 2.0  # the longest pause between two checks: work goes on within 10 s of a return
+CHECK_PAUSE_MAX_S = (
+    2.0  # the longest pause between two checks: work goes on within 10 s of a return
+)
 VAIN_MAX = 50  # attempts in a row that save no round, before an operator has to step in
 
 
@@ -52,34 +54,34 @@ class AutoResume:
         Each attempt in a row that has `gained` nothing doubles the pause before the next one.
         Return False after too many of them: an operator has to step in.
         """
-        self._cancel(job)
+        self._cancel_wait(job)
         self._vain[job] = 0 if gained else self._vain.get(job, 0) + 1
         if self._vain[job] > VAIN_MAX:
             log.error("%s: %d attempts saved no round, look into the cause", job, VAIN_MAX)
             self.drop(job)
             return False
-        self._waits[job] = asyncio.create_task(self._until_back(job, tuple(parties)))
+        self._waits[job] = asyncio.create_task(self._resume_when_back(job, tuple(parties)))
         return True
 
     def drop(self, job: str) -> None:
         """Stop waiting for a job's parties: a user has decided, or the job is finished."""
-        self._cancel(job)
+        self._cancel_wait(job)
         self._vain.pop(job, None)
 
     def close(self) -> None:
         """Stop waiting for all parties."""
         for job in list(self._waits):
-            self._cancel(job)
+            self._cancel_wait(job)
 
-    def _cancel(self, job: str) -> None:
+    def _cancel_wait(self, job: str) -> None:
         wait = self._waits.pop(job, None)
         if wait is not None:
             wait.cancel()
 
-    async def _until_back(self, job: str, parties: tuple[str, ...]) -> None:
+    async def _resume_when_back(self, job: str, parties: tuple[str, ...]) -> None:
         first_s, most_s = self._timers.retry_first_s, self._timers.retry_max_s
-        await asyncio.sleep(next(pauses(first_s * 2 ** self._vain[job], most_s)))
-        looks_s = pauses(first_s, LOOK_S)
+        await asyncio.sleep(next(growing_pauses(first_s * 2 ** self._vain[job], most_s)))
+        looks_s = growing_pauses(first_s, CHECK_PAUSE_MAX_S)
         while not await self._are_there(parties):
             await asyncio.sleep(next(looks_s))
         del self._waits[job]
@@ -120,24 +122,24 @@ async def first_gone(
     silence_s = timers.peer_lost_s - look_s
     heard: dict[str, float] = {}
     while True:
-        since = now()
+        since = monotonic_s()
         await asyncio.sleep(look_s)
         idle = [p for p in walk.everybody if not (p in walk.waiting or walk.is_spared(p))]
         if not walk.has_begun:
             continue
         heard = {party: heard.get(party, since) for party in idle}
         said = await asyncio.gather(
-            *(_look(link(party), silence_s) for party in idle), return_exceptions=True
+            *(_check_party(link(party), silence_s) for party in idle), return_exceptions=True
         )
         for party, error in zip(idle, said, strict=True):
             if not isinstance(error, UnreachableError):
-                heard[party] = now()
-            elif now() - heard[party] >= silence_s:
+                heard[party] = monotonic_s()
+            elif monotonic_s() - heard[party] >= silence_s:
                 error.at(party=party)
                 return error
 
 
-async def _look(party: Answering, within_s: float) -> None:
+async def _check_party(party: Answering, within_s: float) -> None:
     try:
         async with asyncio.timeout(within_s):
             await party.hello(retries=False)
@@ -176,7 +178,7 @@ class Notifications:
         self._timers = timers
         self._under_way: dict[str, asyncio.Task[None]] = {}
 
-    async def tell(self, walk: Ending, state: str, reason: FedboostError | None) -> None:
+    async def notify_parties(self, walk: Ending, state: str, reason: FedboostError | None) -> None:
         """Notify all parties of the end of a job, lost ones when they are back.
 
         Without a reason the job has finished, and only hosts that it has lost do not know that yet.
@@ -186,7 +188,7 @@ class Notifications:
             return
         late = await walk.stop(state, reason)
         if late and state != "paused":  # a party that missed a pause finds it out itself
-            self.tell_later(walk, state, reason, late)
+            self.notify_later(walk, state, reason, late)
 
     def part(self, walk: Ending) -> None:
         """Have the lost hosts of a finished job forget it as soon as they are there."""
@@ -195,14 +197,16 @@ class Notifications:
                 "the job has finished without this party, which was lost during the job",
                 todo="nothing is left to do here",
             )
-            self.tell_later(walk, "cancelled", reason, tuple(walk.lost))
+            self.notify_later(walk, "cancelled", reason, tuple(walk.lost))
 
-    def tell_later(
+    def notify_later(
         self, walk: Ending, state: str, reason: FedboostError, late: tuple[str, ...]
     ) -> None:
         """Notify these parties as soon as they are there."""
         self.drop(walk.id)
-        self._under_way[walk.id] = asyncio.create_task(self._tell(walk, state, reason, late))
+        self._under_way[walk.id] = asyncio.create_task(
+            self._retry_notifying(walk, state, reason, late)
+        )
 
     def drop(self, job: str) -> None:
         """Cancel the notifications of a job, which goes on."""
@@ -210,7 +214,7 @@ class Notifications:
         if errand is not None:
             errand.cancel()
 
-    def is_on(self, job: str) -> bool:
+    def is_pending(self, job: str) -> bool:
         """Return whether some party has yet to hear of the job's end."""
         return job in self._under_way
 
@@ -219,12 +223,12 @@ class Notifications:
         for job in list(self._under_way):
             self.drop(job)
 
-    async def _tell(
+    async def _retry_notifying(
         self, walk: Ending, state: str, reason: FedboostError, late: tuple[str, ...]
     ) -> None:
-        until = now() + TELL_S
-        pauses_s = pauses(self._timers.retry_first_s, self._timers.retry_max_s)
-        while late and now() < until:
+        until = monotonic_s() + TELL_S
+        pauses_s = growing_pauses(self._timers.retry_first_s, self._timers.retry_max_s)
+        while late and monotonic_s() < until:
             await asyncio.sleep(next(pauses_s))
             late = await walk.stop(state, reason, late)
         del self._under_way[walk.id]

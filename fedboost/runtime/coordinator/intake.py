@@ -10,7 +10,7 @@ from typing import Protocol
 from fedboost import __version__, flow, protocols
 from fedboost.ground import wire
 from fedboost.ground.errors import ConfigError, JobError
-from fedboost.ground.settings import parse
+from fedboost.ground.settings import parse_settings
 from fedboost.job import ChosenScheme, JobSpec
 from fedboost.messages import job_pb2, party_pb2
 from fedboost.runtime.config.daemons import CoordinatorConfig
@@ -55,8 +55,8 @@ class Intake:
                 raise ConfigError(
                     f"the coordinator knows no party {party!r}", todo=f"did you mean {nearest!r}?"
                 )
-        members = await asyncio.gather(*map(self._member, parties))
-        scheme = await self._scheme(spec, parties)
+        members = await asyncio.gather(*map(self._member_of, parties))
+        scheme = await self._choose_scheme(spec, parties)
         if self._is_taken(id_, spec, submitter):  # meanwhile
             return None
         terms = Manifest(
@@ -78,16 +78,18 @@ class Intake:
     def _is_taken(self, id_: str, spec: JobSpec, submitter: str) -> bool:
         """Return whether the job with that id is this one, handed in before."""
         try:
-            terms = manifest.decode(self._store.job(id_).manifest)
+            terms = manifest.decode_manifest(self._store.job(id_).manifest)
         except JobError:
             return False
         return (terms.submitter, terms.spec) == (submitter, spec)
 
-    async def _scheme(self, spec: JobSpec, parties: Sequence[str]) -> ChosenScheme | None:
+    async def _choose_scheme(self, spec: JobSpec, parties: Sequence[str]) -> ChosenScheme | None:
         """Ask the parties for schemes for `auto`, choose one; None if the job names its scheme."""
         from fedboost.encrypted.scheme import choice
 
-        params = parse(protocols.named(spec.protocol).params, spec.params, section="params")
+        params = parse_settings(
+            protocols.load_protocol(spec.protocol).params, spec.params, section="params"
+        )
         if not choice.is_open(params):
             return None
         request = party_pb2.SchemesRequest(spec=spec.model_dump_json().encode())
@@ -99,9 +101,9 @@ class Intake:
             )
             for party, said in zip(parties, replies, strict=True)
         }
-        return choice.choose(params, offers)
+        return choice.choose_scheme(params, offers)
 
-    async def _member(self, party: str) -> JobMember:
+    async def _member_of(self, party: str) -> JobMember:
         said = await self._link(party).hello()
         if said.wire_version != wire.WIRE_VERSION or said.version != __version__:
             raise ConfigError(
@@ -112,7 +114,7 @@ class Intake:
         return JobMember(name=party, certificate=said.certificate)
 
 
-def signed(caller: Peer, request: job_pb2.SubmitRequest) -> Submission:
+def signed_submission(caller: Peer, request: job_pb2.SubmitRequest) -> Submission:
     """Return the signed submission; a ConfigError if the request has no signature."""
     if not request.signature:
         raise ConfigError(
@@ -126,4 +128,4 @@ def signed(caller: Peer, request: job_pb2.SubmitRequest) -> Submission:
         "certificate": request.certificate.decode("ascii", "replace"),
         "signature": request.signature.hex(),
     }
-    return parse(Submission, raw, section="the submission")
+    return parse_settings(Submission, raw, section="the submission")

@@ -16,7 +16,9 @@ class JobQueue:
         self._running: Counter[str] = Counter()  # by user
         self._waiting: list[tuple[str, asyncio.Future[None]]] = []  # oldest first
 
-    async def enter(self, user: str, note: Callable[[str], None], *, again: bool = False) -> None:
+    async def wait_for_place(
+        self, user: str, note: Callable[[str], None], *, again: bool = False
+    ) -> None:
         """Return when a job of `user` may run; `note` gets the reason if it has to wait.
 
         A job that had a place before (`again`) precedes jobs that had none.
@@ -32,12 +34,12 @@ class JobQueue:
             await turn
         except asyncio.CancelledError:
             if turn.done() and not turn.cancelled():
-                self.leave(user)  # its turn came at the same time
+                self.free_place(user)  # its turn came at the same time
             else:
                 self._waiting.remove((user, turn))
             raise
 
-    def leave(self, user: str) -> None:
+    def free_place(self, user: str) -> None:
         """Free the place of a running job of `user`."""
         self._running[user] -= 1
         while self._waiting and self._running.total() < self.places:

@@ -35,7 +35,7 @@ class CoordinatorJobEvent(StrEnum):
     FINISHED = "finish"
 
 
-def _table() -> Mapping[tuple[JobState | None, CoordinatorJobEvent], JobState]:
+def _transitions() -> Mapping[tuple[JobState | None, CoordinatorJobEvent], JobState]:
     state, event = JobState, CoordinatorJobEvent
     attempted = {  # transitions within an attempt
         event.ASKED: state.WAITING,
@@ -63,7 +63,7 @@ def _table() -> Mapping[tuple[JobState | None, CoordinatorJobEvent], JobState]:
     return {(old, event): new for old, moves in by_state.items() for event, new in moves.items()}
 
 
-TABLE = _table()  # all other transitions are refused
+COORDINATOR_TRANSITIONS = _transitions()  # all other transitions are refused
 
 
 class CoordinatorJobStates:
@@ -79,26 +79,28 @@ class CoordinatorJobStates:
             reason = UnreachableError("the coordinator was restarted", todo="")
             self.rests(job.id, CoordinatorJobEvent.PAUSED, reason)
 
-    def submitted(self, id_: str, name: str, text: bytes) -> StoredJob:
+    def note_submitted(self, id_: str, name: str, text: bytes) -> StoredJob:
         """Add a new job with its manifest."""
-        return self._store.add_job(id_, name, text, TABLE[None, CoordinatorJobEvent.SUBMITTED])
+        return self._store.add_job(
+            id_, name, text, COORDINATOR_TRANSITIONS[None, CoordinatorJobEvent.SUBMITTED]
+        )
 
     def asked(self, id_: str, parties: Sequence[str]) -> None:
         """Note that the owners of these parties have to approve the job."""
-        self._happens(id_, CoordinatorJobEvent.ASKED, StateChanged(parties=parties))
+        self._change_state(id_, CoordinatorJobEvent.ASKED, StateChanged(parties=parties))
 
-    def queued(self, id_: str) -> None:
+    def note_queued(self, id_: str) -> None:
         """Note that every party has agreed and the job waits for other jobs."""
-        self._happens(id_, CoordinatorJobEvent.QUEUED, StateChanged())
+        self._change_state(id_, CoordinatorJobEvent.QUEUED, StateChanged())
 
-    def agreed(self, id_: str, parties: Sequence[str]) -> None:
+    def note_agreed(self, id_: str, parties: Sequence[str]) -> None:
         """Note that all these parties have agreed and an attempt begins."""
-        self._happens(id_, CoordinatorJobEvent.AGREED, StateChanged(parties=parties))
+        self._change_state(id_, CoordinatorJobEvent.AGREED, StateChanged(parties=parties))
 
-    def resumed(self, id_: str) -> None:
+    def note_resumed(self, id_: str) -> None:
         """Note a new attempt at a job that is paused or has failed."""
         event = CoordinatorJobEvent
-        self._happens(id_, event.RESUMED if self._has_begun(id_) else event.ASKED_AGAIN)
+        self._change_state(id_, event.RESUMED if self._has_begun(id_) else event.ASKED_AGAIN)
 
     def rests(self, id_: str, event: CoordinatorJobEvent, reason: FedboostError) -> StoredJob:
         """Note the end of an attempt or of the job: a pause, a failure or a cancellation.
@@ -108,20 +110,20 @@ class CoordinatorJobStates:
         changed = StateChanged()
         if event is CoordinatorJobEvent.PAUSED:
             changed.goes_on = self._is_by_absence(reason)
-            reason.todo = _todo(reason.todo, id_, alone=changed.goes_on)
-        changed.reason.CopyFrom(faults.to_message(reason))
-        job = self._happens(id_, event, changed)
+            reason.todo = _advice_about(reason.todo, id_, alone=changed.goes_on)
+        changed.reason.CopyFrom(faults.fault_of_error(reason))
+        job = self._change_state(id_, event, changed)
         log.warning("%s is %s: %s", id_, job.state, "; ".join(reason.lines()))
         return job
 
     def finished(self, id_: str, result: Mapping[str, Any]) -> StoredJob:
         """Note that the job has finished with this result."""
-        return self._happens(id_, CoordinatorJobEvent.FINISHED, StateChanged(), result)
+        return self._change_state(id_, CoordinatorJobEvent.FINISHED, StateChanged(), result)
 
     @staticmethod
     def check_cancel(job: StoredJob) -> None:
         """Raise a JobError if the job cannot be cancelled."""
-        if (job.state, CoordinatorJobEvent.CANCELLED) not in TABLE:
+        if (job.state, CoordinatorJobEvent.CANCELLED) not in COORDINATOR_TRANSITIONS:
             raise JobError(
                 f"the job is {job.state} already",
                 job=job.id,
@@ -131,7 +133,7 @@ class CoordinatorJobStates:
     @staticmethod
     def check_resume(job: StoredJob) -> None:
         """Raise a JobError if the job cannot be resumed."""
-        if (job.state, CoordinatorJobEvent.RESUMED) not in TABLE:
+        if (job.state, CoordinatorJobEvent.RESUMED) not in COORDINATOR_TRANSITIONS:
             raise JobError(
                 f"the job is {job.state}, there is nothing to resume",
                 job=job.id,
@@ -151,7 +153,7 @@ class CoordinatorJobStates:
         absent = isinstance(reason, UnreachableError) and not isinstance(reason, UnapprovedError)
         return absent and self._auto_resume
 
-    def _happens(
+    def _change_state(
         self,
         id_: str,
         event: CoordinatorJobEvent,
@@ -163,14 +165,14 @@ class CoordinatorJobStates:
         A ProtocolError if the table has no such transition.
         """
         job = self._store.job(id_)
-        after = TABLE.get((job.state, event))
+        after = COORDINATOR_TRANSITIONS.get((job.state, event))
         if after is None:
             raise ProtocolError(f"a job that is {job.state} cannot {event}", job=id_)
         if changed is None:
-            return self._store.move(id_, after)
+            return self._store.move_to_state(id_, after)
         changed.state = after
         told = Event(state=changed)
-        job = self._store.move(
+        job = self._store.move_to_state(
             id_,
             after,
             reason=changed.reason.what,
@@ -178,11 +180,11 @@ class CoordinatorJobStates:
             event=as_dict(told),
             result=result,
         )
-        self._journals.tell(id_, told)
+        self._journals.tell_followers(id_, told)
         return job
 
 
-def _todo(first: str, job: str, *, alone: bool) -> str:
+def _advice_about(first: str, job: str, *, alone: bool) -> str:
     """Return the advice about a paused job; `first` is the advice of its reason."""
     resume, by_itself = f"fedboost job resume {job}", "goes on by itself when everybody is there"
     if "job resume" in first or by_itself in first:

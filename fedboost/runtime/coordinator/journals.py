@@ -108,15 +108,15 @@ class Journals:
     def add(self, job: str, *events: Event) -> None:
         """Append events, durably."""
         self._store.add_event(job, *map(as_dict, events))
-        self.tell(job, *events)
+        self.tell_followers(job, *events)
 
-    def tell(self, job: str, *events: Event) -> None:
+    def tell_followers(self, job: str, *events: Event) -> None:
         """Pass stored events to all followers of a job."""
         for event in events:
-            self._tell(job, event)
-        self.bell(job).ring()
+            self._log_event(job, event)
+        self.bell_of(job).ring()
 
-    def _tell(self, job: str, event: Event) -> None:
+    def _log_event(self, job: str, event: Event) -> None:
         what = event.WhichOneof("what")
         if what == "step":
             step = event.step
@@ -125,7 +125,7 @@ class Journals:
             log.debug("%s: %s", job, what)
         self.hear(event)
 
-    def bell(self, job: str) -> Bell:
+    def bell_of(self, job: str) -> Bell:
         """Return the bell that rings at each event of a job."""
         return self._bells.setdefault(job, Bell())
 
@@ -137,7 +137,7 @@ class Journals:
 
     def events(self, job: str, after: int = 0, most: int = -1) -> list[Event]:
         """Return a job's events after number `after`. Callers must not change them."""
-        return [self._event(job, row) for row in self._store.events(job, after, most)]
+        return [self._parsed_event(job, row) for row in self._store.events(job, after, most)]
 
     async def pages(self, job: str, after: int) -> AsyncIterator[Event]:
         """Yield a job's events after number `after`; pages of events are read in a thread."""
@@ -146,19 +146,19 @@ class Journals:
                 yield event
             after = page[-1].number
 
-    def of_status(self, job: str) -> list[Event]:
+    def status_events(self, job: str) -> list[Event]:
         """Return the few events that make up the status of a job at rest."""
         return [
-            *self._of(job, "round", last=True),
-            *self._of(job, "warned"),
-            *self._of(job, "state"),
+            *self._events_of_kind(job, "round", last=True),
+            *self._events_of_kind(job, "warned"),
+            *self._events_of_kind(job, "state"),
         ]
 
-    def _of(self, job: str, kind: str, *, last: bool = False) -> list[Event]:
+    def _events_of_kind(self, job: str, kind: str, *, last: bool = False) -> list[Event]:
         rows = self._store.events_of(job, kind, last=last)
-        return [self._event(job, row) for row in rows]
+        return [self._parsed_event(job, row) for row in rows]
 
-    def _event(self, job: str, row: JournalEvent) -> Event:
+    def _parsed_event(self, job: str, row: JournalEvent) -> Event:
         key = job, row.n, row.at
         event = self._read.get(key)
         if event is None:
@@ -171,11 +171,11 @@ class Journals:
 
     def states(self, job: str) -> list[StateChanged]:
         """Return the states of a job in order."""
-        return [event.state for event in self._of(job, "state")]
+        return [event.state for event in self._events_of_kind(job, "state")]
 
     def lost(self, job: str) -> list[str]:
         """Return the hosts that a job has lost for good."""
-        return [event.lost.party for event in self._of(job, "lost")]
+        return [event.lost.party for event in self._events_of_kind(job, "lost")]
 
 
 def as_dict(event: Event) -> dict[str, object]:
@@ -189,7 +189,7 @@ def status_of(job: StoredJob, walk: JobWalk | None, journal: Iterable[Event]) ->
     `journal` may be condensed.
     """
     if walk is None:
-        return at_rest(job, journal)
+        return status_at_rest(job, journal)
     status = _outlined(job)
     status.progress.CopyFrom(walk.progress)
     status.waiting.extend(walk.waited_for)
@@ -197,7 +197,7 @@ def status_of(job: StoredJob, walk: JobWalk | None, journal: Iterable[Event]) ->
     return status
 
 
-def at_rest(job: StoredJob, journal: Iterable[Event]) -> JobStatus:
+def status_at_rest(job: StoredJob, journal: Iterable[Event]) -> JobStatus:
     """Return the status of a job at rest."""
     status = _outlined(job)
     for event in journal:
@@ -208,24 +208,24 @@ def at_rest(job: StoredJob, journal: Iterable[Event]) -> JobStatus:
         elif event.WhichOneof("what") == "state" and job.reason:
             status.reason.CopyFrom(event.state.reason)
     if job.state is JobState.PAUSED and job.waiting_for:
-        status.waiting.append(awaited(job))
+        status.waiting.append(awaited_party(job))
     return status
 
 
 def journal_of(job: StoredJob, status: JobStatus, journal: list[Event]) -> JobJournal:
     """Return the status, settings and journal of a job."""
-    spec = manifest.decode(job.manifest).spec.model_dump(mode="json")
+    spec = manifest.decode_manifest(job.manifest).spec.model_dump(mode="json")
     return JobJournal(status=status, spec=json.dumps(spec).encode(), events=condensed(journal))
 
 
-def awaited(job: StoredJob) -> Waiting:
+def awaited_party(job: StoredJob) -> Waiting:
     """Return the party that a paused job waits for."""
     return Waiting(party=job.waiting_for, step="its return", since=job.since)
 
 
 def _outlined(job: StoredJob) -> JobStatus:
     """Return a job's status without the facts that only its journal holds."""
-    terms = manifest.outline(job.outline)
+    terms = manifest.read_outline(job.outline)
     return JobStatus(
         id=job.id,
         name=job.name,

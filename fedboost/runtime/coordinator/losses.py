@@ -31,7 +31,7 @@ class Losses:
             by_round[done] = metric.value
             last = [by_round.get(done - back, math.nan) for back in range(ROUNDS_GROWING, -1, -1)]
             lost = not math.isfinite(metric.value)
-            if not lost and not _grows(last):
+            if not lost and not _is_growing(last):
                 continue
             if (metric.name, lost) not in self._warned:
                 self._warned.add((metric.name, lost))
@@ -41,7 +41,7 @@ class Losses:
                 yield f"the training {metric.name} {words}, up to round {done}: {REMEDY}"
 
 
-def _grows(values: list[float]) -> bool:
+def _is_growing(values: list[float]) -> bool:
     """Return whether each value is above the one before, and the last clearly above the first."""
     rising = all(before < other for before, other in pairwise(values))
     return rising and values[-1] - values[0] > GROWTH_MIN * abs(values[0])

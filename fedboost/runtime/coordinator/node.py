@@ -17,11 +17,11 @@ from fedboost.messages.job_pb2 import Event, JobStatus
 from fedboost.runtime.config.daemons import CoordinatorConfig
 from fedboost.runtime.config.reloading import check_parties, fresh_settings
 from fedboost.runtime.coordinator.attempts import Attempts, PartyCalls
-from fedboost.runtime.coordinator.intake import Intake, signed
+from fedboost.runtime.coordinator.intake import Intake, signed_submission
 from fedboost.runtime.coordinator.journals import Journals
-from fedboost.runtime.jobs.manifest import Submission, outline
+from fedboost.runtime.jobs.manifest import Submission, read_outline
 from fedboost.runtime.jobs.submitted import (
-    KEY_BYTES,
+    SUBMISSION_KEY_BYTES,
     page_submitter,
     read_spec,
     sign_submission,
@@ -30,7 +30,7 @@ from fedboost.runtime.jobs.submitted import (
 from fedboost.runtime.store.forgetting import Forgetting, check_over
 from fedboost.runtime.store.store import RESTS, Store
 from fedboost.runtime.store.tags import Tags
-from fedboost.runtime.transport.identity import Identity, Peer, greeting
+from fedboost.runtime.transport.identity import Identity, Peer, hello_reply
 
 
 class CoordinatorNode:
@@ -68,22 +68,22 @@ class CoordinatorNode:
 
     async def hello(self, _: Peer, __: job_pb2.HelloRequest) -> job_pb2.HelloReply:
         """Return the coordinator's certificate and version."""
-        return greeting(self._identity())
+        return hello_reply(self._identity())
 
     async def submit(self, caller: Peer, request: job_pb2.SubmitRequest) -> job_pb2.SubmitReply:
         """Accept a job; it runs as soon as every party has agreed.
 
         Several submissions of a caller with one key are the same job: a reply may have been lost.
         """
-        self._check(caller, "submit")
-        spec, key = read_spec(request.spec), request.key or secrets.token_hex(KEY_BYTES)
-        submission = None if self.config.tls is None else signed(caller, request)
+        self._check_user(caller, "submit")
+        spec, key = read_spec(request.spec), request.key or secrets.token_hex(SUBMISSION_KEY_BYTES)
+        submission = None if self.config.tls is None else signed_submission(caller, request)
         return await self._take_in(caller.name, spec, key, submission)
 
     async def submit_here(self, user: Peer, spec: JobSpec, key: str) -> job_pb2.SubmitReply:
         """Accept a job from our own page; we sign it, since the page has no key of the user."""
-        self._check(user, "submit")
-        identity, key = self._identity(), key or secrets.token_hex(KEY_BYTES)
+        self._check_user(user, "submit")
+        identity, key = self._identity(), key or secrets.token_hex(SUBMISSION_KEY_BYTES)
         signature = (
             None if self.config.tls is None else sign_submission(spec, key, identity.name, identity)
         )
@@ -99,42 +99,42 @@ class CoordinatorNode:
             self.attempts.first(terms)
         return job_pb2.SubmitReply(id=id_)
 
-    def is_theirs(self, user: Peer, submitter: str) -> bool:
+    def is_users_job(self, user: Peer, submitter: str) -> bool:
         """Return whether a job is a user's own, submitted by a command or on our page."""
         return submitter in (user.name, page_submitter(user.name, self._identity().peer))
 
     def tags(self, user: Peer) -> dict[str, tuple[str, ...]]:
         """Return every job's tags."""
-        self._check(user, "read")
+        self._check_user(user, "read")
         return self._tags.by_job()
 
     def tag(self, user: Peer, ids: Sequence[str], tags: Sequence[str], *, adds: bool) -> None:
         """Add tags to the user's own jobs or remove them; a PolicyError for another user's job."""
-        self._check(user, "read")
+        self._check_user(user, "read")
         for id_ in ids:
-            if not self.is_theirs(user, outline(self.store.job(id_).outline).submitter):
+            if not self.is_users_job(user, read_outline(self.store.job(id_).outline).submitter):
                 raise PolicyError(
                     "only the user who submitted a job may tag it", todo="ask its user", job=id_
                 )
-        change = self._tags.add if adds else self._tags.remove
+        change = self._tags.add if adds else self._tags.remove_tags
         change(ids, tags)
 
     async def list_jobs(self, caller: Peer, _: job_pb2.ListRequest) -> job_pb2.JobList:
         """Return all jobs, oldest first."""
-        self._check(caller, "read")
+        self._check_user(caller, "read")
         return job_pb2.JobList(jobs=await self.attempts.statuses())
 
     async def status(self, caller: Peer, request: job_pb2.JobId) -> JobStatus:
         """Return a job's status, with the parties it waits for and since when."""
-        self._check(caller, "read")
+        self._check_user(caller, "read")
         return self.attempts.status(self.store.job(request.id))
 
     async def watch(self, caller: Peer, request: job_pb2.WatchRequest) -> AsyncIterator[Event]:
         """Yield the journal's events from a number on, as it grows, until the job rests."""
-        self._check(caller, "read")
+        self._check_user(caller, "read")
         after = request.after
         while True:
-            bell = self._journals.bell(request.id).rung
+            bell = self._journals.bell_of(request.id).rung
             is_driven = self.attempts.walk(request.id) is not None
             rests = self.store.job(request.id).state in RESTS and not is_driven
             async for event in self._journals.pages(request.id, after):
@@ -149,12 +149,12 @@ class CoordinatorNode:
 
     async def journal(self, caller: Peer, request: job_pb2.JobId) -> job_pb2.JobJournal:
         """Return the status, settings and journal of a job."""
-        self._check(caller, "read")
+        self._check_user(caller, "read")
         return await self.attempts.journal(request.id)
 
     async def cancel(self, caller: Peer, request: job_pb2.JobId) -> JobStatus:
         """End a job for good at every party."""
-        self._check(caller, "cancel")
+        self._check_user(caller, "cancel")
         await self.attempts.cancel(self.store.job(request.id), caller.name)
         return self.attempts.status(self.store.job(request.id))
 
@@ -163,13 +163,13 @@ class CoordinatorNode:
 
         A job that already goes on, by itself or by another user's request, is left as it is.
         """
-        self._check(caller, "submit")
+        self._check_user(caller, "submit")
         self.attempts.resume(self.store.job(request.id))
         return self.attempts.status(self.store.job(request.id))
 
     async def delete(self, caller: Peer, request: job_pb2.JobId) -> JobStatus:
         """Delete a finished job and its journal; return its last status."""
-        self._check(caller, "cancel")
+        self._check_user(caller, "cancel")
         job = check_over(self.store.job(request.id))
         status = self.attempts.status(job)
         if not self.attempts.is_settled(job.id):
@@ -178,49 +178,49 @@ class CoordinatorNode:
                 todo="start the parties that are down, or wait a moment",
                 job=job.id,
             )
-        await self._forget(job.id)
+        await self._forget_job(job.id)
         return status
 
     # The daemon
 
-    async def forget_old(self) -> None:
+    async def delete_expired(self) -> None:
         """Delete the jobs that are older than the owner's retention time."""
         for job in self._forgetting.jobs_due(self.config.retention.jobs_days):
             if self.attempts.is_settled(job):
-                await self._forget(job)
+                await self._forget_job(job)
 
-    async def take_up(self) -> list[str]:
+    async def reload_settings(self) -> list[str]:
         """Read the settings file again and apply its changes from now on.
 
         Return the changed keys. A ConfigError if the file is wrong, or if a change needs a restart
         or the end of a job; then nothing changes.
         """
 
-        def check(fresh: CoordinatorConfig) -> None:
-            check_parties(self.config, fresh, self.attempts.needed())
+        def check_settings(fresh: CoordinatorConfig) -> None:
+            check_parties(self.config, fresh, self.attempts.needed_parties())
 
-        self.config, changed = await fresh_settings(self.reread, self.config, check)
+        self.config, changed = await fresh_settings(self.reread, self.config, check_settings)
         return changed
 
-    async def wake(self) -> None:
+    async def resume_unfinished(self) -> None:
         """Resume the jobs that an earlier process left unfinished; called once, at the start."""
-        self.attempts.wake()
+        self.attempts.resume_unfinished()
 
     async def close(self) -> None:
         """Pause the running jobs; the next process resumes them."""
         await self.attempts.close()
 
-    def listen(self, hear: Callable[[Event], None]) -> None:
+    def listen_to_events(self, hear: Callable[[Event], None]) -> None:
         """Have `hear` called with each event of every journal once it is stored."""
         self._journals.hear = hear
 
-    def waits(self) -> list[job_pb2.Waiting]:
+    def current_waits(self) -> list[job_pb2.Waiting]:
         """Return the parties that running and paused jobs wait for now."""
-        return self.attempts.waits()
+        return self.attempts.current_waits()
 
     # Inside
 
-    def _check(self, caller: Peer, action: Any) -> None:
+    def _check_user(self, caller: Peer, action: Any) -> None:
         if caller.role != "user":
             raise PolicyError(
                 f"{caller} is not a user",
@@ -228,7 +228,7 @@ class CoordinatorNode:
             )
         self.config.users.judge(action, caller.name)
 
-    async def _forget(self, job: str) -> None:
+    async def _forget_job(self, job: str) -> None:
         await asyncio.to_thread(self._forgetting.forget, job)
         self.attempts.drop(job)
         self._journals.drop(job)

@@ -11,7 +11,7 @@ from fedboost.messages.job_pb2 import Released, StatusReport
 from fedboost.runtime.coordinator.walk import JobWalk
 
 
-def privacy(told: StatusReport) -> dict[str, dict[str, float | None]]:
+def noise_by_host(told: StatusReport) -> dict[str, dict[str, float | None]]:
     """Return the noise budget each host has spent; None means no bound."""
     return {
         host.party: {
@@ -23,12 +23,12 @@ def privacy(told: StatusReport) -> dict[str, dict[str, float | None]]:
     }
 
 
-def ids(told: StatusReport) -> dict[str, dict[str, int]]:
+def id_counts(told: StatusReport) -> dict[str, dict[str, int]]:
     """Return the number of ids of each party, padding included, and the number of matches."""
     return {party.party: {"brought": party.brought, "matched": party.matched} for party in told.ids}
 
 
-def released(told: StatusReport) -> dict[str, dict[str, float | None]]:
+def released_by_host(told: StatusReport) -> dict[str, dict[str, float | None]]:
     """Return the share of values that each host's sums reveal to the guest; None means no limit."""
     return {
         host.party: {
@@ -46,7 +46,7 @@ def released(told: StatusReport) -> dict[str, dict[str, float | None]]:
     }
 
 
-def counted(told: StatusReport, ended: Sequence[Released]) -> None:
+def replace_by_counted(told: StatusReport, ended: Sequence[Released]) -> None:
     """Replace planned figures of released sums by those counted at the end."""
     parties = {host.party for host in ended}
     others = [host for host in told.released if host.party not in parties]
@@ -72,7 +72,7 @@ def result_of(
     earlier = walk.earlier
     timed: dict[str, float] = {"total": seconds + earlier.seconds}
     for stage, took in walk.stage_seconds.items():
-        timed[walk.protocols[stage].timed_as] = took
+        timed[walk.protocols[stage].timing_name] = took
     if rounds and walk.protocol.leaves == "model":
         a_round = max(1.0, counts.get("trees", 0) / max(1, counts.get("rounds", 0)))
         timed["per_tree"] = rounds[len(rounds) // 2] / a_round
@@ -87,13 +87,13 @@ def result_of(
         "protocol": walk.terms.spec.protocol,
         **({"encryption": said} if (said := walk.terms.encryption) else {}),
         "rows": {name: count for name, count in counts.items() if name not in NOT_ROWS},
-        **({"ids": ids(walk.told)} if walk.told.ids else {}),
+        **({"ids": id_counts(walk.told)} if walk.told.ids else {}),
         **({"alignment": walk.told.alignment} if walk.told.alignment else {}),
         **({"answers": walk.told.answers} if walk.told.answers else {}),
         "metrics": metrics,
         "trees": counts.get("trees", 0),
-        **({"privacy": privacy(walk.told)} if walk.told.privacy else {}),
-        **({"released": released(walk.told)} if walk.told.released else {}),
+        **({"privacy": noise_by_host(walk.told)} if walk.told.privacy else {}),
+        **({"released": released_by_host(walk.told)} if walk.told.released else {}),
         **({"rounds": counts["rounds"]} if counts.get("rounds") != counts.get("trees") else {}),
         **({"lost": walk.lost} if walk.lost else {}),
         **({"warnings": list(walk.warned)} if walk.warned else {}),

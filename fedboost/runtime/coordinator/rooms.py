@@ -22,7 +22,7 @@ async def make_room(walk: JobWalk, note: Callable[[str], None]) -> None:
         held.append(party)
         asked, noted = [party], ""
         while True:
-            replies = await walk.ask(
+            replies = await walk.ask_parties(
                 asked, "memory", lambda name: walk.controls[name].make_room(request)
             )
             short = next((name for name, reply in replies.items() if not reply.held), "")

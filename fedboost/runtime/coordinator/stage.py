@@ -21,7 +21,7 @@ from fedboost.runtime.coordinator.journals import Costs
 from fedboost.runtime.coordinator.reports import add_report
 from fedboost.runtime.coordinator.walk import JobWalk
 from fedboost.runtime.process import logs
-from fedboost.runtime.process.clock import now
+from fedboost.runtime.process.clock import monotonic_s
 
 HEARD_POLL_S = 0.02  # between two checks whether a party has received the call
 
@@ -38,7 +38,7 @@ class StageWalk(flow.Run):
     silent: int = 0  # open loops, from the outermost on, that save nothing
     number: int = 0
     is_due: bool = False  # whether the current place is to be saved before the next step
-    committed: float = field(default_factory=now)
+    committed: float = field(default_factory=monotonic_s)
     round_took: float = math.inf  # seconds, the last one of the outermost loop
     loop_took: dict[str, float] = field(default_factory=dict)  # the same of inner ones, by name
     took: float | None = None  # seconds of a counted loop's round; None: measured by the clock
@@ -59,9 +59,9 @@ class StageWalk(flow.Run):
         spares: bool = False,
     ) -> None:
         self.job.spares |= spares
-        await self._ask(steps, at=at, among=among)
+        await self._do_steps(steps, at=at, among=among)
 
-    async def _ask(
+    async def _do_steps(
         self,
         steps: tuple[Step, ...],
         *,
@@ -81,7 +81,7 @@ class StageWalk(flow.Run):
         hosts = among or self.job.present
         gone = frozenset(self.job.gone)
         before = self.number
-        turns = self._turns(steps, (at,) if at is not None else (), hosts, done or {})
+        turns = self._number_steps(steps, (at,) if at is not None else (), hosts, done or {})
         if not turns:
             return []
         common = StepCall(
@@ -96,26 +96,26 @@ class StageWalk(flow.Run):
         )
 
         named = ", ".join(dict.fromkeys(step.name for step in steps))
-        logs.note(stage=self.protocol.name, step=named)
-        started = now()
-        call = partial(self._call, turns, common)
-        replies = await self.job.ask(tuple(turns), named, call)
+        logs.note_context(stage=self.protocol.name, step=named)
+        started = monotonic_s()
+        call = partial(self._call_party, turns, common)
+        replies = await self.job.ask_parties(tuple(turns), named, call)
         if settles:
             self.job.lose_for_good(gone, self.protocol.name)
         reached = {p: turns[p][len(r.turns) - 1].number - before for p, r in replies.items()}
         furthest = max(reached.values())
-        self._note(steps[:furthest], turns, replies, now() - started)
+        self._note_costs(steps[:furthest], turns, replies, monotonic_s() - started)
         said: list[list[TurnReply]] = [[] for _ in range(furthest)]
         for party, reply in replies.items():
             for turn, spent in zip(turns[party], reply.turns, strict=False):
                 said[turn.number - before - 1].append(spent)
         if loop and self.job.gone > gone:
-            reachable = steps[: _reachable(steps, furthest)]
-            late = await self._ask(reachable, among=among, done=reached)
+            reachable = steps[: _reachable_steps(steps, furthest)]
+            late = await self._do_steps(reachable, among=among, done=reached)
             said = [[*first, *more] for first, more in zip_longest(said, late, fillvalue=())]
         return said
 
-    async def _call(
+    async def _call_party(
         self, turns: Mapping[str, Sequence[Turn]], common: StepCall, party: str
     ) -> StepReply:
         """Ask one party to take its turns; if it ends a loop early, end it at the others too."""
@@ -137,7 +137,7 @@ class StageWalk(flow.Run):
                 await self._end_loop(others)
         return reply
 
-    def _turns(
+    def _number_steps(
         self,
         steps: tuple[Step, ...],
         at: tuple[str, ...],
@@ -155,9 +155,11 @@ class StageWalk(flow.Run):
 
     async def _end_loop(self, numbers: Mapping[str, int]) -> None:
         """Tell each party the number of the last step of its call; later steps will not come."""
-        await asyncio.gather(*(self._end_at(party, number) for party, number in numbers.items()))
+        await asyncio.gather(
+            *(self._end_loop_at(party, number) for party, number in numbers.items())
+        )
 
-    async def _end_at(self, party: str, number: int) -> None:
+    async def _end_loop_at(self, party: str, number: int) -> None:
         """Tell one party, once it has received the call."""
         job, stage = self.job, self.protocol.name
         request = EndLoopRequest(job=job.id, attempt=job.attempt, stage=stage, number=number)
@@ -173,7 +175,7 @@ class StageWalk(flow.Run):
                     raise
             return
 
-    def _note(
+    def _note_costs(
         self,
         steps: tuple[Step, ...],
         turns: Mapping[str, list[Turn]],
@@ -194,7 +196,7 @@ class StageWalk(flow.Run):
                 self.metrics.extend(spent.told.metrics)
                 self.several.extend(spent.told.rounds)
                 add_report(self.told, spent.told)
-                self.job.warn(spent.told)
+                self.job.note_warnings(spent.told)
         self.job.exchanges += len(sent)
         # Steps of one call share its time in proportion to the slowest party's computing time.
         busy = {name: max((c.cpu_seconds for c in reply.costs), default=0.0)
@@ -226,18 +228,18 @@ class StageWalk(flow.Run):
                 await self.commit()
                 ahead, behind, gone = (*before, *around[0]), around[1], set(self.job.gone)
                 asked = ahead + steps * self._at_once(name, most - index) + behind
-                said = await self._ask(asked, among=among, loop=name)
+                said = await self._do_steps(asked, among=among, loop=name)
                 said = said[len(ahead) + len(behind) :]
                 whole = len(said) - (self.job.gone > gone) * (len(said) % len(steps))
                 rounds.extend(said[at : at + len(steps)] for at in range(0, whole, len(steps)))
                 self.broken_off = steps[len(said) - whole :] if len(said) > whole else ()
-                before, self.loop_took[name] = (), _seconds(said) * len(steps) / len(said)
+                before, self.loop_took[name] = (), _longest_seconds(said) * len(steps) / len(said)
                 ended, self.ended = self.ended, ""
             if not rounds:
                 assert slowly is not None  # the round was broken off, or is slow
-                over, began = over if self.broken_off else self.present, now()
+                over, began = over if self.broken_off else self.present, monotonic_s()
                 await slowly(self)
-                self.broken_off, self.loop_took[name] = (), now() - began
+                self.broken_off, self.loop_took[name] = (), monotonic_s() - began
                 continue
             turns = [turn for step in rounds.popleft() for turn in step]
             if len(self.counters) == self.silent + 1:  # the outermost loop reports its rounds
@@ -250,7 +252,7 @@ class StageWalk(flow.Run):
     def _at_once(self, name: str, left: int) -> int:
         """Return how many of the remaining rounds to ask for at once."""
         took = self.loop_took.get(name, math.inf)
-        left_s = self.committed + self.job.timers.keep_s - now()
+        left_s = self.committed + self.job.timers.keep_s - monotonic_s()
         return left if took * left <= left_s else max(1, math.ceil(left_s / took))
 
     @property
@@ -270,7 +272,7 @@ class StageWalk(flow.Run):
 
     def keep(self, keeps: CheckpointPolicy = CheckpointPolicy.NOW_AND_THEN) -> None:
         """See `flow.Run`."""
-        self._pass(LOOP, keeps)
+        self._pass_place(LOOP, keeps)
 
     def rounds(
         self, name: str, most: int, *, keeps: CheckpointPolicy | None = None
@@ -282,18 +284,18 @@ class StageWalk(flow.Run):
         outermost = len(self.counters) == self.silent and keeps is not CheckpointPolicy.NOTHING
         is_silent = len(self.counters) == self.silent and not outermost
         keeps = keeps or (CheckpointPolicy.EACH if outermost else CheckpointPolicy.NOTHING)
-        first = self._first(len(self.counters)) if self.counters or outermost else 0
+        first = self._first_round(len(self.counters)) if self.counters or outermost else 0
         for index in range(first, most):
             if self.ended == name:
                 break
-            started = now()
+            started = monotonic_s()
             self.counters.append(index)
             self.silent += is_silent
             yield index
             self.silent -= is_silent
             self.counters.pop()
-            self._pass((*self.counters, index + 1), keeps)
-            took, self.took = now() - started if self.took is None else self.took, None
+            self._pass_place((*self.counters, index + 1), keeps)
+            took, self.took = monotonic_s() - started if self.took is None else self.took, None
             if outermost:
                 self.round_took = took
                 of = most if most < flow.UNBOUNDED else (self.ended == name) * (index + 1)
@@ -303,20 +305,20 @@ class StageWalk(flow.Run):
                 for told in done:
                     progress = Progress(round=told.round, done=told.done, of=told.of)
                     metrics = list(told.metrics)
-                    self.job.round_done(self.protocol.name, progress, seconds, metrics)
+                    self.job.note_round(self.protocol.name, progress, seconds, metrics)
                 self.metrics, self.several = [], []
         if self.ended == name:
             self.ended = ""
 
-    def _first(self, depth: int) -> int:
+    def _first_round(self, depth: int) -> int:
         """Return the first round of a loop at this depth of nesting."""
         is_here = len(self.place) > depth and tuple(self.counters) == self.place[:depth]
         return self.place[depth] if is_here else 0
 
-    def _pass(self, place: Place, keeps: CheckpointPolicy) -> None:
+    def _pass_place(self, place: Place, keeps: CheckpointPolicy) -> None:
         """Note a place that can be saved, and whether to save it."""
         if keeps is not CheckpointPolicy.NOTHING:
-            is_time = now() - self.committed >= self.job.timers.keep_s
+            is_time = monotonic_s() - self.committed >= self.job.timers.keep_s
             self.stands, self.is_due = (
                 place,
                 self.is_due or keeps is CheckpointPolicy.EACH or is_time,
@@ -336,15 +338,15 @@ class StageWalk(flow.Run):
             within=within,
             heads=self.job.heads,
         )
-        replies = await self.job.ask(
+        replies = await self.job.ask_parties(
             self.job.everybody, "commit", lambda party: self.job.controls[party].commit(request)
         )
         self.job.heads = [reply.head for reply in replies.values() if reply.HasField("head")]
-        self.committed = now()
+        self.committed = monotonic_s()
         self.job.gained = True
 
 
-def _reachable(steps: Sequence[Step], done: int) -> int:
+def _reachable_steps(steps: Sequence[Step], done: int) -> int:
     """Return how many steps can be done without a lost host if one party has done `done` of them.
 
     The next step counts too if it takes the message of the last one and no host gives that.
@@ -354,7 +356,7 @@ def _reachable(steps: Sequence[Step], done: int) -> int:
     return done + (takes_it and HOST not in last.roles)
 
 
-def _seconds(said: Sequence[Sequence[TurnReply]]) -> float:
+def _longest_seconds(said: Sequence[Sequence[TurnReply]]) -> float:
     """Return the seconds of the party that took longest, its waiting for others included."""
     spent: dict[str, float] = {}
     for turn in (turn for step in said for turn in step):

@@ -18,7 +18,7 @@ from fedboost.runtime.coordinator.earlier import EarlierAttempts
 from fedboost.runtime.coordinator.losses import Losses
 from fedboost.runtime.coordinator.reports import add_report
 from fedboost.runtime.jobs import manifest
-from fedboost.runtime.process.clock import now
+from fedboost.runtime.process.clock import monotonic_s
 from fedboost.runtime.transport import faults
 from fedboost.runtime.transport.addresses import Timers
 
@@ -49,7 +49,7 @@ class AgreementNotes(Protocol):
     """The record of the parties' agreement to a job; see `job_states`."""
 
     def asked(self, id_: str, parties: Sequence[str]) -> None: ...
-    def agreed(self, id_: str, parties: Sequence[str]) -> None: ...
+    def note_agreed(self, id_: str, parties: Sequence[str]) -> None: ...
 
 
 class UnapprovedError(UnreachableError):
@@ -113,15 +113,15 @@ class JobWalk:
             add_report(known, report)
         return known
 
-    async def agree(self) -> list[party_pb2.Signature]:
+    async def collect_signatures(self) -> list[party_pb2.Signature]:
         """Return every party's signature of the manifest; waits for owners who must approve it."""
         proposal = party_pb2.Proposal(manifest=self.terms.encode())
-        waits_until = now() + self.timers.approval_s
+        waits_until = monotonic_s() + self.timers.approval_s
         pending = list(self.everybody)
         signatures = []
         asked_at: float | None = None
         while pending:
-            replies = await self.ask(
+            replies = await self.ask_parties(
                 pending, "approval", lambda party: self.controls[party].propose(proposal)
             )
             signatures += [
@@ -133,19 +133,19 @@ class JobWalk:
             if not pending:
                 break
             if asked_at is None:
-                asked_at = now()
+                asked_at = monotonic_s()
                 self.states.asked(self.id, pending)
-            if now() > waits_until:
+            if monotonic_s() > waits_until:
                 raise UnapprovedError(
                     f"nobody approved the job within {self.timers.approval_s:g} s", party=pending[0]
                 )
             for party in pending:
                 self.waiting[party] = Waiting(party=party, step="approval", since=time.time())
             await asyncio.sleep(APPROVAL_POLL_S)
-        self.waited = 0.0 if asked_at is None else now() - asked_at
+        self.waited = 0.0 if asked_at is None else monotonic_s() - asked_at
         return signatures
 
-    def warn(self, told: StatusReport) -> None:
+    def note_warnings(self, told: StatusReport) -> None:
         """Note the warnings in a party's report."""
         known: list[job_pb2.Released | job_pb2.Warned] = [*told.released, *told.warnings]
         for warning in known:
@@ -183,7 +183,7 @@ class JobWalk:
         Return the parties that could not be reached.
         """
         request = party_pb2.StopRequest(
-            job=self.id, attempt=self.attempt, state=state, reason=faults.to_message(reason)
+            job=self.id, attempt=self.attempt, state=state, reason=faults.fault_of_error(reason)
         )
         told = parties or self.everybody
         replies = await asyncio.gather(
@@ -192,7 +192,7 @@ class JobWalk:
         late = zip(told, replies, strict=True)
         return tuple(party for party, reply in late if isinstance(reply, UnreachableError))
 
-    async def ask(
+    async def ask_parties(
         self,
         parties: tuple[str, ...] | list[str],
         what: str,
@@ -204,7 +204,7 @@ class JobWalk:
         from here on and have no reply.
         """
 
-        async def one(party: str) -> Reply | None:
+        async def ask_party(party: str) -> Reply | None:
             """Call one party; the job shows as waiting for it meanwhile."""
             self.waiting[party] = Waiting(party=party, step=what, since=time.time())
             try:
@@ -222,7 +222,7 @@ class JobWalk:
                 self.waiting.pop(party, None)
                 self.held_up.pop(party, None)
 
-        tasks = {party: asyncio.create_task(one(party)) for party in parties}
+        tasks = {party: asyncio.create_task(ask_party(party)) for party in parties}
         failed: list[asyncio.Task[Reply | None]] = []
         try:
             await asyncio.wait(tasks.values(), return_when=asyncio.FIRST_EXCEPTION)
@@ -270,7 +270,7 @@ class JobWalk:
                 self.stage_seconds[event.stage.stage] = event.stage.seconds
                 self.told_of[event.stage.stage] = event.stage.told
 
-    def round_done(
+    def note_round(
         self, stage: str, progress: Progress, seconds: float, metrics: list[job_pb2.Metric]
     ) -> None:
         """Note one outermost round."""

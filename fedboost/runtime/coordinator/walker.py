@@ -14,35 +14,35 @@ from fedboost.ground.settings import Settings
 from fedboost.messages import job_pb2, party_pb2
 from fedboost.messages.job_pb2 import Event, StatusReport
 from fedboost.runtime.coordinator.reports import add_report
-from fedboost.runtime.coordinator.result import counted, result_of
+from fedboost.runtime.coordinator.result import replace_by_counted, result_of
 from fedboost.runtime.coordinator.stage import StageWalk
 from fedboost.runtime.coordinator.walk import JobWalk
 from fedboost.runtime.jobs import manifest
-from fedboost.runtime.process.clock import now
+from fedboost.runtime.process.clock import monotonic_s
 
 NO_VERDICT = "no verdict of default policies: it failed, and the party's log says why"
 
 
 async def walk_job(walk: JobWalk) -> dict[str, Any]:
     """Walk the whole job and return its result; raise the error that ended it."""
-    started = now()
-    signatures = await walk.agree()
+    started = monotonic_s()
+    signatures = await walk.collect_signatures()
     await walk.enter(walk)
-    walk.states.agreed(walk.id, walk.everybody)
+    walk.states.note_agreed(walk.id, walk.everybody)
     walk.has_begun = True
     request = party_pb2.BeginRequest(
         job=walk.id,
-        manifest_sha256=manifest.sha256(walk.terms.encode()),
+        manifest_sha256=manifest.manifest_sha256(walk.terms.encode()),
         attempt=walk.attempt,
         signatures=signatures,
     )
-    begun = await walk.ask(
+    begun = await walk.ask_parties(
         walk.everybody, "begin", lambda party: walk.controls[party].begin(request)
     )
-    for name in protocols.stages(walk.terms.spec, walk.params):
+    for name in protocols.stages_of_job(walk.terms.spec, walk.params):
         if not all(name in reply.stages_done for reply in begun.values()):
             await _walk_stage(walk, walk.protocols[name], _joint_place(walk, name, begun))
-    return await _finish(walk, now() - started - walk.waited)
+    return await _finish_job(walk, monotonic_s() - started - walk.waited)
 
 
 def _joint_place(walk: JobWalk, stage: str, begun: Mapping[str, party_pb2.BeginReply]) -> Place:
@@ -62,32 +62,34 @@ async def _walk_stage(walk: JobWalk, protocol: flow.Protocol[Settings], place: P
             party=walk.lost[0],
             todo="there is no saved round to go on from: submit the job again",
         )
-    started = now()
+    started = monotonic_s()
     stage = StageWalk(walk, protocol, place)
     round_, *within = place
     request = party_pb2.StageRequest(
         job=walk.id, attempt=walk.attempt, stage=protocol.name, round=round_, within=within
     )
-    opened = await walk.ask(
+    opened = await walk.ask_parties(
         walk.everybody, "open", lambda party: walk.controls[party].open_stage(request)
     )
     for reply in opened.values():
         stage.ended = reply.told.ends or stage.ended
         add_report(stage.told, reply.told)
-        walk.warn(reply.told)
+        walk.note_warnings(reply.told)
     await protocol.walk(stage)
     await stage.commit()
     # Noted before any party closes: a party that has closed the stage will not walk it again.
-    seconds = now() - started + walk.earlier.stages[protocol.name]
+    seconds = monotonic_s() - started + walk.earlier.stages[protocol.name]
     walk.stage_seconds[protocol.name], walk.told_of[protocol.name] = seconds, stage.told
     done = job_pb2.StageDone(stage=protocol.name, seconds=seconds, told=stage.told)
     walk.emit(Event(stage=done))
-    await walk.ask(walk.everybody, "close", lambda party: walk.controls[party].close_stage(request))
+    await walk.ask_parties(
+        walk.everybody, "close", lambda party: walk.controls[party].close_stage(request)
+    )
     walk.lose_for_good(walk.gone, protocol.name)
     walk.gained = True
 
 
-async def _finish(walk: JobWalk, seconds: float) -> dict[str, Any]:
+async def _finish_job(walk: JobWalk, seconds: float) -> dict[str, Any]:
     """End the job at all parties, at the guest last: its result lists the lost hosts."""
     shares = await _conclude(walk, walk.everybody)
     walk.heads = [share.head for share in shares.values() if share.HasField("head")]
@@ -97,7 +99,9 @@ async def _finish(walk: JobWalk, seconds: float) -> dict[str, Any]:
     await _conclude(walk, others, result=b"{}", refused=refused)
     walk.lose_for_good(walk.gone, walk.protocol.name)
     report = walk.told_of.setdefault(walk.protocol.name, StatusReport())
-    counted(report, [released for reply in shares.values() for released in reply.released])
+    replace_by_counted(
+        report, [released for reply in shares.values() for released in reply.released]
+    )
     result = result_of(walk, seconds, shares)
     if rehearsal:
         result["rehearsal"] = rehearsal
@@ -118,7 +122,7 @@ async def _rehearsal(walk: JobWalk, shares: Mapping[str, party_pb2.FinishReply])
     rehearsal = wire.json_object(replies[guest].forecast, "the rehearsal")
     if not rehearsal:
         warning = job_pb2.Warned(party=guest, warning=NO_VERDICT)
-        walk.warn(StatusReport(warnings=[warning]))
+        walk.note_warnings(StatusReport(warnings=[warning]))
     return rehearsal
 
 
@@ -127,4 +131,6 @@ async def _conclude(
 ) -> dict[str, party_pb2.FinishReply]:
     """Ask parties for their shares of the result; with a result, end the job at these parties."""
     request = party_pb2.FinishRequest(job=walk.id, attempt=walk.attempt, heads=walk.heads, **told)
-    return await walk.ask(parties, "finish", lambda party: walk.controls[party].finish(request))
+    return await walk.ask_parties(
+        parties, "finish", lambda party: walk.controls[party].finish(request)
+    )

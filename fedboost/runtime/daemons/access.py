@@ -19,13 +19,13 @@ from fedboost.runtime.store.store import Store
 from fedboost.runtime.transport import authority, faults
 from fedboost.runtime.transport.certificates import Leaf, Term
 from fedboost.runtime.transport.channel import Dialer
-from fedboost.runtime.transport.identity import Peer, Role
+from fedboost.runtime.transport.identity import CertificateRole, Peer
 from fedboost.runtime.transport.posting import OutgoingStreams
-from fedboost.runtime.transport.server import CallerGate, Health, Servicer, bind
+from fedboost.runtime.transport.server import CallerGate, Health, Servicer, bind_server
 from fedboost.runtime.transport.tls import Revocations, ServerCertificates, TlsFiles
 
 if TYPE_CHECKING:
-    from fedboost.runtime.daemons.metrics import Metrics
+    from fedboost.runtime.daemons.metrics import DaemonMetrics
 
 log = logging.getLogger(__name__)
 
@@ -38,9 +38,9 @@ AskedLinks = Callable[[Peer, str], Awaitable[object]]
 class DaemonAccess:
     """Identity of a daemon: its certificates, its gate, its links out."""
 
-    def __init__(self, config: DaemonConfig, role: Role) -> None:
+    def __init__(self, config: DaemonConfig, role: CertificateRole) -> None:
         self.config, self.who = config, f"{role} {config.name}"
-        files = config.tls or _throwaway(config, role)
+        files = config.tls or _create_signing_certificates(config, role)
         self.certificates = ServerCertificates(files, role=role, name=config.name)
         self.revocations = Revocations(files)
         self.gate = CallerGate(self.revocations if config.tls else None)
@@ -54,13 +54,13 @@ class DaemonAccess:
 
     def links_of(self, config: Callable[[], DaemonConfig]) -> Callable[[str], Awaitable[object]]:
         """Return a function that says hello to a daemon named in the current settings."""
-        return lambda name: doctor.say_hello(self.dialer, doctor.targets(config()), name)
+        return lambda name: doctor.say_hello(self.dialer, doctor.link_targets(config()), name)
 
     def asked(self, config: Callable[[], DaemonConfig]) -> AskedLinks:
         """Return a function that tries a link for a caller, without revealing its address."""
         try_link = self.links_of(config)
 
-        async def tried(caller: Peer, name: str) -> None:
+        async def try_for_caller(caller: Peer, name: str) -> None:
             doctor.check_asker(config(), caller, name)
             try:
                 await try_link(name)
@@ -69,28 +69,28 @@ class DaemonAccess:
                 log.warning("%s asked whether we reach %s: %s", caller, name[:64], said)
                 raise doctor.without_address(error, self.config.name, name[:64]) from None
 
-        return tried
+        return try_for_caller
 
     @contextmanager
-    def counted(self, metrics: Metrics | None, store: Store) -> Iterator[None]:
+    def counted(self, metrics: DaemonMetrics | None, store: Store) -> Iterator[None]:
         """Count refusals and failures, and serve the figures."""
         if metrics is None or self.config.metrics is None:
             yield
             return
-        from fedboost.runtime.daemons.metrics import served
+        from fedboost.runtime.daemons.metrics import serve_metrics
 
         self.gate.refused, self.dialer.failed = metrics.refused, metrics.failed
         metrics.begin(store)
         own = self.config.metrics
-        with served(own.listen, metrics.registry, (self.config.name, *own.names)) as port:
+        with serve_metrics(own.listen, metrics.registry, (self.config.name, *own.names)) as port:
             log.info("metrics are on port %d", port)
             yield
 
 
-def _throwaway(config: DaemonConfig, role: Role) -> TlsFiles:
+def _create_signing_certificates(config: DaemonConfig, role: CertificateRole) -> TlsFiles:
     """Create certificates that only sign: for `insecure_loopback`, where links have none."""
     folder = Path(config.store) / "insecure"
-    authority.create(folder, [Leaf(role, config.name)], Term(datetime.now(UTC)))
+    authority.create_certificates(folder, [Leaf(role, config.name)], Term(datetime.now(UTC)))
     names = {"ca": "ca.pem", "cert": f"{config.name}.pem", "key": f"{config.name}.key"}
     return TlsFiles(**{key: folder / name for key, name in names.items()})
 
@@ -109,7 +109,7 @@ class DaemonServer:
         """Bind the address; `links` tries one of the daemon's links, `streams` are its own."""
         self._standing, config = standing, standing.config
         certificates = standing.certificates if config.tls else None
-        self.grpc, self.port = bind(certificates, config.listen, config.timers)
+        self.grpc, self.port = bind_server(certificates, config.listen, config.timers)
         served, self._servicers, names = _Served(node, links), [], []
         for descriptor, name, add in services:
             service = descriptor.services_by_name[name]
@@ -154,5 +154,5 @@ class _Served:
         except PolicyError:
             raise
         except FedboostError as error:
-            return job_pb2.CheckLinkReply(fault=faults.to_message(error))
+            return job_pb2.CheckLinkReply(fault=faults.fault_of_error(error))
         return job_pb2.CheckLinkReply()

@@ -26,14 +26,14 @@ from fedboost.messages import (
 from fedboost.runtime.config.daemons import CoordinatorConfig, DaemonConfig, PartyConfig
 from fedboost.runtime.daemons.access import DaemonAccess, DaemonServer, Service
 from fedboost.runtime.store.store import Store
-from fedboost.runtime.transport.identity import Identity, Role
+from fedboost.runtime.transport.identity import CertificateRole, Identity
 from fedboost.runtime.transport.peers import PartyControl, PeerLinks
 from fedboost.runtime.transport.signing_tokens import identity_in
 from fedboost.runtime.transport.tls import ServerCertificates
 
 if TYPE_CHECKING:
     from fedboost.runtime.coordinator.node import CoordinatorNode
-    from fedboost.runtime.daemons.metrics import Metrics
+    from fedboost.runtime.daemons.metrics import DaemonMetrics
     from fedboost.runtime.daemons.party_metrics import PartyMetrics
     from fedboost.runtime.daemons.traces import Traces, WalkTraces
     from fedboost.runtime.party.job.memory import MemoryOf
@@ -50,7 +50,7 @@ HOUSE_S = 3600.0  # between two searches for expired data
 Beside = Callable[[Any], AbstractAsyncContextManager[None]]
 
 
-def _nothing(_: object) -> AbstractAsyncContextManager[None]:
+def _no_companion(_: object) -> AbstractAsyncContextManager[None]:
     return nullcontext()
 
 
@@ -70,7 +70,7 @@ async def serve_party(
     write_report: WriteReport | None = None,
     memory_of: MemoryOf | None = None,
     until_stdin_closes: bool = False,
-    beside: Beside = _nothing,
+    beside: Beside = _no_companion,
     reread: Callable[[], PartyConfig] | None = None,
 ) -> None:
     """Run a party's daemon until SIGTERM or SIGINT, with the companions `beside` its node.
@@ -85,7 +85,9 @@ async def serve_party(
     standing = DaemonAccess(config, "party")
     certificates = standing.certificates
     trust = Trust(
-        _signs_as(config, certificates), lambda: certificates.pems.ca, standing.revocations.check
+        _signing_identity(config, certificates),
+        lambda: certificates.current_pems.ca,
+        standing.revocations.check,
     )
     with Store(config.store, standing.who) as store:
         workers, part_workers = ProcessWorkers(config.processes), part_workers_of(config)
@@ -97,18 +99,18 @@ async def serve_party(
         node.finishing.write_report, node.reread = write_report, reread
         node.parts.memory.of, node.parts.part_workers = memory_of, part_workers
         shown: Any = node if metrics is None else metrics.around(node)
-        traces = _traces(config, "party")
+        traces = _open_traces(config, "party")
         if traces is not None:
-            shown = _traced(node, shown, traces, standing)
+            shown = _with_spans(node, shown, traces, standing)
         links_of = standing.links_of(lambda: node.config)
         asked = standing.asked(lambda: node.config)
         server = DaemonServer(standing, shown, PARTY_SERVICES, asked, peers.streams)
         watch = node.watch_coordinator(lambda: links_of(config.coordinator.name))
-        background = [asyncio.create_task(watch), _kept(node)]
+        background = [asyncio.create_task(watch), _start_cleaning(node)]
         try:
-            with standing.counted(metrics, store), _hung_up(node.take_up):
+            with standing.counted(metrics, store), _reload_at_sighup(node.reload_settings):
                 async with beside(node):
-                    await _serve(server, standing.who, until_stdin_closes)
+                    await _serve_until_stopped(server, standing.who, until_stdin_closes)
         finally:
             await server.stop(background, node.pause_all)
             await asyncio.to_thread(workers.close)
@@ -122,7 +124,7 @@ async def serve_coordinator(
     config: CoordinatorConfig,
     *,
     until_stdin_closes: bool = False,
-    beside: Beside = _nothing,
+    beside: Beside = _no_companion,
     reread: Callable[[], CoordinatorConfig] | None = None,
 ) -> None:
     """Run the coordinator's daemon until SIGTERM or SIGINT, with the companions `beside` its node.
@@ -135,27 +137,27 @@ async def serve_coordinator(
     walks = _walk_traces(config, standing)
     with Store(config.store, standing.who) as store:
 
-        def control(name: str) -> Any:
+        def control_of(name: str) -> Any:
             link = PartyControl(standing.dialer, name, lambda: node.config.parties)
             return link if walks is None else walks.around(link)
 
-        node = CoordinatorNode(config, standing.certificates.fresh, store, control)
+        node = CoordinatorNode(config, standing.certificates.fresh, store, control_of)
         node.reread = reread
         metrics = _coordinator_metrics(config, standing, node)
         asked = standing.asked(lambda: node.config)
         server = DaemonServer(standing, node, COORDINATOR_SERVICES, asked)
-        background = [asyncio.create_task(node.wake()), _kept(node)]
+        background = [asyncio.create_task(node.resume_unfinished()), _start_cleaning(node)]
         try:
-            with standing.counted(metrics, store), _hung_up(node.take_up):
+            with standing.counted(metrics, store), _reload_at_sighup(node.reload_settings):
                 async with beside(node):
-                    await _serve(server, standing.who, until_stdin_closes)
+                    await _serve_until_stopped(server, standing.who, until_stdin_closes)
         finally:
             await server.stop(background, node.close)
             if walks is not None:
                 await asyncio.to_thread(walks.close)
 
 
-def _traces(config: DaemonConfig, role: Role) -> Traces | None:
+def _open_traces(config: DaemonConfig, role: CertificateRole) -> Traces | None:
     """Return a daemon's traces if configured; raise ConfigError if the extra is not installed."""
     if config.traces is None:
         return None
@@ -171,30 +173,32 @@ def _traces(config: DaemonConfig, role: Role) -> Traces | None:
     return Traces(config.traces, role, config.name)
 
 
-def _traced(node: PartyNode, shown: Any, traces: Traces, standing: DaemonAccess) -> Any:
+def _with_spans(node: PartyNode, shown: Any, traces: Traces, standing: DaemonAccess) -> Any:
     """Return `shown`, a node or its wrapper, with spans for its calls."""
-    from fedboost.runtime.daemons.traces import TracedParty, arrived
+    from fedboost.runtime.daemons.traces import TracedParty, continue_trace
 
-    standing.gate.arrived = arrived
+    standing.gate.arrived = continue_trace
     return TracedParty(node, shown, traces)
 
 
 def _walk_traces(config: CoordinatorConfig, standing: DaemonAccess) -> WalkTraces | None:
     """Return spans of a coordinator's attempts, which its calls to parties carry along."""
-    traces = _traces(config, "coordinator")
+    traces = _open_traces(config, "coordinator")
     if traces is None:
         return None
-    from fedboost.runtime.daemons.traces import WalkTraces, carried
+    from fedboost.runtime.daemons.traces import WalkTraces, trace_metadata
 
-    standing.dialer.carried = carried
+    standing.dialer.carried = trace_metadata
     return WalkTraces(traces)
 
 
-def _signs_as(config: PartyConfig, certificates: ServerCertificates) -> Callable[[], Identity]:
+def _signing_identity(
+    config: PartyConfig, certificates: ServerCertificates
+) -> Callable[[], Identity]:
     """Return a function for a party's signing identity: its TLS key, or a key in a token."""
     if config.signing is None:
         return certificates.fresh
-    ours = identity_in(config.signing, certificates.pems.ca, config.name)
+    ours = identity_in(config.signing, certificates.current_pems.ca, config.name)
     return lambda: ours
 
 
@@ -211,38 +215,38 @@ def _party_metrics(
 
 def _coordinator_metrics(
     config: CoordinatorConfig, standing: DaemonAccess, node: CoordinatorNode
-) -> Metrics | None:
+) -> DaemonMetrics | None:
     """Return a coordinator's figures, if its owner wants any."""
     if config.metrics is None:
         return None
     from fedboost.runtime.daemons.metrics import CoordinatorMetrics
 
-    metrics = CoordinatorMetrics(config, standing.certificates.fresh, node.waits)
-    node.listen(metrics.hear)
+    metrics = CoordinatorMetrics(config, standing.certificates.fresh, node.current_waits)
+    node.listen_to_events(metrics.hear)
     return metrics
 
 
-def _kept(node: PartyNode | CoordinatorNode) -> asyncio.Task[None]:
+def _start_cleaning(node: PartyNode | CoordinatorNode) -> asyncio.Task[None]:
     """Start a task that regularly deletes expired data; idle without retention limits."""
 
-    async def house() -> None:
+    async def clean_regularly() -> None:
         while True:
             try:
                 if (keeps := node.config.retention) != type(keeps)():
-                    await node.forget_old()
+                    await node.delete_expired()
             except FedboostError as error:
                 log.error("expired data could not be deleted: %s", "; ".join(error.lines()))
             await asyncio.sleep(HOUSE_S)
 
-    return asyncio.create_task(house())
+    return asyncio.create_task(clean_regularly())
 
 
 @contextmanager
-def _hung_up(take_up: Callable[[], Awaitable[list[str]]]) -> Iterator[None]:
+def _reload_at_sighup(take_up: Callable[[], Awaitable[list[str]]]) -> Iterator[None]:
     """Make the daemon reload its settings file at SIGHUP."""
     under_way: set[asyncio.Task[None]] = set()
 
-    async def reload() -> None:
+    async def reload_settings() -> None:
         try:
             changed = await take_up()
         except FedboostError as error:
@@ -250,20 +254,20 @@ def _hung_up(take_up: Callable[[], Awaitable[list[str]]]) -> Iterator[None]:
         else:
             log.info("settings read again, changed: %s", ", ".join(changed) or "nothing")
 
-    def begin() -> None:
-        task = loop.create_task(reload())
+    def start_reload() -> None:
+        task = loop.create_task(reload_settings())
         under_way.add(task)
         task.add_done_callback(under_way.discard)
 
     loop = asyncio.get_running_loop()
-    loop.add_signal_handler(signal.SIGHUP, begin)
+    loop.add_signal_handler(signal.SIGHUP, start_reload)
     try:
         yield
     finally:
         loop.remove_signal_handler(signal.SIGHUP)
 
 
-async def _serve(server: DaemonServer, who: str, until_stdin_closes: bool) -> None:
+async def _serve_until_stopped(server: DaemonServer, who: str, until_stdin_closes: bool) -> None:
     """Run the server until a stop signal, or until the starting process exits."""
     stopped = asyncio.Event()
     loop = asyncio.get_running_loop()

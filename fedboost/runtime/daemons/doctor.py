@@ -28,7 +28,7 @@ from fedboost.runtime.config.daemons import (
 )
 from fedboost.runtime.transport import faults
 from fedboost.runtime.transport.channel import Dialer
-from fedboost.runtime.transport.identity import Peer, Role
+from fedboost.runtime.transport.identity import CertificateRole, Peer
 
 ROOM_BYTES = 4 << 20  # for a few checkpoints of a small job; with less, none goes far
 CLOCK_SKEW_MAX_S = 60.0  # certificates and journals of two machines drift apart beyond this
@@ -38,7 +38,7 @@ CLOCK_SKEW_MAX_S = 60.0  # certificates and journals of two machines drift apart
 class LinkTarget:
     """A daemon at the other end of a link."""
 
-    role: Role
+    role: CertificateRole
     address: str
 
 
@@ -51,7 +51,7 @@ class LinkCheck:
     note: str = ""
 
 
-def targets(config: DaemonConfig) -> dict[str, LinkTarget]:
+def link_targets(config: DaemonConfig) -> dict[str, LinkTarget]:
     """Return the daemons that a configuration names, by name."""
     if isinstance(config, PartyConfig):
         targets = {name: LinkTarget("party", address) for name, address in config.peers.items()}
@@ -66,7 +66,7 @@ async def say_hello(dialer: Dialer, known: dict[str, LinkTarget], name: str) -> 
     target = known.get(name)
     if target is None:
         raise ConfigError(f"no address is known for {name[:64]!r}", todo="add it to the settings")
-    reply = await _call(dialer, name, target, "Hello", job_pb2.HelloRequest())
+    reply = await _call_daemon(dialer, name, target, "Hello", job_pb2.HelloRequest())
     assert isinstance(reply, job_pb2.HelloReply)
     if reply.name != name or reply.role != target.role:
         raise ConfigError(
@@ -88,7 +88,7 @@ def check_asker(config: DaemonConfig, caller: Peer, name: str) -> None:
     A known daemon may ask about itself, like `fedboost doctor` on its machine; our coordinator, and
     users who may read jobs here, may ask about all daemons.
     """
-    known = targets(config).get(caller.name)
+    known = link_targets(config).get(caller.name)
     if known is not None and known.role == caller.role and caller.name == name:
         return
     if isinstance(config, PartyConfig):
@@ -112,7 +112,7 @@ def without_address(error: FedboostError, ours: str, name: str) -> FedboostError
     return type(error)(what, todo=f"fedboost doctor, on the machine of {ours}", party=ours)
 
 
-def look_at_store(config: DaemonConfig) -> LinkCheck:
+def check_store(config: DaemonConfig) -> LinkCheck:
     """Check whether the daemon's store has space for a job's files."""
     what, folder = f"store {config.store}", Path(config.store)
     if not folder.exists():
@@ -129,7 +129,7 @@ def look_at_store(config: DaemonConfig) -> LinkCheck:
     return LinkCheck(what, note=f"{free / 1e9:.1f} GB free")
 
 
-def look_at_tables(config: DaemonConfig) -> list[LinkCheck]:
+def check_tables(config: DaemonConfig) -> list[LinkCheck]:
     """Tell of each data set whether its table can be reached, by the names of its columns."""
     from fedboost.data.reading import columns_of
 
@@ -145,7 +145,7 @@ def look_at_tables(config: DaemonConfig) -> list[LinkCheck]:
     return findings
 
 
-def look_at_workers(config: DaemonConfig) -> list[LinkCheck]:
+def check_workers(config: DaemonConfig) -> list[LinkCheck]:
     """Return whether a party's workers on Dask are reachable and run our versions."""
     from fedboost.runtime.party.workers.dask_part_workers import DaskPartWorkers
 
@@ -163,16 +163,18 @@ def look_at_workers(config: DaemonConfig) -> list[LinkCheck]:
         part_workers.close()
 
 
-async def examine(config: DaemonConfig, dialer: Dialer, ours: Role) -> list[LinkCheck]:
+async def check_links(
+    config: DaemonConfig, dialer: Dialer, ours: CertificateRole
+) -> list[LinkCheck]:
     """Return a finding for every link out of this daemon and every link into it."""
-    known = targets(config)
+    known = link_targets(config)
     findings = []
     for name, target in known.items():
         findings.append(await _link_out(dialer, known, name))
         findings.append(await _link_in(dialer, name, target, config.name))
     this = LinkTarget(ours, config.listen)
     try:
-        await _call(dialer, config.name, this, "Hello", job_pb2.HelloRequest())
+        await _call_daemon(dialer, config.name, this, "Hello", job_pb2.HelloRequest())
         findings.append(LinkCheck(f"our own daemon on {config.listen}"))
     except FedboostError as error:
         findings.append(LinkCheck(f"our own daemon on {config.listen}", error))
@@ -200,20 +202,22 @@ async def _link_out(dialer: Dialer, known: dict[str, LinkTarget], name: str) -> 
 async def _link_in(dialer: Dialer, name: str, target: LinkTarget, ours: str) -> LinkCheck:
     what = f"{name} -> here"
     try:
-        reply = await _call(dialer, name, target, "CheckLink", job_pb2.CheckLinkRequest(name=ours))
+        reply = await _call_daemon(
+            dialer, name, target, "CheckLink", job_pb2.CheckLinkRequest(name=ours)
+        )
     except FedboostError as error:
         return LinkCheck(what, error)
     assert isinstance(reply, job_pb2.CheckLinkReply)
-    return LinkCheck(what, faults.from_message(reply.fault) if reply.HasField("fault") else None)
+    return LinkCheck(what, faults.error_of_fault(reply.fault) if reply.HasField("fault") else None)
 
 
-async def _call(
+async def _call_daemon(
     dialer: Dialer, name: str, target: LinkTarget, method: str, request: object
 ) -> object:
     stub = party_pb2_grpc.PartyStub if target.role == "party" else job_pb2_grpc.CoordinatorStub
 
-    def start(channel: grpc.aio.Channel) -> Any:
+    def start_call(channel: grpc.aio.Channel) -> Any:
         call = getattr(stub(channel), method)
         return call(request, timeout=dialer.timers.call_s, metadata=dialer.metadata)
 
-    return await dialer.call((name, target.address), start)
+    return await dialer.call((name, target.address), start_call)

@@ -34,7 +34,7 @@ from fedboost.ground.errors import BY_CODE, ConfigError, FedboostError, StoreErr
 from fedboost.messages.job_pb2 import Event, StepDone, Waiting
 from fedboost.protocols import OTHER
 from fedboost.runtime.config.daemons import CoordinatorConfig, DaemonConfig
-from fedboost.runtime.process.clock import now
+from fedboost.runtime.process.clock import monotonic_s
 from fedboost.runtime.store.store import RESTS, JobState, Store
 from fedboost.runtime.transport.addresses import split_address
 from fedboost.runtime.transport.hosts import OwnHosts
@@ -122,7 +122,7 @@ _ALL = (
 )  # fmt: skip
 
 
-def of(role: Literal["coordinator", "party"]) -> list[Family]:
+def families_of(role: Literal["coordinator", "party"]) -> list[Family]:
     """Return the metrics of a daemon of that role, in the table's order."""
     return [family for family in _ALL if family.at in ("every daemon", role)]
 
@@ -132,7 +132,7 @@ LOOP_S = 2.0  # an event loop that takes longer is not waited for
 Reading: TypeAlias = tuple[str, tuple[str, ...], float]  # a gauge's name, its labels, its value
 
 
-class Metrics(Collector):
+class DaemonMetrics(Collector):
     """Common metrics of all daemons; the daemon's own registry holds them."""
 
     def __init__(
@@ -146,7 +146,7 @@ class Metrics(Collector):
         self._names = {*config.addresses()}
         self._counters: dict[str, Counter] = {}
         self._histograms: dict[str, Histogram] = {}
-        for family in of(role):
+        for family in families_of(role):
             if family.kind == "counter":
                 made = Counter(family.name, family.says, family.labels, registry=self.registry)
                 self._counters[family.name] = made
@@ -192,29 +192,29 @@ class Metrics(Collector):
 
     def stage(self, stage: str) -> str:
         """Return a stage's name, if there is such a protocol."""
-        return protocols.known_step(stage)[0]
+        return protocols.shown_step(stage)[0]
 
     # Requests
 
     def describe(self) -> list[GaugeMetricFamily]:
         """Return the gauges, without values."""
         return [GaugeMetricFamily(f.name, f.says, labels=f.labels)
-                for f in of(self._role) if f.kind == "gauge"]  # fmt: skip
+                for f in families_of(self._role) if f.kind == "gauge"]  # fmt: skip
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
         """Yield the gauges, read now."""
         families = {family.name: family for family in self.describe()}
-        for name, labels, value in (*self.read(), *self._stored()):
+        for name, labels, value in (*self.read(), *self._last_store_readings()):
             families[name].add_metric(labels, value)
         yield from families.values()
 
-    def _stored(self) -> list[Reading]:
+    def _last_store_readings(self) -> list[Reading]:
         """Return gauges of the store, as last read where the disk is full or broken."""
         with suppress(StoreError):
-            self._last = list(self.stored())
+            self._last = list(self.store_readings())
         return self._last
 
-    def stored(self) -> Iterator[Reading]:
+    def store_readings(self) -> Iterator[Reading]:
         """Yield the gauges of the store; a StoreError if it cannot be read."""
         assert self._store is not None
         counts = self._store.counts()
@@ -229,30 +229,30 @@ class Metrics(Collector):
         end = self._identity().not_after.timestamp()
         yield "fedboost_certificate_end_timestamp_seconds", (), end
         yield "fedboost_store_free_bytes", (), shutil.disk_usage(self._store.folder).free
-        started = now()
-        yield from self._in_loop()
-        yield "fedboost_event_loop_lag_seconds", (), min(LOOP_S, now() - started)
+        started = monotonic_s()
+        yield from self._readings_in_loop()
+        yield "fedboost_event_loop_lag_seconds", (), min(LOOP_S, monotonic_s() - started)
 
-    def _in_loop(self) -> list[Reading]:
+    def _readings_in_loop(self) -> list[Reading]:
         """Return the gauges that only the event loop may read; empty if the loop is too busy."""
         assert self._loop is not None
 
-        async def look() -> list[Reading]:
-            return list(self.look())
+        async def read_in_loop() -> list[Reading]:
+            return list(self.loop_readings())
 
-        looking = asyncio.run_coroutine_threadsafe(look(), self._loop)
+        looking = asyncio.run_coroutine_threadsafe(read_in_loop(), self._loop)
         try:
             return looking.result(LOOP_S)
         except TimeoutError:
             looking.cancel()
             return []
 
-    def look(self) -> Iterator[Reading]:
+    def loop_readings(self) -> Iterator[Reading]:
         """Return gauges from the event loop's own state."""
         return iter(())
 
 
-class CoordinatorMetrics(Metrics):
+class CoordinatorMetrics(DaemonMetrics):
     """Metrics of a coordinator: from its journals, and from the parties that jobs wait for."""
 
     def __init__(
@@ -273,7 +273,7 @@ class CoordinatorMetrics(Metrics):
         """Count one event of a job's journal."""
         what = event.WhichOneof("what")
         if what == "step":
-            self._step(event.step)
+            self._count_step(event.step)
         elif what == "round":
             self.count("fedboost_rounds_total", self.stage(event.round.stage))
         elif what == "stage":
@@ -286,9 +286,9 @@ class CoordinatorMetrics(Metrics):
         elif what == "warned":
             self.count("fedboost_warnings_total", self.name(event.warned.party))
 
-    def _step(self, done: StepDone) -> None:
+    def _count_step(self, done: StepDone) -> None:
         calls = max(1, done.calls)
-        stage, step = protocols.known_step(done.stage, done.step)
+        stage, step = protocols.shown_step(done.stage, done.step)
         for _ in range(calls):
             self.observe("fedboost_step_seconds", done.seconds / calls, stage, step)
         for cost in done.costs:
@@ -299,17 +299,17 @@ class CoordinatorMetrics(Metrics):
                 to = self.name(link.peer)
                 self.count("fedboost_link_bytes_total", party, to, by=link.bytes)
 
-    def look(self) -> Iterator[Reading]:
-        """Yield the waiting times, see `Metrics`."""
+    def loop_readings(self) -> Iterator[Reading]:
+        """Yield the waiting times, see `DaemonMetrics`."""
         longest: dict[tuple[str, str], float] = {}
         for wait in self._waits():
-            key = self.name(wait.party), _reason(wait.step)
+            key = self.name(wait.party), _waiting_reason(wait.step)
             longest[key] = max(longest.get(key, 0.0), time.time() - wait.since)
         for labels, seconds in longest.items():
             yield "fedboost_waiting_seconds", labels, max(0.0, seconds)
 
 
-def _reason(step: str) -> str:
+def _waiting_reason(step: str) -> str:
     return {"approval": "approval", "its return": "return"}.get(step, "step")
 
 
@@ -330,27 +330,29 @@ class _SilentHandler(WSGIRequestHandler):
         """Log nothing."""
 
 
-def of_hosts(hosts: OwnHosts, answer: WSGIApplication) -> WSGIApplication:
+def only_own_hosts(hosts: OwnHosts, answer: WSGIApplication) -> WSGIApplication:
     """Answer only requests that call us by a host of ours."""
 
-    def answered(environ: WSGIEnvironment, start: StartResponse) -> Iterable[bytes]:
-        if hosts.include(environ.get("HTTP_HOST", "")):
+    def answer_own_host(environ: WSGIEnvironment, start: StartResponse) -> Iterable[bytes]:
+        if hosts.is_own_host(environ.get("HTTP_HOST", "")):
             return answer(environ, start)
         start("403 Forbidden", [("Content-Type", "text/plain; charset=utf-8")])
         return [b"this host is none of ours: add it to metrics.names\n"]
 
-    return answered
+    return answer_own_host
 
 
 @contextmanager
-def served(listen: str, registry: CollectorRegistry, names: Collection[str] = ()) -> Iterator[int]:
+def serve_metrics(
+    listen: str, registry: CollectorRegistry, names: Collection[str] = ()
+) -> Iterator[int]:
     """Serve the registry at ``http://LISTEN/metrics``; yield the port.
 
     A separate thread answers requests under that address, other IP addresses, this machine's names,
     and `names`. Raise ConfigError if the address is taken.
     """
     host, port = split_address(listen)
-    answer = of_hosts(OwnHosts(listen, names, with_ips=True), make_wsgi_app(registry))
+    answer = only_own_hosts(OwnHosts(listen, names, with_ips=True), make_wsgi_app(registry))
     try:
         family, *_, at = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         kind = _IPv6MetricsServer if family == socket.AF_INET6 else _MetricsServer

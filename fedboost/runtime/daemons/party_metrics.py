@@ -9,17 +9,17 @@ from typing import Any
 from fedboost.messages import party_pb2
 from fedboost.messages.exchange_pb2 import Envelope, RecallReply
 from fedboost.messages.party_pb2 import StepCall, StepReply
-from fedboost.protocols import OTHER, known_step
+from fedboost.protocols import OTHER, shown_step
 from fedboost.runtime.config.daemons import PartyConfig
-from fedboost.runtime.daemons.metrics import Metrics, Reading
+from fedboost.runtime.daemons.metrics import DaemonMetrics, Reading
 from fedboost.runtime.party.node.node import PartyNode
 from fedboost.runtime.party.node.parts import PeerCalls
-from fedboost.runtime.policy.account import placed_of, sums_of
+from fedboost.runtime.policy.account import share_placed_for_guests, sums_for_guests
 from fedboost.runtime.policy.same_tables import Owned
 from fedboost.runtime.transport.identity import Identity, Peer
 
 
-class PartyMetrics(Metrics):
+class PartyMetrics(DaemonMetrics):
     """Metrics of a party: its steps, its messages, and the releases of its data sets."""
 
     def __init__(
@@ -48,7 +48,7 @@ class PartyMetrics(Metrics):
         self.count("fedboost_payloads_total", direction, other)
         self.count("fedboost_payload_bytes_total", direction, other, by=envelope.payload_bytes)
 
-    def stepped(self, call: StepCall, reply: StepReply) -> None:
+    def count_steps(self, call: StepCall, reply: StepReply) -> None:
         """Count steps that were done; an answer that is given again counts once."""
         place = call.attempt, call.stage, max((turn.number for turn in call.turns), default=0)
         if self._counted.get(call.job) == place:
@@ -56,7 +56,7 @@ class PartyMetrics(Metrics):
         self._counted[call.job] = place
         # Of a loop that has ended there are fewer.
         for turn, spent in zip(call.turns, reply.turns, strict=False):
-            stage, step = known_step(call.stage, turn.step)
+            stage, step = shown_step(call.stage, turn.step)
             self.observe("fedboost_own_step_seconds", spent.cost.seconds, stage, step)
             self.count("fedboost_own_step_cpu_seconds_total", stage, by=spent.cost.cpu_seconds)
 
@@ -69,7 +69,7 @@ class PartyMetrics(Metrics):
         self._counted.pop(job, None)
 
     def read(self) -> Iterator[Reading]:
-        """Yield the gauges, see `Metrics`."""
+        """Yield the gauges, see `DaemonMetrics`."""
         yield from super().read()
         assert self._node is not None
         policy = self._node.config.policy  # the current one: a reload may change it
@@ -81,14 +81,14 @@ class PartyMetrics(Metrics):
                 yield "fedboost_unknown_categories_share", (dataset, column), share
         yield "fedboost_worker_memory_peak_bytes", (), self._worker_memory()
 
-    def stored(self) -> Iterator[Reading]:
-        """Yield the gauges from the store, see `Metrics`."""
-        yield from super().stored()
+    def store_readings(self) -> Iterator[Reading]:
+        """Yield the gauges from the store, see `DaemonMetrics`."""
+        yield from super().store_readings()
         assert self._node is not None
         yield "fedboost_ledger_rows", (), self._node.ledger.head().n
-        yield from self._disclosed()
+        yield from self._release_readings()
 
-    def _disclosed(self) -> Iterator[Reading]:
+    def _release_readings(self) -> Iterator[Reading]:
         """Yield the releases of data sets, as the policy counts them; undeclared data sets share
         one name, with their maximum.
         """
@@ -99,18 +99,18 @@ class PartyMetrics(Metrics):
         placed: dict[tuple[str, str], float] = {}
         noise: dict[str, float] = {}
 
-        def shown(table: Owned) -> str:
+        def label_of_table(table: Owned) -> str:
             return table.dataset if table.dataset in config.datasets else OTHER
 
         for table, guest in {(e.table, e.guest) for e in entries if e.sums or e.placed}:
             of_table = account.others(table)
-            key = (shown(table), self.name(guest))
+            key = (label_of_table(table), self.name(guest))
             guests = config.policy.together(guest)
-            sums[key] = max(sums.get(key, 0.0), sums_of(of_table, guests))
-            placed[key] = max(placed.get(key, 0.0), placed_of(of_table, guests))
+            sums[key] = max(sums.get(key, 0.0), sums_for_guests(of_table, guests))
+            placed[key] = max(placed.get(key, 0.0), share_placed_for_guests(of_table, guests))
         for entry in entries:
             if entry.noise:
-                dataset = shown(entry.table)
+                dataset = label_of_table(entry.table)
                 noise[dataset] = noise.get(dataset, 0.0) + entry.noise
         for labels, value in sums.items():
             yield "fedboost_disclosed_sums", labels, value
@@ -132,7 +132,7 @@ class CountedParty:
     async def run_step(self, caller: Peer, request: StepCall) -> StepReply:
         """Run a step and count it, see `PartyNode`."""
         reply = await self._node.run_step(caller, request)
-        self._metrics.stepped(request, reply)
+        self._metrics.count_steps(request, reply)
         return reply
 
     async def commit(self, caller: Peer, request: party_pb2.CommitRequest) -> party_pb2.CommitReply:

@@ -26,7 +26,7 @@ from fedboost import protocols
 from fedboost.ground.errors import FedboostError
 from fedboost.messages.party_pb2 import StepCall, StepReply
 from fedboost.runtime.config.daemons import TracesConfig
-from fedboost.runtime.transport.identity import Peer, Role
+from fedboost.runtime.transport.identity import CertificateRole, Peer
 
 if TYPE_CHECKING:
     from fedboost.runtime.party.node.node import PartyNode
@@ -41,14 +41,14 @@ PARENT_KEY = "traceparent"
 W3C = TraceContextTextMapPropagator()
 
 
-def carried() -> tuple[tuple[str, str], ...]:
+def trace_metadata() -> tuple[tuple[str, str], ...]:
     """Return the metadata that says where a call stands; empty outside of any span."""
     carrier: dict[str, str] = {}
     W3C.inject(carrier)
     return tuple((key, value) for key, value in carrier.items() if key == PARENT_KEY)
 
 
-def arrived(call: Any) -> None:
+def continue_trace(call: Any) -> None:
     """Take the parent span from a gRPC call's metadata, and nothing else."""
     parent = dict(call.invocation_metadata() or ()).get(PARENT_KEY, "")
     context.attach(W3C.extract({PARENT_KEY: str(parent)}, Context()))
@@ -57,7 +57,7 @@ def arrived(call: Any) -> None:
 class Traces:
     """Exporter of a daemon's spans."""
 
-    def __init__(self, config: TracesConfig, role: Role, name: str) -> None:
+    def __init__(self, config: TracesConfig, role: CertificateRole, name: str) -> None:
         self._provider = TracerProvider(
             resource=Resource({"service.namespace": f"fedboost {role}", "service.name": name}),
             shutdown_on_exit=False,
@@ -78,7 +78,7 @@ class Traces:
         self._provider.shutdown()
 
 
-def failed(span: Span, code: str) -> None:
+def mark_failed(span: Span, code: str) -> None:
     """Mark a span by an error's code alone: its text may hold figures."""
     span.set_attribute("error.type", code)
     span.set_status(StatusCode.ERROR)
@@ -100,10 +100,10 @@ class WalkTraces:
         """Attach the innermost open span to a call."""
         key = request.job, request.attempt
         if call in ("begin", "open_stage", "run_step", "finish"):
-            self._move(key, request)
+            self._move_to_step(key, request)
         spans = self._open.get(key, [])
         if call == "stop" and spans and request.reason.code:
-            failed(spans[0][1], request.reason.code)
+            mark_failed(spans[0][1], request.reason.code)
         token = context.attach(
             trace.set_span_in_context(spans[-1][1], Context()) if spans else Context()
         )
@@ -113,9 +113,9 @@ class WalkTraces:
             context.detach(token)
             if call == "stop" or (call == "finish" and request.HasField("journal")
                                   and request.result):  # fmt: skip
-                self._end(key, 0)
+                self._end_spans(key, 0)
 
-    def _move(self, key: tuple[str, int], request: Any) -> None:
+    def _move_to_step(self, key: tuple[str, int], request: Any) -> None:
         """End the spans that a call has left, and begin the spans that it has entered."""
         stage, rounds = getattr(request, "stage", ""), getattr(request, "rounds", ())
         path = ["job", *([f"stage {stage}"] if stage else []), *(f"round {n}" for n in rounds[:1])]
@@ -123,7 +123,7 @@ class WalkTraces:
         same = 0
         while same < min(len(path), len(spans)) and spans[same][0] == path[same]:
             same += 1
-        self._end(key, same)
+        self._end_spans(key, same)
         spans = self._open.setdefault(key, [])
         for name in path[same:]:
             span = self._traces.start(name, spans[-1][1] if spans else None)
@@ -132,7 +132,7 @@ class WalkTraces:
                 span.set_attribute("fedboost.attempt", key[1])
             spans.append((name, span))
 
-    def _end(self, key: tuple[str, int], keeps: int) -> None:
+    def _end_spans(self, key: tuple[str, int], keeps: int) -> None:
         spans = self._open.get(key, [])
         while len(spans) > keeps:
             spans.pop()[1].end()
@@ -142,7 +142,7 @@ class WalkTraces:
     def close(self) -> None:
         """End every span, and send the remaining ones."""
         for key in list(self._open):
-            self._end(key, 0)
+            self._end_spans(key, 0)
         self._traces.close()
 
 
@@ -157,11 +157,11 @@ class TracedControl:
         if name not in CALLS:
             return method
 
-        async def call(request: Any, *more: Any) -> Any:
+        async def call_in_span(request: Any, *more: Any) -> Any:
             with self._walks.placed(name, request):
                 return await method(request, *more)
 
-        return call
+        return call_in_span
 
 
 class TracedParty:
@@ -177,16 +177,16 @@ class TracedParty:
         if name not in WORKS:
             return method
 
-        async def call(caller: Peer, request: Any) -> Any:
+        async def call_and_record(caller: Peer, request: Any) -> Any:
             """Call the method, and record a span of its duration."""
-            with self._timed(name, request) as took:
+            with self._record_error(name, request) as took:
                 reply = await method(caller, request)
-            self._note(name, request, took())
+            self._record_call(name, request, took())
             if name == "finish" and request.result:
                 self._done.pop(request.job, None)
             return reply
 
-        return call
+        return call_and_record
 
     async def stop(self, caller: Peer, request: Any) -> Any:
         """Stop a job and forget its last step, see `PartyNode`."""
@@ -195,7 +195,7 @@ class TracedParty:
 
     async def run_step(self, caller: Peer, request: StepCall) -> StepReply:
         """Run a step with spans, see `PartyNode`; a repeated answer makes no second span."""
-        with self._timed("run_step", request):
+        with self._record_error("run_step", request):
             reply: StepReply = await self._shown.run_step(caller, request)
         last = max((turn.number for turn in request.turns), default=0)
         place = request.attempt, request.stage, last
@@ -204,36 +204,36 @@ class TracedParty:
         self._done[request.job] = place
         left_s = sum(turn.cost.seconds for turn in reply.turns)
         for turn, spent in zip(request.turns, reply.turns, strict=False):
-            stage, step = protocols.known_step(request.stage, turn.step)
+            stage, step = protocols.shown_step(request.stage, turn.step)
             attributes: dict[str, Any] = {
                 "fedboost.step": step,
                 "fedboost.step.number": turn.number,
                 "fedboost.cpu_seconds": spent.cost.cpu_seconds,
                 "fedboost.bytes_sent": sum(link.bytes for link in spent.cost.sent),
             }
-            self._span((step, left_s, spent.cost.seconds), request.job, stage, attributes)
+            self._record_span((step, left_s, spent.cost.seconds), request.job, stage, attributes)
             left_s -= spent.cost.seconds
         return reply
 
     @contextmanager
-    def _timed(self, call: str, request: Any) -> Iterator[Callable[[], float]]:
+    def _record_error(self, call: str, request: Any) -> Iterator[Callable[[], float]]:
         """Make a span of an error in a call; gives the seconds since it began."""
         began = time.monotonic()
 
-        def took() -> float:
+        def seconds_taken() -> float:
             return time.monotonic() - began
 
         try:
-            yield took
+            yield seconds_taken
         except FedboostError as error:
-            self._note(call, request, took(), error.code)
+            self._record_call(call, request, seconds_taken(), error.code)
             raise
 
-    def _note(self, call: str, request: Any, took_s: float, code: str = "") -> None:
-        stage = protocols.known_step(getattr(request, "stage", ""))[0]
-        self._span((call, took_s, took_s), request.job, stage, {}, code)
+    def _record_call(self, call: str, request: Any, took_s: float, code: str = "") -> None:
+        stage = protocols.shown_step(getattr(request, "stage", ""))[0]
+        self._record_span((call, took_s, took_s), request.job, stage, {}, code)
 
-    def _span(
+    def _record_span(
         self,
         times: tuple[str, float, float],
         job: str,
@@ -254,5 +254,5 @@ class TracedParty:
             more["fedboost.stage"] = stage
         span.set_attributes(more)
         if code:
-            failed(span, code)
+            mark_failed(span, code)
         span.end(time.time_ns() - int((since_s - took_s) * 1e9))

@@ -19,11 +19,11 @@ ENCRYPT, RECEIVE, ADD, ADD_FEW = "encrypt", "receive", "add", "add, few rows"
 MAKE_KEY, TAKE_KEY = "make a key", "take a key in"  # of a byte of a tree's key for one host
 SUBTRACT, RUN, ANSWER, DECRYPT = "subtract", "prefix sum", "answer", "decrypt"
 PACK = "pack"  # of a ciphertext full of sums, except its first one
-START = "tables of a key"  # for each core of a party that encrypts or answers
+KEY_TABLES = "tables of a key"  # for each core of a party that encrypts or answers
 BLINDING = "tables of a key's blinding"  # of a host: the extra time of its first answers
 OPERATIONS = (
     *(ENCRYPT, RECEIVE, MAKE_KEY, TAKE_KEY, ADD, ADD_FEW),
-    *(SUBTRACT, RUN, PACK, ANSWER, DECRYPT, START, BLINDING),
+    *(SUBTRACT, RUN, PACK, ANSWER, DECRYPT, KEY_TABLES, BLINDING),
 )
 
 
@@ -37,13 +37,13 @@ class CipherTally:
     most: float = 0.0
     rows: float = 0.0  # of these, the peak of rows of the last trees and of arriving rows
 
-    def hold(self, n_bytes: float) -> None:
+    def note_held(self, n_bytes: float) -> None:
         """Note that so many more bytes are held; a negative number releases bytes."""
         self.held += n_bytes
         self.most = max(self.most, self.held)
 
     @contextmanager
-    def aside(self) -> Iterator[None]:
+    def uncounted_time(self) -> Iterator[None]:
         """Subtract the time inside the context from the step's: it stands for the cipher's work."""
         started = time.thread_time()
         try:
@@ -63,10 +63,10 @@ class Clear:
     ) -> None:
         self.tally, self.data, self.n_bytes, self.whole = tally, data, n_bytes, source
         self._own = 0.0 if source is not None else n_bytes * len(data)
-        tally.hold(self._own)
+        tally.note_held(self._own)
 
     def __del__(self) -> None:
-        self.tally.hold(-self._own)
+        self.tally.note_held(-self._own)
 
     def like(self, data: Sums) -> Clear:
         """Return other data of the same kind."""
@@ -74,12 +74,12 @@ class Clear:
 
     def joined(self, others: Sequence[Clear]) -> Clear:
         """Return this data followed by the others'."""
-        with self.tally.aside():
+        with self.tally.uncounted_time():
             return self.like(np.concatenate([self.data, *(other.data for other in others)]))
 
     def replaced(self, indices: NDArray[np.integer], values: Clear) -> Clear:
         """Return a copy with `values` at these indices."""
-        with self.tally.aside():
+        with self.tally.uncounted_time():
             data = self.data.copy()
             data[indices] = values.data
             return self.like(data)
@@ -88,6 +88,6 @@ class Clear:
         return len(self.data)
 
     def __getitem__(self, index: Index) -> Clear:
-        with self.tally.aside():
+        with self.tally.uncounted_time():
             source = self if isinstance(index, slice) else None
             return Clear(self.tally, self.data[index], self.n_bytes, source)

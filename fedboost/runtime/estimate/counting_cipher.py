@@ -16,8 +16,8 @@ from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
 from numpy.typing import NDArray
 
-from fedboost.crypto.api import Pairs, paired
-from fedboost.crypto.schemes import SCHEMES as KEYED
+from fedboost.crypto.api import Pairs, sums_of_pairs
+from fedboost.crypto.schemes import KEYED_SCHEMES as KEYED
 from fedboost.crypto.secrets import Secrets
 from fedboost.encrypted.cells.adding import PlacedTree
 from fedboost.encrypted.cells.node_cells import RowSums
@@ -26,11 +26,11 @@ from fedboost.encrypted.scheme import loading, schemes
 from fedboost.encrypted.scheme.ciphers import (
     AnswersSeen,
     CipherSizes,
-    Expected,
     GuestCipher,
     GuestRows,
     HostCipher,
     HostRows,
+    NodeBounds,
 )
 from fedboost.encrypted.scheme.host_noise import HostNoise, NoiseScale
 from fedboost.encrypted.scheme.params import EncryptedTreeParams
@@ -44,18 +44,18 @@ from fedboost.runtime.estimate.cipher_tally import (
     BLINDING,
     DECRYPT,
     ENCRYPT,
+    KEY_TABLES,
     MAKE_KEY,
     PACK,
     RECEIVE,
     RUN,
-    START,
     SUBTRACT,
     TAKE_KEY,
     CipherTally,
     Clear,
 )
 
-FEW = 0.5  # share of the rows: a layer that adds up fewer reads them scattered
+FEW_ROWS_SHARE = 0.5  # share of the rows: a layer that adds up fewer reads them scattered
 WORD = 8  # bytes of a number in messages here
 SLOTS_BYTES = 2  # of a tree's key: the number of sums per ciphertext
 
@@ -71,12 +71,12 @@ class CountingCipher(Cipher):
 
     def guest(self, value_bits: int, nonces: tuple[bytes, ...]) -> CountingGuest:
         """See `Cipher`."""
-        self._start()
+        self._count_tables()
         return CountingGuest(self, value_bits, nonces)
 
-    def host(self, got: pb.EncryptionKey, n_rows: int) -> CountingHost:
+    def host_cipher(self, got: pb.EncryptionKey, n_rows: int) -> CountingHost:
         """See `Cipher`."""
-        self._start()
+        self._count_tables()
         if schemes.SCHEMES[self.params.encryption.scheme].has_modulus:
             self.count(BLINDING, 1.0)
         noise = None
@@ -85,23 +85,25 @@ class CountingCipher(Cipher):
             noise = HostNoise(scale, self.secrets.child("host noise"))
         return CountingHost(self, self.sizes(n_rows), n_rows, noise)
 
-    def _start(self) -> None:
+    def _count_tables(self) -> None:
         if schemes.SCHEMES[self.params.encryption.scheme].has_modulus:
-            self.count(START, 1.0)
+            self.count(KEY_TABLES, 1.0)
 
-    def grown(self, rows: int) -> int:
+    def job_rows(self, rows: int) -> int:
         """Return the job's number of rows for a number of rows in the rehearsal."""
         return max(1, round(rows / self.share))
 
     def sizes(self, n_rows: int, slots: int = 0) -> CipherSizes:
         """Return the sizes of a host that has so many rows here."""
         return loading.tree_scheme(self.params).sizes(
-            self.params, max(2, self.grown(n_rows)), slots
+            self.params, max(2, self.job_rows(n_rows)), slots
         )
 
     def slots(self, n_rows: int, seen: AnswersSeen) -> int:
         """Return the number of sums per ciphertext in the next trees' answers."""
-        return loading.tree_scheme(self.params).slots(self.params, max(2, self.grown(n_rows)), seen)
+        return loading.tree_scheme(self.params).slots(
+            self.params, max(2, self.job_rows(n_rows)), seen
+        )
 
     @property
     def item_bytes(self) -> int:
@@ -121,16 +123,16 @@ class CountingCipher(Cipher):
 
     def read(self, data: bytes) -> Sums:
         """Return the numbers that `written` wrote."""
-        return self._items(data)[:, :-1].copy()
+        return self._written_items(data)[:, :-1].copy()
 
     def n_bytes(self, message: Message) -> int:
         """Return the bytes of a message under the scheme."""
         total = message.ByteSize()
         for part in _ciphertexts(message):
-            total += int(self._items(part.data)[:, -1].sum()) - len(part.data)
+            total += int(self._written_items(part.data)[:, -1].sum()) - len(part.data)
         return total
 
-    def _items(self, data: bytes) -> Sums:
+    def _written_items(self, data: bytes) -> Sums:
         return np.frombuffer(data, np.int64).reshape(-1, self.item_bytes // WORD)
 
 
@@ -158,7 +160,7 @@ class CountingGuest(GuestCipher):
         """Return rows whose operations are counted when their parts are asked for."""
         epoch = loading.tree_scheme(self.cipher.params).epoch(self.cipher.params, tree)
         choose = partial(self.cipher.slots, n_rows, self.seen)
-        slots = self.seen.begin(tree, max(2, self.cipher.grown(n_rows)), epoch, choose)
+        slots = self.seen.begin(tree, max(2, self.cipher.job_rows(n_rows)), epoch, choose)
         sizes = self.cipher.sizes(n_rows, slots)
         shared = self.cipher.sizes(n_rows).tree_key_bytes
         return CountingGuestRows(self.cipher, sizes, tree, gh, self.seen, slots, shared)
@@ -197,7 +199,7 @@ class CountingGuestRows(_Counted, GuestRows):
         """Yield parts as large as the scheme's."""
         sizes, cipher = self.sizes, self.cipher
         for first in range(0, max(1, len(self.gh)), sizes.rows_each):
-            with cipher.tally.aside():
+            with cipher.tally.uncounted_time():
                 gh = self.gh[first : first + sizes.rows_each]
                 cipher.count(ENCRYPT, len(gh) * sizes.per_row)
                 rows = cipher.written(gh, len(gh) * sizes.per_row, len(gh) * sizes.row_bytes)
@@ -210,14 +212,14 @@ class CountingGuestRows(_Counted, GuestRows):
         self.cipher.count(MAKE_KEY, n_bytes)
         return self.slots.to_bytes(SLOTS_BYTES, "little").ljust(n_bytes, b"\0")[:n_bytes]
 
-    def n_bytes(self, sums: Sequence[int], nodes: Sequence[Expected]) -> int:
+    def n_bytes(self, sums: Sequence[int], nodes: Sequence[NodeBounds]) -> int:
         """Return the bytes of answers here."""
         return sum(sums) * self.cipher.item_bytes
 
-    def read(self, answers: bytes, sums: Sequence[int], nodes: Sequence[Expected]) -> Sums:
+    def read(self, answers: bytes, sums: Sequence[int], nodes: Sequence[NodeBounds]) -> Sums:
         """Return the numbers in answers."""
         self.seen.sums.append(sum(sums))
-        with self.cipher.tally.aside():
+        with self.cipher.tally.uncounted_time():
             self.cipher.count(DECRYPT, self.sizes.blinded(sum(sums), self.count(sums)))
             return self.cipher.read(answers)
 
@@ -229,9 +231,9 @@ class CountingHost(_Counted, HostCipher):
     n_rows: int
     noise: HostNoise | None = None
 
-    def received(self, data: bytes, rows: int) -> Sums:
+    def read_part(self, data: bytes, rows: int) -> Sums:
         """Return the numbers of a part."""
-        with self.cipher.tally.aside():
+        with self.cipher.tally.uncounted_time():
             self.cipher.count(RECEIVE, rows * self.sizes.per_row)
             return self.cipher.read(data)
 
@@ -264,9 +266,9 @@ class CountingRows(_Counted, RowSums[Clear]):
         self, held: Clear, rows: NDArray[np.integer], cells: NDArray[np.int32], n_cells: int
     ) -> Clear:
         """See `Adder`."""
-        with held.tally.aside():
-            few = len(rows) < FEW * len(held)
-            self._count(ADD_FEW if few else ADD, int(np.count_nonzero(cells >= 0)))
+        with held.tally.uncounted_time():
+            few = len(rows) < FEW_ROWS_SHARE * len(held)
+            self._count_operation(ADD_FEW if few else ADD, int(np.count_nonzero(cells >= 0)))
             sums = np.zeros((n_cells + 1, held.data.shape[1]), np.int64)  # the last: of no cell
             values = held.data[rows]
             for cell in cells.T:
@@ -276,38 +278,38 @@ class CountingRows(_Counted, RowSums[Clear]):
 
     def add(self, a: Clear, b: Clear) -> Clear:
         """See `Adder`."""
-        with a.tally.aside():
-            self._count(RUN, len(a))
+        with a.tally.uncounted_time():
+            self._count_operation(RUN, len(a))
             return a.like(a.data + b.data)
 
     def subtract(self, a: Clear, b: Clear) -> Clear:
         """See `Adder`."""
-        with a.tally.aside():
-            self._count(SUBTRACT, len(a))
+        with a.tally.uncounted_time():
+            self._count_operation(SUBTRACT, len(a))
             return a.like(a.data - b.data)
 
     def siblings(self, parents: Sequence[Clear], others: Sequence[Clear]) -> list[Clear]:
         """Return the siblings, computed in place if the scheme does so; see `RowSums`."""
         if not loading.tree_scheme(self.cipher.params).takes_nonces:
             return super().siblings(parents, others)
-        self._count(SUBTRACT, sum(map(len, parents)))
+        self._count_operation(SUBTRACT, sum(map(len, parents)))
         for parent, other in zip(parents, others, strict=True):
             parent.data = parent.data - other.data
         return [*parents]
 
     def prefix_sums(self, cells: Clear, offsets: NDArray[np.integer]) -> Clear:
         """See `Adder`."""
-        with cells.tally.aside():
-            self._count(RUN, len(cells))
+        with cells.tally.uncounted_time():
+            self._count_operation(RUN, len(cells))
             running = np.cumsum(cells.data, axis=0)
             before = np.concatenate([np.zeros_like(running[:1]), running])[offsets[:-1]]
             return cells.like(running - np.repeat(before, np.diff(offsets), axis=0))
 
-    def pairs(self, pairs: Pairs[Clear]) -> Clear:
+    def sum_pairs(self, pairs: Pairs[Clear]) -> Clear:
         """See `Adder`."""
-        return paired(self, pairs)
+        return sums_of_pairs(self, pairs)
 
-    def _count(self, operation: str, items: float) -> None:
+    def _count_operation(self, operation: str, items: float) -> None:
         self.cipher.count(operation, items * self.sizes.per_row)
 
 
@@ -330,14 +332,14 @@ class CountingHostRows(_Counted, HostRows[Clear]):
     def blind(self, requests: Mapping[PlacedTree[Clear], CellRequest]) -> Iterator[pb.Ciphertexts]:
         """Yield parts as large as the scheme's."""
         made = self.sums(requests)
-        wanted = [(len(terms), self.cipher.grown(terms.rows)) for terms, _ in made]
+        wanted = [(len(terms), self.cipher.job_rows(terms.rows)) for terms, _ in made]
         for part in self.sizes.parts(wanted):
             values = []
             for place, cut in part.sums:
                 terms, pairs = made[place]
                 noise = 0 if terms.noise is None else terms.noise[cut]
-                values.append(self.rows.pairs(pairs[cut]).data + noise)
-            with self.cipher.tally.aside():
+                values.append(self.rows.sum_pairs(pairs[cut]).data + noise)
+            with self.cipher.tally.uncounted_time():
                 items = np.concatenate(values)
                 blinded = self.sizes.blinded(len(items), part.ciphertexts)
                 packed = len(items) * self.sizes.per_row - blinded

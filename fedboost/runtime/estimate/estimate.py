@@ -13,8 +13,8 @@ from typing import Any
 from fedboost import protocols
 from fedboost.flow import Role
 from fedboost.runtime.estimate import prices as priced
+from fedboost.runtime.estimate.cipher_tally import KEY_TABLES as TABLES
 from fedboost.runtime.estimate.cipher_tally import OPERATIONS
-from fedboost.runtime.estimate.cipher_tally import START as TABLES
 from fedboost.runtime.estimate.phases import ALONE, SHARED, Phase, primitives
 from fedboost.runtime.estimate.prices import FSYNC, READ_CELL, READ_ROW
 from fedboost.runtime.estimate.scenes import Scene
@@ -22,7 +22,7 @@ from fedboost.runtime.estimate.setting import Setting
 from fedboost.runtime.estimate.stages import Stage
 from fedboost.runtime.process.memory import LARGE_ROWS
 
-START = "begin"  # the stage before all protocols
+BEGIN_STAGE = "begin"  # the stage before all protocols
 # Measured bytes of a row and of each of its cells: while a table is read, and once it is. Ids and
 # cells of large tables are in files, and later their bins are.
 ID_BYTES, CELL_BYTES, LARGE_ROW_BYTES = 120.0, 9.0, 16.0
@@ -64,14 +64,16 @@ class Estimate:
         return dict(vars(self))
 
 
-def estimate(setting: Setting, place: Placement, price: Pricing = priced.of) -> Estimate:
+def estimate(setting: Setting, place: Placement, price: Pricing = priced.prices_of) -> Estimate:
     """Return the estimate of a job on machines like this; a ConfigError if it trains nothing."""
     scene, stages = setting.scene, setting.stages
     spec = scene.spec
-    phases = [_begin(scene), *(phase for stage in stages for phase in stage.phases)]
+    phases = [_begin_phase(scene), *(phase for stage in stages for phase in stage.phases)]
     prices = price(primitives(phases))
-    total = sum(phase.times * _seconds(phase, prices, place) for phase in phases)
-    busy = {party for phase in phases for party, name, n in phase.works() if n and _shares(name)}
+    total = sum(phase.times * _phase_seconds(phase, prices, place) for phase in phases)
+    busy = {
+        party for phase in phases for party, name, n in phase.operations() if n and _is_shared(name)
+    }
     sent: dict[str, float] = defaultdict(float)
     for phase in phases:
         for link, n_bytes, _ in phase.sent():
@@ -83,7 +85,7 @@ def estimate(setting: Setting, place: Placement, price: Pricing = priced.of) -> 
         seconds={"total": total, "least": total / UNCERTAINTY, "most": total * UNCERTAINTY},
         memory_peak_bytes={
             party: round(
-                prices[priced.MEMORY]
+                prices[priced.DAEMON_MEMORY]
                 + held_bytes(party, scene.rows.get(party, 0), scene.columns.get(party, 0), stages)
                 + place.cores * prices[priced.WORKER] * (party in busy)
             )
@@ -106,7 +108,7 @@ def held_bytes(party: str, rows: int, columns: int, stages: Sequence[Stage]) -> 
     read = LARGE_ROW_BYTES if is_large else ID_BYTES + CELL_BYTES * columns
     kept, most = KEPT_ID_BYTES + KEPT_CELL_BYTES * columns, [rows * read]
     for stage in stages:
-        goes = protocols.named(stage.name).tables.bins_values  # bins replace the values
+        goes = protocols.load_protocol(stage.name).tables.bins_values  # bins replace the values
         held = stage.memory.get(party, 0.0) + (0.0 if goes else rows * kept)
         if is_large:
             in_files = FILE_ID_BYTES + (BIN_BYTES if goes else KEPT_CELL_BYTES) * columns
@@ -126,8 +128,8 @@ def file_bytes(party: str, rows: int, columns: int, stages: Sequence[Stage]) -> 
     return max(2 * ids + values, ids + values + bins, *trained)
 
 
-def _begin(scene: Scene) -> Phase:
-    phase = Phase(START, "read tables", calls=2.0)
+def _begin_phase(scene: Scene) -> Phase:
+    phase = Phase(BEGIN_STAGE, "read tables", calls=2.0)
     for party in scene.parties:
         rows = float(scene.rows[party])
         phase.add(party, READ_ROW, rows)
@@ -136,21 +138,21 @@ def _begin(scene: Scene) -> Phase:
     return phase
 
 
-def _shares(name: str) -> bool:
+def _is_shared(name: str) -> bool:
     """Return whether all cores of a party share a primitive's work."""
     scheme, _, operation = name.rpartition(": ")
     return name == SHARED or (bool(scheme) and operation in OPERATIONS)
 
 
-def _seconds(phase: Phase, price: Mapping[str, float], place: Placement) -> float:
+def _phase_seconds(phase: Phase, price: Mapping[str, float], place: Placement) -> float:
     """Return the seconds of a phase that runs once."""
     cores = place.cores
     alone: dict[str, float] = defaultdict(float)  # seconds on one core
     shared: dict[str, float] = defaultdict(float)  # seconds of all cores together
-    for party, name, count in phase.works():
+    for party, name, count in phase.operations():
         each = 1.0 if name in (ALONE, SHARED) else price[name]
         each *= cores if name.endswith(f": {TABLES}") else 1
-        (shared if _shares(name) else alone)[party] += count * each
+        (shared if _is_shared(name) else alone)[party] += count * each
     for link, n_bytes, count in phase.sent():
         for party in link:
             both = count * price[priced.MESSAGE] + n_bytes * price[priced.BYTE]

@@ -5,12 +5,12 @@ The party knows only its own table: the estimate gives the other tables the same
 
 from __future__ import annotations
 
-from fedboost.data.outline import outline
+from fedboost.data.outline import read_outline
 from fedboost.data.sources import SourceSpec
 from fedboost.ground.errors import ConfigError
 from fedboost.job import JobSpec
 from fedboost.runtime.estimate.estimate import file_bytes, held_bytes
-from fedboost.runtime.estimate.setting import Said, from_words
+from fedboost.runtime.estimate.setting import StatedSizes, from_words
 from fedboost.runtime.party.job.memory import Space
 from fedboost.runtime.process.workers import ProcessWorkers
 
@@ -28,12 +28,12 @@ def footprint(spec: JobSpec, party: str, source: SourceSpec) -> Space:
 
 def estimated(spec: str, party: str, source: SourceSpec) -> Space:
     """Return the same, estimated in this process; `spec` is the job as JSON."""
-    shape, job = outline(source), JobSpec.model_validate_json(spec)
-    [job] = [part for part in job.one_each() if party in part.parties.with_data][:1]
-    parties = job.parties.with_data
+    shape, job = read_outline(source), JobSpec.model_validate_json(spec)
+    [job] = [part for part in job.split_by_guest() if party in part.parties.parties_with_data][:1]
+    parties = job.parties.parties_with_data
     rows, columns = (dict.fromkeys(parties, n) for n in (shape.rows, len(shape.columns)))
     try:
-        stages = from_words(job, Said(rows, columns)).stages
+        stages = from_words(job, StatedSizes(rows, columns)).stages
     except ConfigError:  # a job without training: mostly its table is in memory
         stages = []
     table = shape.rows, len(shape.columns)

@@ -15,7 +15,7 @@ ALONE, SHARED, ASKED = "seconds of a step", "seconds of workers", "answer a call
 
 Link = tuple[str, str]  # sender and receiver
 Shares = tuple[float, float]  # of the rows, the second one larger
-Amount = tuple[str, str, str]  # kind; party or sender; primitive or receiver
+AmountKey = tuple[str, str, str]  # kind; party or sender; primitive or receiver
 STEADY = 0.75  # a count of at least this share of the count at more rows does not grow with rows
 DONE, BYTES, MESSAGES = "done", "bytes", "messages"
 
@@ -27,7 +27,7 @@ class Phase:
     stage: str
     name: str
     place: tuple[int, ...] = ()  # the round of each loop around it
-    amounts: dict[Amount, float] = field(default_factory=lambda: defaultdict(float))
+    amounts: dict[AmountKey, float] = field(default_factory=lambda: defaultdict(float))
     calls: float = 0.0  # of the coordinator, one after another
     exchanges: float = 0.0  # of messages, one after another: each waits for the network once
     times: float = 1.0
@@ -52,7 +52,7 @@ class Phase:
         for amount in self.amounts:
             self.amounts[amount] *= 1.0 if ASKED in amount else times
 
-    def works(self) -> Iterator[tuple[str, str, float]]:
+    def operations(self) -> Iterator[tuple[str, str, float]]:
         """Yield party, primitive and count."""
         for (kind, party, what), count in self.amounts.items():
             if kind == DONE:
@@ -70,7 +70,7 @@ class Phase:
         return {step.gives for step in self.steps if step.gives is not None}
 
 
-def grown(fewer: Sequence[Phase], more: Sequence[Phase], shares: Shares) -> list[Phase]:
+def grow_phases(fewer: Sequence[Phase], more: Sequence[Phase], shares: Shares) -> list[Phase]:
     """Return the phases of the whole job, from those on two shares of its rows.
 
     We assume that a step's seconds are a constant plus a part that grows evenly with the rows.
@@ -82,10 +82,10 @@ def grown(fewer: Sequence[Phase], more: Sequence[Phase], shares: Shares) -> list
     for key, phase in _numbered(more):
         before = known.get(key, phase)
         loop = phase.name, phase.place[:-1] or phase.place
-        amounts: dict[Amount, float] = defaultdict(float)
+        amounts: dict[AmountKey, float] = defaultdict(float)
         for amount, count in phase.amounts.items():
             less = before.amounts.get(amount, 0.0)
-            amounts[amount] = _grown(amount[2], less, count, shares)
+            amounts[amount] = _grow_amount(amount[2], less, count, shares)
             most = above[loop].amounts.get(amount, 0.0) if loop in above else 0.0
             if most and phase.round is not None:  # a layer has at most twice the nodes above it
                 amounts[amount] = max(count, min(amounts[amount], 2.0 * most))
@@ -103,7 +103,7 @@ def _numbered(phases: Sequence[Phase]) -> Iterator[tuple[tuple[str, tuple[int, .
         number[key] += 1
 
 
-def _grown(what: str, less: float, more: float, shares: Shares) -> float:
+def _grow_amount(what: str, less: float, more: float, shares: Shares) -> float:
     """Return an amount of a phase at all rows.
 
     Seconds of kernels grow with the rows, from the lower estimate of the two.
@@ -112,10 +112,10 @@ def _grown(what: str, less: float, more: float, shares: Shares) -> float:
         return min(less / shares[0], more / shares[1])
     if what != ALONE and less > STEADY * more:
         return more
-    return line(less, more, shares)
+    return value_at_all_rows(less, more, shares)
 
 
-def line(less: float, more: float, shares: Shares) -> float:
+def value_at_all_rows(less: float, more: float, shares: Shares) -> float:
     """Return a value at all rows, from two shares of them: constant, linear, or in between."""
     first, second = shares
     if second >= 1.0 or first >= second:
@@ -126,4 +126,4 @@ def line(less: float, more: float, shares: Shares) -> float:
 
 def primitives(phases: Iterable[Phase]) -> set[str]:
     """Return all primitives of the phases, without seconds."""
-    return {what for phase in phases for _, what, _ in phase.works()} - {ALONE, SHARED}
+    return {what for phase in phases for _, what, _ in phase.operations()} - {ALONE, SHARED}

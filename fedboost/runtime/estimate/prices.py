@@ -23,15 +23,17 @@ FSYNC = "wait for the disk"
 # Of the coordinator's call of a step to all parties; of sender and receiver together.
 LEAD, MESSAGE, BYTE = "call a step", "send a message", "send a byte"
 JOB = "begin and end a job"  # of a party
-MEMORY = "memory of a daemon"  # bytes, with compiled kernels
+DAEMON_MEMORY = "memory of a daemon"  # bytes, with compiled kernels
 WORKER = "memory of a worker"  # bytes, besides those that it shares with its daemon
 TYPICAL: Mapping[str, float] = {
     READ_ROW: 4e-7, READ_CELL: 3e-8, FSYNC: 5e-4, ASKED: 3e-3, LEAD: 4e-3, MESSAGE: 4e-3,
-    BYTE: 1e-8, JOB: 0.1, MEMORY: DAEMON_BYTES, WORKER: 20e6,
+    BYTE: 1e-8, JOB: 0.1, DAEMON_MEMORY: DAEMON_BYTES, WORKER: 20e6,
 }  # fmt: skip
 
 
-def of(names: Iterable[str], say: Callable[[str], None] = lambda _: None) -> dict[str, float]:
+def prices_of(
+    names: Iterable[str], say: Callable[[str], None] = lambda _: None
+) -> dict[str, float]:
     """Return the prices of these primitives and of all typical ones.
 
     `say` is called with each cipher that is measured.
@@ -41,26 +43,26 @@ def of(names: Iterable[str], say: Callable[[str], None] = lambda _: None) -> dic
         cipher = name.rpartition(": ")[0]
         if name not in known:
             say(cipher)
-            known |= price_ciphers.measure(cipher, timed)
+            known |= price_ciphers.measure(cipher, time_batch)
     return known
 
 
-def timed(batch: Batch) -> float:
+def time_batch(batch: Batch) -> float:
     """Return processor seconds per item, the least of several batches; the first fills caches."""
     started = time.process_time()
     batch()
     if time.process_time() - started > MOST_S:
-        return _seconds(batch)
+        return _batch_seconds(batch)
     seconds: list[float] = []
     begun = time.process_time()
     while len(seconds) < BATCHES or time.process_time() - begun < LEAST_S:
-        seconds.append(_seconds(batch))
+        seconds.append(_batch_seconds(batch))
         if time.process_time() - begun > MOST_S:
             break
     return min(seconds)
 
 
-def _seconds(batch: Batch) -> float:
+def _batch_seconds(batch: Batch) -> float:
     started = time.process_time()
     done = batch()
     return (time.process_time() - started) / max(done, 1e-12)

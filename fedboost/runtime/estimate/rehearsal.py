@@ -37,7 +37,7 @@ from fedboost.flow import (
 )
 from fedboost.ground.settings import Settings
 from fedboost.ground.workers import Deferred, Serial, Workers
-from fedboost.runtime.cluster.local import permissive
+from fedboost.runtime.cluster.local import permissive_policy
 from fedboost.runtime.config.policy import Policy
 from fedboost.runtime.estimate.cipher_tally import CipherTally
 from fedboost.runtime.estimate.counting_cipher import CountingCipher
@@ -50,7 +50,7 @@ BEGIN, KEEP, FINISH = "begin", "keep", "finish"  # phases without steps
 
 T = TypeVar("T")
 P = TypeVar("P", bound=Settings)
-Parts = list[Message]
+MessageParts = list[Message]
 
 
 class TimedWorkers(Serial):
@@ -81,7 +81,7 @@ class Actor:
     kept: int = 0  # bytes of memory that its steps have left
     most: int = 0
 
-    def timed(self, phase: Phase, party: str, work: Callable[[], T]) -> T:
+    def run_timed(self, phase: Phase, party: str, work: Callable[[], T]) -> T:
         """Return the result of some work, and note its time and memory in the phase."""
         tally, workers = self.cipher.tally, self.workers
         aside, worked = tally.seconds, workers.seconds
@@ -118,7 +118,9 @@ class Rehearsal(flow.Run):
         self.table = self.sample.scene.spec.parties.table()
         self.actors: dict[str, Actor] = {}
         # By receiver and kind: by sender, the messages that no step has taken yet.
-        self._mail: dict[tuple[str, type[Message]], dict[str, deque[Parts]]] = defaultdict(dict)
+        self._mail: dict[tuple[str, type[Message]], dict[str, deque[MessageParts]]] = defaultdict(
+            dict
+        )
         self._counters: list[int] = []
         self._ended = ""
         self._sent = 0  # messages
@@ -126,27 +128,27 @@ class Rehearsal(flow.Run):
 
     async def run(self) -> None:
         """Begin, walk and finish the stage."""
-        began, held_out = self._phase(BEGIN), self.sample.held_out()
+        began, held_out = self._new_phase(BEGIN), self.sample.held_out()
         self.actors = {
-            party: self._actor(party, held_out) for party in self.table.of(tuple(flow.Role))
+            party: self._new_actor(party, held_out) for party in self.table.of(tuple(flow.Role))
         }
         for party, actor in self.actors.items():
             for part in actor.roles:
-                part.state = actor.timed(began, party, partial(part.module.begin, part.context))
+                part.state = actor.run_timed(began, party, partial(part.module.begin, part.context))
         await self.protocol.walk(self)
-        done = self._phase(FINISH)
+        done = self._new_phase(FINISH)
         for party, actor in self.actors.items():
             main = actor.roles.main
-            self.left[party] = actor.timed(done, party, partial(main.module.finish, main.state))
+            self.left[party] = actor.run_timed(done, party, partial(main.module.finish, main.state))
 
     async def __call__(
         self, *steps: Step, at: str | None = None, among: tuple[str, ...] = (), spares: bool = False
     ) -> None:
         """Do the steps in their order, at one party after another."""
         self._calling = True
-        self._do(steps, at, among)
+        self._do_steps(steps, at, among)
 
-    def _do(self, steps: tuple[Step, ...], at: str | None, among: tuple[str, ...]) -> None:
+    def _do_steps(self, steps: tuple[Step, ...], at: str | None, among: tuple[str, ...]) -> None:
         called: set[str] = set()
         for step in steps:
             phase, sent = self._phase_of(step), self._sent
@@ -171,8 +173,8 @@ class Rehearsal(flow.Run):
         keeps = CheckpointPolicy.NOW_AND_THEN
         for number, _ in enumerate(self.rounds(name, most, keeps=keeps)):
             self._calling = not number
-            self._do(steps if number else (*first, *around[0], *steps), None, among)
-            self._do(around[1] if number + 1 == most else (), None, among)
+            self._do_steps(steps if number else (*first, *around[0], *steps), None, among)
+            self._do_steps(around[1] if number + 1 == most else (), None, among)
         return most > 0
 
     def _perform(self, step: Step, party: str, among: tuple[str, ...], phase: Phase) -> None:
@@ -185,12 +187,12 @@ class Rehearsal(flow.Run):
         if step.hears:
             given.append(self.table.among(step.hears, among))
 
-        def work() -> list[Out]:
+        def run_step() -> list[Out]:
             out: Out | Iterator[Out] = getattr(part.module, step.name)(*given)
             return [*out] if isinstance(out, Iterator) else [out]
 
-        sent: dict[str, Parts] = defaultdict(list)
-        for out in actor.timed(phase, party, work):
+        sent: dict[str, MessageParts] = defaultdict(list)
+        for out in actor.run_timed(phase, party, run_step):
             if out.told is not None:
                 self._ended = out.told.ends or self._ended
                 self.answers = out.told.answers or self.answers
@@ -215,8 +217,8 @@ class Rehearsal(flow.Run):
         arrived = sorted(sender for sender, waiting in box.items() if waiting)
         senders = arrived if step.tolerates or step.one_sender else roles.senders(step, among)
         got = {sender: box[sender].popleft() for sender in senders}
-        alone = roles.one_gives(step) or step.one_sender
-        if roles.takes_parts(step) and not step.tolerates:
+        alone = roles.has_one_giver(step) or step.one_sender
+        if roles.takes_stream(step) and not step.tolerates:
             return iter(got[senders[0]]) if alone else _side_by_side(got)
         messages = {sender: parts[0] for sender, parts in got.items()}
         return messages[senders[0]] if alone and not step.tolerates else messages
@@ -234,13 +236,13 @@ class Rehearsal(flow.Run):
         )
         again = step in phase.steps  # the next of several layers in one call
         if again or ((waits or self._calling) and not reads_on):
-            phase = self._phase(step.name)
+            phase = self._new_phase(step.name)
         phase.steps.append(step)
         phase.calls += self._calling
         self._calling = False
         return phase
 
-    def _phase(self, name: str) -> Phase:
+    def _new_phase(self, name: str) -> Phase:
         phase = Phase(self.protocol.name, name, tuple(self._counters))
         self.phases.append(phase)
         return phase
@@ -265,7 +267,7 @@ class Rehearsal(flow.Run):
             self._counters.append(index)
             yield index
             if is_main and keeps is None:  # after each of them, all parties save a checkpoint
-                kept = self._phase(KEEP)
+                kept = self._new_phase(KEEP)
                 kept.calls += 1
                 for party in self.actors:
                     kept.add(party, ASKED, 1.0)
@@ -275,7 +277,7 @@ class Rehearsal(flow.Run):
         if self._ended == name:
             self._ended = ""
 
-    def _actor(self, party: str, held_out: Mapping[str, NDArray[np.bool_]]) -> Actor:
+    def _new_actor(self, party: str, held_out: Mapping[str, NDArray[np.bool_]]) -> Actor:
         workers, tally, sample = TimedWorkers(), CipherTally(), self.sample
         cipher = CountingCipher(self.params, _secrets(party).child("job"), tally, sample.share)
         context = replace(
@@ -283,7 +285,7 @@ class Rehearsal(flow.Run):
             frame=sample.frames.get(party),
             validation=held_out.get(party, np.zeros(0, np.bool_)),
             artefacts=self.artefacts.get(party, {}),
-            limits=permissive(party, sample.scene.spec),
+            limits=permissive_policy(party, sample.scene.spec),
         )
         roles = Roles(self.protocol, RehearsedContext.of(context, cipher))
         return Actor(roles, cipher, workers)
@@ -333,7 +335,7 @@ def _secrets(party: str) -> Secrets:
     return Secrets(hashlib.sha256(party.encode()).digest())
 
 
-def _side_by_side(streams: Mapping[str, Parts]) -> Iterator[dict[str, Message]]:
+def _side_by_side(streams: Mapping[str, MessageParts]) -> Iterator[dict[str, Message]]:
     """Yield the next part of each of several streams, by sender, until all have ended."""
     for parts in zip_longest(*streams.values()):
         every = zip(streams, parts, strict=True)

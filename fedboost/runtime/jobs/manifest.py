@@ -11,7 +11,7 @@ from pydantic import Field, SerializerFunctionWrapHandler, model_serializer
 
 from fedboost import __version__
 from fedboost.ground.errors import ConfigError, PeerError
-from fedboost.ground.settings import Settings, parse
+from fedboost.ground.settings import Settings, parse_settings
 from fedboost.ground.wire import WIRE_VERSION, json_object
 from fedboost.job import ChosenScheme, JobSpec, Name, encryption_of
 
@@ -57,7 +57,7 @@ class Manifest(Settings):
     version: str = __version__
 
     @model_serializer(mode="wrap")
-    def _written(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
+    def _serialise(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
         """Leave `scheme` out where the job leaves no choice."""
         return {key: value for key, value in write(self).items() if key != "scheme" or value}
 
@@ -65,7 +65,7 @@ class Manifest(Settings):
     def params(self) -> dict[str, Any]:
         """Return the protocol's settings: the job file's, with the scheme that was chosen."""
         params = self.spec.params
-        return params if self.scheme is None else self.scheme.settled(params)
+        return params if self.scheme is None else self.scheme.fill_scheme(params)
 
     @property
     def encryption(self) -> dict[str, str]:
@@ -74,21 +74,21 @@ class Manifest(Settings):
 
     def encode(self) -> bytes:
         """Return the canonical text: JSON with sorted keys and no spaces."""
-        return canonical(self.model_dump(mode="json"))
+        return canonical_json(self.model_dump(mode="json"))
 
 
-def canonical(raw: object) -> bytes:
+def canonical_json(raw: object) -> bytes:
     """Return JSON in its signed form: keys sorted, no spaces; raise ValueError for NaN."""
     return json.dumps(raw, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
 
 
-def decode(text: bytes) -> Manifest:
+def decode_manifest(text: bytes) -> Manifest:
     """Return the manifest in `text`; raise PeerError unless it is valid and canonical."""
     if len(text) > MANIFEST_BYTES_MAX:
         raise PeerError(f"a manifest has at most {MANIFEST_BYTES_MAX} bytes, this one {len(text)}")
     raw = json_object(text, "the manifest")
     try:
-        manifest = parse(Manifest, raw)
+        manifest = parse_settings(Manifest, raw)
         written = manifest.encode()
     except ConfigError as error:
         raise PeerError(f"the manifest is invalid: {error.what}", todo=error.todo) from None
@@ -122,10 +122,10 @@ class ManifestOutline:
             )
 
 
-def outline(text: bytes) -> ManifestOutline:
+def read_outline(text: bytes) -> ManifestOutline:
     """Read the outline that our own store has of a manifest, also if another version wrote it."""
     raw = json.loads(text)
-    chosen = parse(ChosenScheme, raw["scheme"]) if raw.get("scheme") else None
+    chosen = parse_settings(ChosenScheme, raw["scheme"]) if raw.get("scheme") else None
     encryption = encryption_of(raw["spec"]["params"], chosen)
     return ManifestOutline(
         coordinator=raw["coordinator"],
@@ -137,6 +137,6 @@ def outline(text: bytes) -> ManifestOutline:
     )
 
 
-def sha256(text: bytes) -> bytes:
+def manifest_sha256(text: bytes) -> bytes:
     """Return the hash of a manifest's text: 32 bytes, signed by every party."""
     return hashlib.sha256(text).digest()

@@ -18,7 +18,7 @@ from fedboost import flow, protocols
 from fedboost.data.selection import Selection
 from fedboost.flow import Role
 from fedboost.ground.errors import ConfigError, FedboostError
-from fedboost.ground.settings import Settings, parse
+from fedboost.ground.settings import Settings, parse_settings
 from fedboost.job import Alignment
 from fedboost.model import shards
 from fedboost.runtime.jobs.manifest import Manifest
@@ -48,12 +48,12 @@ class SignedJob:
     @cached_property
     def protocol(self) -> flow.Protocol[Settings]:
         """The protocol that the job runs; earlier stages have their own."""
-        return protocols.named(self.manifest.spec.protocol)
+        return protocols.load_protocol(self.manifest.spec.protocol)
 
     @cached_property
     def params(self) -> Any:
         """The settings of the job's protocol; a ConfigError if they are invalid."""
-        return parse(self.protocol.params, self.manifest.params, section="params")
+        return parse_settings(self.protocol.params, self.manifest.params, section="params")
 
     @property
     def role(self) -> Role:
@@ -75,7 +75,7 @@ class SignedJob:
     @property
     def stages(self) -> tuple[str, ...]:
         """The protocols of the job, in order."""
-        return protocols.stages(self.manifest.spec, self.params)
+        return protocols.stages_of_job(self.manifest.spec, self.params)
 
     @property
     def dataset(self) -> str:
@@ -101,14 +101,14 @@ class SignedJob:
         return self.protocol.used_model(self.params)
 
     @property
-    def reused(self) -> str | None:
+    def reused_disclosure(self) -> str | None:
         """Return the id of the job whose disclosure this one uses again, if it does."""
         return self.protocol.used_disclosure(self.params)
 
     @property
-    def aligned_by(self) -> str | None:
+    def alignment_job(self) -> str | None:
         """Return the id of the job whose rows in common this one uses again, if it does."""
-        return self.manifest.spec.aligned_by
+        return self.manifest.spec.alignment_job
 
     @property
     def contributors(self) -> int | None:
@@ -127,7 +127,7 @@ class SignedJob:
         """Return whether this party keeps the data for a replay of the job."""
         return self.manifest.spec.replayable and self.role is flow.GUEST
 
-    def digest_of(self, *within: str) -> bytes:
+    def job_digest(self, *within: str) -> bytes:
         """Return 32 bytes that are unique to this job and to `within`."""
         named = (self.id, self.manifest_sha256.hex(), *within)
         return hashlib.sha256("\0".join(("fedboost stage 1", *named)).encode()).digest()
@@ -148,7 +148,7 @@ class SignedJob:
         trains = self.protocol.leaves == "model" and self.role is Role.HOST
         if held is None or not trains or self.protocol.tables.rows is flow.RowsUsed.OWN:
             return 0.0
-        return held.share
+        return held.held_out_share
 
     def params_of(self, stage: str) -> Any:
         """Return the settings of a stage: the job's own, or its protocol's for an earlier stage.
@@ -156,14 +156,14 @@ class SignedJob:
         Raise ConfigError if they are invalid.
         """
         alignment = self.manifest.spec.alignment
-        if protocols.named(stage).leaves == "rows" and isinstance(alignment, Alignment):
+        if protocols.load_protocol(stage).leaves == "rows" and isinstance(alignment, Alignment):
             return alignment
         if stage == self.protocol.name:
             return self.params
         use = self.protocol.model
         more = None if use is None else use.before.get(stage)
         given = {} if more is None else {"model": self.model, **more}
-        return parse(protocols.named(stage).params, given, section="params")
+        return parse_settings(protocols.load_protocol(stage).params, given, section="params")
 
     # With the models of the party's store
 

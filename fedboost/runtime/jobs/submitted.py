@@ -11,19 +11,19 @@ from typing import Any
 
 from fedboost import flow, protocols
 from fedboost.ground.errors import ConfigError, FedboostError, PeerError
-from fedboost.ground.settings import parse
+from fedboost.ground.settings import parse_settings
 from fedboost.job import JobSpec
 from fedboost.messages.job_pb2 import SubmitRequest
 from fedboost.runtime.jobs.manifest import (
     MANIFEST_BYTES_MAX,
     Manifest,
     Submission,
-    canonical,
+    canonical_json,
 )
 from fedboost.runtime.transport.identity import Identity, Peer, check_signature, verify_certificate
 
 VIA = " via "  # between a person and the coordinator whose page the person used
-KEY_BYTES = 16  # of the random key of one submission
+SUBMISSION_KEY_BYTES = 16  # of the random key of one submission
 TITLE = "fedboost submission 2"  # separates these signatures from all others
 AGE_MAX_S = 86_400.0  # maximal age of a submission at a coordinator, and at a party's first contact
 SKEW_MAX_S = 300.0  # maximal advance of a submitter's clock
@@ -34,7 +34,7 @@ def submission_id(spec: JobSpec, submitter: str, key: str) -> str:
     submission.
     """
     stem = re.sub(r"[^a-z0-9]+", "-", spec.name.lower()).strip("-")[:40]
-    content = canonical([submitter, key, spec.model_dump(mode="json")])
+    content = canonical_json([submitter, key, spec.model_dump(mode="json")])
     return f"{stem}-{hashlib.sha256(content).hexdigest()[:8]}"
 
 
@@ -63,7 +63,7 @@ def sign_submission(spec: JobSpec, key: str, coordinator: str, identity: Identit
         key=key,
         signed_at=at,
         certificate=identity.certificate_pem.decode(),
-        signature=identity.sign(_text(spec, key, coordinator, at)).hex(),
+        signature=identity.sign(_signed_text(spec, key, coordinator, at)).hex(),
     )
 
 
@@ -73,7 +73,7 @@ def submission_request(
     """Return a user's request to a coordinator, signed if an `identity` is given."""
     request = SubmitRequest(spec=spec, key=key)
     if identity is not None:
-        signed = sign_submission(_parsed(spec), key, coordinator, identity)
+        signed = sign_submission(_parse_spec(spec), key, coordinator, identity)
         request.certificate, request.signature = signed.certificate.encode(), signed.raw
         request.signed_at = signed.signed_at
     return request
@@ -91,7 +91,7 @@ def submitter_of(terms: Manifest, ca_pem: bytes) -> Peer:
     signer = page_submitter(person, peer) if via and leads else peer.name
     if terms.submitter != signer or (peer.role == "user") == bool(via):
         raise PeerError(f"the job names {terms.submitter} as its submitter, {peer} has signed it")
-    text = _text(terms.spec, submission.key, terms.coordinator, submission.signed_at)
+    text = _signed_text(terms.spec, submission.key, terms.coordinator, submission.signed_at)
     check_signature(certificate, peer, text, submission.raw)
     if terms.job != submission_id(terms.spec, terms.submitter, submission.key):
         raise PeerError("the job's id does not fit its submission")
@@ -112,9 +112,9 @@ def check_age(submission: Submission) -> None:
         )
 
 
-def _text(spec: JobSpec, key: str, coordinator: str, at: int) -> bytes:
+def _signed_text(spec: JobSpec, key: str, coordinator: str, at: int) -> bytes:
     """Return the signed text: the job as parties read it, with its coordinator, key and time."""
-    return canonical([TITLE, coordinator, key, at, spec.model_dump(mode="json")])
+    return canonical_json([TITLE, coordinator, key, at, spec.model_dump(mode="json")])
 
 
 def check_size(text: bytes) -> None:
@@ -126,29 +126,29 @@ def check_size(text: bytes) -> None:
         )
 
 
-def _parsed(text: bytes) -> JobSpec:
+def _parse_spec(text: bytes) -> JobSpec:
     check_size(text)
     try:
-        raw = json.loads(text, parse_constant=_refused)
+        raw = json.loads(text, parse_constant=_refuse_constant)
     except (ValueError, RecursionError):
         raise ConfigError(
             "the job is not JSON", todo="submit it with fedboost job submit"
         ) from None
-    return parse(JobSpec, raw)
+    return parse_settings(JobSpec, raw)
 
 
-def _refused(constant: str) -> None:
+def _refuse_constant(constant: str) -> None:
     """Refuse NaN and Infinity, which are not JSON."""
     raise ValueError(constant)
 
 
 def read_spec(text: bytes) -> JobSpec:
     """Read a job file's content, checked without asking the parties."""
-    spec = _parsed(text)
+    spec = _parse_spec(text)
     table = spec.parties.table()  # one guest
-    protocol = protocols.named(spec.protocol)
-    params = parse(protocol.params, spec.params, section="params")
-    if spec.alignment is not None and protocols.aligns(spec, params) is None:
+    protocol = protocols.load_protocol(spec.protocol)
+    params = parse_settings(protocol.params, spec.params, section="params")
+    if spec.alignment is not None and protocols.aligning_stage(spec, params) is None:
         raise ConfigError(
             f"a job of {spec.protocol} like this one aligns no rows",
             todo="leave alignment out",
@@ -175,17 +175,17 @@ def check_replayable(spec: JobSpec, params: Any) -> None:
     """Refuse a job that asks for a replay which its protocol, or its settings, cannot give."""
     if not spec.replayable:
         return
-    protocol = protocols.named(spec.protocol)
+    protocol = protocols.load_protocol(spec.protocol)
     if protocol.replay is not None:
         lacks = protocol.replay.lacks(params)
     else:
-        able = [name for name, known in protocols.known().items() if known.replay]
+        able = [name for name, known in protocols.load_all().items() if known.replay]
         lacks = f"jobs of {spec.protocol} cannot be replayed, only those of {', '.join(able)}"
     if lacks:
         raise ConfigError(lacks, todo="leave replayable out", key="replayable")
 
 
-async def hand_in(
+async def submit_jobs(
     jobs: Sequence[JobSpec], submit: Callable[[JobSpec], Awaitable[str]]
 ) -> dict[str, str]:
     """Submit the jobs of a file, one for each guest; return their ids by guest.
@@ -201,20 +201,23 @@ async def hand_in(
     return ids
 
 
-def check(spec: JobSpec, **where: str) -> None:
+def check_spec(spec: JobSpec, **where: str) -> None:
     """Raise a ConfigError for a job that a coordinator would refuse.
 
     Also for several guests of a protocol with a single guest.
     """
     try:
-        if spec.parties.guests is not None and not protocols.named(spec.protocol).several_guests:
-            able = [name for name, known in protocols.known().items() if known.several_guests]
+        if (
+            spec.parties.guests is not None
+            and not protocols.load_protocol(spec.protocol).several_guests
+        ):
+            able = [name for name, known in protocols.load_all().items() if known.several_guests]
             raise ConfigError(
                 f"{spec.protocol} trains with one guest, and the job names several",
                 todo=f"name one as guest: NAME; {', '.join(able)} trains a model for each",
                 key="parties.guests",
             )
-        for job in spec.one_each():
+        for job in spec.split_by_guest():
             read_spec(job.model_dump_json().encode())
     except FedboostError as error:
         raise error.at(**where) from None

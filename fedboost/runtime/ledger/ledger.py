@@ -26,7 +26,7 @@ from fedboost.runtime.ledger.rows import (
     Head,
     KeptHead,
     Row,
-    broken,
+    broken_chain_error,
     check_row,
     row_hash,
 )
@@ -115,9 +115,9 @@ class Ledger(Database):
 
         Raise DataError for the first row that is no longer in its written form.
         """
-        return list(self._rows(job, first, last))
+        return list(self._select_rows(job, first, last))
 
-    def latest(self, job: str, kind: str, before: int, count: int) -> list[Row]:
+    def latest_rows(self, job: str, kind: str, before: int, count: int) -> list[Row]:
         """Return at most `count` rows before row `before`, newest first; of a job, of a kind."""
         where = "n < :before" + (" AND job = :job" if job else "")
         where += " AND kind = :kind" if kind else ""
@@ -126,7 +126,7 @@ class Ledger(Database):
             " ORDER BY n DESC LIMIT :count"
         )
         values = {"job": job, "kind": kind, "before": before, "count": count}
-        return [Row(*row) for row in self._read(text, values)]
+        return [Row(*row) for row in self._select(text, values)]
 
     def amounts(self, job: str = "", *, after: int = 0, last: int | None = None) -> list[Amount]:
         """Return the amounts sent and received in a job, or in every job, in order of first
@@ -140,11 +140,11 @@ class Ledger(Database):
         text += " AND job = :job" if job else ""
         text += " GROUP BY job, direction, peer, kind ORDER BY min(n)"
         values = {"job": job, "after": after, "last": last}
-        return [Amount(*row) for row in self._read(text, values)]
+        return [Amount(*row) for row in self._select(text, values)]
 
     def head(self) -> Head:
         """Return the number of rows and the last hash; peers that keep it can detect changes."""
-        rows = self._read("SELECT n, hash FROM ledger_head")
+        rows = self._select("SELECT n, hash FROM ledger_head")
         head = Head(*rows[0]) if rows else Head(0, GENESIS)
         if not isinstance(head.n, int) or not isinstance(head.hash, str):
             raise self._damaged("the ledger's head is damaged")
@@ -163,16 +163,18 @@ class Ledger(Database):
     def kept(self, job: str | None = None) -> list[KeptHead]:
         """Return the signed heads of all jobs, or of one, oldest first."""
         where, values = ("", ()) if job is None else (" WHERE job = ?", (job,))
-        return self._kept(f"{where} ORDER BY k", values)
+        return self._select_heads(f"{where} ORDER BY k", values)
 
-    def last_kept(self, job: str, party: str) -> KeptHead | None:
+    def last_head_in_job(self, job: str, party: str) -> KeptHead | None:
         """Return the newest head that a party has signed in a job."""
         where = " WHERE job = ? AND party = ? ORDER BY k DESC LIMIT 1"
-        return next(iter(self._kept(where, (job, party))), None)
+        return next(iter(self._select_heads(where, (job, party))), None)
 
-    def newest_kept(self, party: str) -> KeptHead | None:
+    def newest_head(self, party: str) -> KeptHead | None:
         """Return the newest head that a party has signed, in any job."""
-        return next(iter(self._kept(" WHERE party = ? ORDER BY k DESC LIMIT 1", (party,))), None)
+        return next(
+            iter(self._select_heads(" WHERE party = ? ORDER BY k DESC LIMIT 1", (party,))), None
+        )
 
     def note_gap(self, n: int, hash_: str, job: str, peer: str) -> None:
         """Note a row that was signed and is not there; once."""
@@ -182,12 +184,12 @@ class Ledger(Database):
         with self.changes() as sql:
             sql.execute(text, (hash_, n, job, peer, self.now().isoformat(timespec="seconds")))
 
-    def gaps(self) -> list[Gap]:
+    def recorded_gaps(self) -> list[Gap]:
         """Return the recorded gaps, oldest first."""
         text = "SELECT hash, n, job, peer, found, seen FROM ledger_gaps ORDER BY found, n"
-        return [Gap(*row) for row in self._read(text)] if self._has("ledger_gaps") else []
+        return [Gap(*row) for row in self._select(text)] if self._has_table("ledger_gaps") else []
 
-    def see_gaps(self) -> None:
+    def mark_gaps_seen(self) -> None:
         """Note that the owner knows of all of them."""
         with self.changes() as sql:
             at = self.now().isoformat(timespec="seconds")
@@ -201,27 +203,31 @@ class Ledger(Database):
         marks = dict(signed or {})
         with self.changes("DEFERRED"):
             n, previous = 0, GENESIS
-            for row in self._rows(None):
+            for row in self._select_rows(None):
                 n += 1
                 if row.n != n:
-                    raise broken(n, f"is missing: row {row.n} follows row {n - 1}")
+                    raise broken_chain_error(n, f"is missing: row {row.n} follows row {n - 1}")
                 if row.previous != previous:
-                    raise broken(n, f"does not follow row {n - 1}")
+                    raise broken_chain_error(n, f"does not follow row {n - 1}")
                 if row.hash != row_hash(row):
-                    raise broken(n, "was changed: its hash does not fit what it says")
+                    raise broken_chain_error(n, "was changed: its hash does not fit what it says")
                 if marks.pop(n, row.hash) != row.hash:
-                    raise broken(n, "is not the one that this party signed")
+                    raise broken_chain_error(n, "is not the one that this party signed")
                 previous = row.hash
             head = self.head()
             if head.n > n:
-                raise broken(n + 1, f"is missing: the ledger had {head.n} rows")
+                raise broken_chain_error(n + 1, f"is missing: the ledger had {head.n} rows")
             if head != Head(n, previous):
-                raise broken(n, "is not the row that was recorded last")
+                raise broken_chain_error(n, "is not the row that was recorded last")
             if marks.pop(0, GENESIS) != GENESIS or marks:
-                raise broken(min(marks, default=0), "is missing, and this party has signed it")
+                raise broken_chain_error(
+                    min(marks, default=0), "is missing, and this party has signed it"
+                )
             return head
 
-    def _rows(self, job: str | None, first: int = 1, last: int | None = None) -> Iterator[Row]:
+    def _select_rows(
+        self, job: str | None, first: int = 1, last: int | None = None
+    ) -> Iterator[Row]:
         values: dict[str, Any] = {"job": job, "first": first, "last": last}
         where = "n >= :first"
         where += "" if last is None else " AND n <= :last"
@@ -235,12 +241,14 @@ class Ledger(Database):
             for values_of_row in cursor:
                 row = Row(*values_of_row)
                 if any(isinstance(value, bytes) for value in values_of_row):
-                    raise broken(row.n, "is damaged: the file has bytes where text belongs")
+                    raise broken_chain_error(
+                        row.n, "is damaged: the file has bytes where text belongs"
+                    )
                 yield row
 
-    def _kept(self, where: str, values: tuple[str, ...]) -> list[KeptHead]:
+    def _select_heads(self, where: str, values: tuple[str, ...]) -> list[KeptHead]:
         text = f"SELECT job, party, text, signature FROM ledger_signed{where}"  # noqa: S608  ours
-        kept = [KeptHead(*row) for row in self._read(text, values)]
+        kept = [KeptHead(*row) for row in self._select(text, values)]
         for entry in kept:
             if [type(value) for value in vars(entry).values()] != [str, str, bytes, bytes]:
                 raise self._damaged("a signed head in the ledger is damaged")

@@ -109,7 +109,7 @@ class Amount:
         """Return the common key of its rows."""
         return self.job, self.direction, self.peer, self.kind
 
-    def and_also(self, later: Amount) -> Amount:
+    def plus(self, later: Amount) -> Amount:
         """Return the sum with later rows of the same."""
         messages, size = self.messages + later.messages, self.bytes + later.bytes
         values = self.values + later.values
@@ -148,7 +148,7 @@ class Gap:
 
 def row_hash(row: Row) -> str:
     """Return SHA-256, in hex, over every column of the row but its own hash."""
-    return chained(row.previous, content_hash(row))
+    return chain_hash(row.previous, content_hash(row))
 
 
 def content_hash(row: Row) -> str:
@@ -161,12 +161,12 @@ def content_hash(row: Row) -> str:
     return hashlib.sha256(text.encode("ascii")).hexdigest()
 
 
-def chained(previous: str, content: str) -> str:
+def chain_hash(previous: str, content: str) -> str:
     """Return the hash of a row from the previous row's hash and the content's hash."""
     return hashlib.sha256(f"{previous} {content}".encode()).hexdigest()
 
 
-def broken(n: int, what: str) -> DataError:
+def broken_chain_error(n: int, what: str) -> DataError:
     """Return the error that names the first broken row of a chain."""
     return DataError(
         f"the ledger is broken: row {n} {what}",
@@ -195,7 +195,7 @@ class Noted:
     about: DisclosureInfo  # knowledge of the step that sent it; empty for a received message
 
 
-def disclosure(direction: str, noted: Noted) -> DisclosureRow:
+def disclosure_row(direction: str, noted: Noted) -> DisclosureRow:
     """Return the ledger's row for a message that leaves ("out") or arrives ("in")."""
     envelope, about = noted.envelope, noted.about
     reveals, protection = REVEALS[envelope.kind]

@@ -25,13 +25,13 @@ from fedboost.ground.wire import COUNT_MAX
 from fedboost.job import Name
 from fedboost.messages.exchange_pb2 import RecallReply
 from fedboost.messages.party_pb2 import SignedHead
-from fedboost.runtime.jobs.manifest import canonical
+from fedboost.runtime.jobs.manifest import canonical_json
 from fedboost.runtime.jobs.signed import SignedJob
 from fedboost.runtime.ledger.ledger import Ledger
-from fedboost.runtime.ledger.rows import TEXT_CHARS_MAX, Head, KeptHead, Row, broken
+from fedboost.runtime.ledger.rows import TEXT_CHARS_MAX, Head, KeptHead, Row, broken_chain_error
 
 TEXT_BYTES_MAX = 1 << 17  # a statement of a party with a thousand peers
-END = "end"  # name of a job's end in statements; it is not a stage
+END_OF_JOB = "end"  # name of a job's end in statements; it is not a stage
 
 Entry: TypeAlias = tuple[str, str, int, str, int, int, str, str, int, str, str]
 # Raise PeerError unless a party signed a text at that time: party, text, signature, time.
@@ -70,10 +70,10 @@ class Statement(Settings):
 
     def encode(self) -> bytes:
         """Return the signed text: JSON with sorted keys and no spaces."""
-        return canonical(self.model_dump(mode="json"))
+        return canonical_json(self.model_dump(mode="json"))
 
 
-def read(party: str, text: bytes) -> Statement:
+def read_statement(party: str, text: bytes) -> Statement:
     """Return the statement in a text signed by a party; raise PeerError if it is invalid."""
     if len(text) > TEXT_BYTES_MAX:
         raise PeerError(f"{party} signed a head of {len(text)} bytes, too many for one")
@@ -85,14 +85,14 @@ def read(party: str, text: bytes) -> Statement:
         ) from None
 
 
-def entry(party: str, row: Row) -> Entry:
+def shared_fields(party: str, row: Row) -> Entry:
     """Return the fields that both parties' rows about the same payload must share."""
     ends = (party, row.peer) if row.direction == "out" else (row.peer, party)
     place = (row.attempt, row.stage, row.number, row.part)
     return (*ends, *place, row.step, row.kind, row.bytes, row.sha256, row.salt)
 
 
-def verify(ledger: Ledger, party: str, check: Check) -> Head:
+def verify_ledger(ledger: Ledger, party: str, check: Check) -> Head:
     """Return the head of a party's ledger after checking its chain, and every signed head in it.
 
     Raise DataError for the first changed row or head.
@@ -100,7 +100,7 @@ def verify(ledger: Ledger, party: str, check: Check) -> Head:
     signed: dict[int, str] = {}
     for kept in ledger.kept():
         try:
-            statement = read(kept.party, kept.text)
+            statement = read_statement(kept.party, kept.text)
             if (statement.party, statement.job) != (kept.party, kept.job):
                 raise PeerError("it is about another party or job")
             check(kept.party, kept.text, kept.signature, statement.at)
@@ -112,16 +112,16 @@ def verify(ledger: Ledger, party: str, check: Check) -> Head:
                 job=kept.job,
             ) from None
         if kept.party == party and signed.setdefault(statement.n, statement.hash) != statement.hash:
-            raise broken(statement.n, "was signed by this party with two hashes")
+            raise broken_chain_error(statement.n, "was signed by this party with two hashes")
     return ledger.verify(signed)
 
 
-def pairs(party: str, rows: Iterable[Row], peers: Iterable[str]) -> dict[str, PairDigest]:
+def pair_digests(party: str, rows: Iterable[Row], peers: Iterable[str]) -> dict[str, PairDigest]:
     """Return the digests of a party's rows, one for each of its peers."""
     lacking: dict[str, list[Entry]] = {peer: [] for peer in peers}
     for row in rows:
         if row.peer in lacking:
-            lacking[row.peer].append(entry(party, row))
+            lacking[row.peer].append(shared_fields(party, row))
     # Messages overtake one another, so both ends sort.
     texts = {peer: json.dumps(sorted(heads)) for peer, heads in lacking.items()}
     return {
@@ -142,7 +142,7 @@ class Attempt(Protocol):
         """The job."""
 
     @property
-    def unsure(self) -> set[str]:
+    def unsure_peers(self) -> set[str]:
         """Peers that may lack a message sent to them."""
 
 
@@ -154,15 +154,15 @@ class SignedHeads:
     ledger: Ledger
     signer: Signer
 
-    def exchange(
+    def exchange_heads(
         self, of: Attempt, stage: str, place: Place, given: Sequence[SignedHead]
     ) -> SignedHead:
         """Check the others' previous statements, then return ours for this place.
 
         Both are on the disk on return. Raise PeerError like `hear`.
         """
-        heard = self._heard(of, given)
-        ours = self._stated(of, stage, place)
+        heard = self._checked_heads(of, given)
+        ours = self._signed_head(of, stage, place)
         self.ledger.keep(*heard, ours)
         return SignedHead(party=ours.party, text=ours.text, signature=ours.signature)
 
@@ -172,14 +172,14 @@ class SignedHeads:
         Raise PeerError for a party whose statement is missing, not its own, does not continue its
         ledger, or contradicts our ledger.
         """
-        self.ledger.keep(*self._heard(of, given))
+        self.ledger.keep(*self._checked_heads(of, given))
 
-    def _stated(self, of: Attempt, stage: str, place: Place) -> KeptHead:
-        head, before = self.ledger.head(), self._last(of.signed.id, self.party)
+    def _signed_head(self, of: Attempt, stage: str, place: Place) -> KeptHead:
+        head, before = self.ledger.head(), self._last_statement(of.signed.id, self.party)
         since = before.n if before is not None and before.attempt == of.attempt else 0
         rows = self.ledger.rows(of.signed.id, first=since + 1, last=head.n)
         attempt_rows = [row for row in rows if row.attempt == of.attempt]
-        sure = [peer for peer in of.signed.peers if peer not in of.unsure]
+        sure = [peer for peer in of.signed.peers if peer not in of.unsure_peers]
         text = Statement(
             party=self.party,
             job=of.signed.id,
@@ -190,12 +190,12 @@ class SignedHeads:
             at=self.ledger.now(),
             n=head.n,
             hash=head.hash,
-            pairs=pairs(self.party, attempt_rows, sure),
+            pairs=pair_digests(self.party, attempt_rows, sure),
         ).encode()
         return KeptHead(of.signed.id, self.party, text, self.signer.sign(text))
 
-    def _heard(self, of: Attempt, given: Sequence[SignedHead]) -> list[KeptHead]:
-        ours = self._last(of.signed.id, self.party)
+    def _checked_heads(self, of: Attempt, given: Sequence[SignedHead]) -> list[KeptHead]:
+        ours = self._last_statement(of.signed.id, self.party)
         due = ours if ours is not None and ours.attempt == of.attempt else None
         heads: dict[str, Statement] = {}
         kept: list[KeptHead] = []
@@ -205,7 +205,7 @@ class SignedHeads:
                 continue
             if party not in of.signed.peers or party in heads or due is None:
                 raise PeerError(f"an unexpected head of {party[:64]!r} was received")
-            heads[party] = read(party, signed.text)
+            heads[party] = read_statement(party, signed.text)
             self.signer.check(party, signed.text, signed.signature)
             if heads[party].party != party or heads[party].moment != due.moment:
                 raise PeerError(f"{party} signed a head of another party or moment")
@@ -237,7 +237,7 @@ class SignedHeads:
 
     def _compare(self, of: Attempt, ours: Statement, heads: Mapping[str, Statement]) -> None:
         for party, now in heads.items():
-            before = self._last(of.signed.id, party)
+            before = self._last_statement(of.signed.id, party)
             if before is not None and (
                 now.n < before.n or (now.n == before.n and now.hash != before.hash)
             ):
@@ -257,9 +257,9 @@ class SignedHeads:
                     todo="compare them: fedboost ledger export, then fedboost ledger diff",
                 )
 
-    def _last(self, job: str, party: str) -> Statement | None:
-        kept = self.ledger.last_kept(job, party)
-        return None if kept is None else read(party, kept.text)
+    def _last_statement(self, job: str, party: str) -> Statement | None:
+        kept = self.ledger.last_head_in_job(job, party)
+        return None if kept is None else read_statement(party, kept.text)
 
 
 class Recalls(Protocol):
@@ -286,7 +286,7 @@ class Recalled:
             if peer not in self._asked:
                 self._compare(peer, await self._links.recall(self._party, peer))
                 self._asked.add(peer)
-        gaps = [gap for gap in self._ledger.gaps() if not gap.seen]
+        gaps = [gap for gap in self._ledger.recorded_gaps() if not gap.seen]
         if gaps:
             last = max(gaps, key=lambda gap: gap.n)
             raise PolicyError(
@@ -301,7 +301,7 @@ class Recalled:
         if not reply.text:
             return
         try:
-            signed = read(self._party, reply.text)
+            signed = read_statement(self._party, reply.text)
             self._check(self._party, reply.text, reply.signature, signed.at)
             if signed.party != self._party:
                 raise PeerError("it is another party's")

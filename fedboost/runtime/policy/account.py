@@ -54,27 +54,27 @@ class AccountEntry:
     @property
     def counted(self) -> float:
         """Return the number of equations about the column with most of them."""
-        return most(self.told)
+        return largest_amount(self.told)
 
     @property
     def placed(self) -> float:
         """Return the share of rows that could be placed in the worst column; 1 at most."""
-        return min(1.0, most(self.charged.get(Spent.PLACED, {})))
+        return min(1.0, largest_amount(self.charged.get(Spent.PLACED, {})))
 
     @property
-    def reserved(self) -> float:
+    def amount_reserved(self) -> float:
         """Return the expected amount that is not charged yet."""
         return max(0.0, self.planned - self.counted) if self.state in GOING else 0.0
 
     @property
     def sums(self) -> float:
         """The equations by rows that count for it."""
-        return self.counted + self.reserved
+        return self.counted + self.amount_reserved
 
     @property
     def totals(self) -> float:
         """The values of sums under masks by rows."""
-        return most(self.charged.get(Spent.TOTALS, {}))
+        return largest_amount(self.charged.get(Spent.TOTALS, {}))
 
     @property
     def scored(self) -> int:
@@ -88,36 +88,40 @@ class AccountEntry:
         return max(left, self.epsilon) if self.state in GOING else left
 
 
-def most(amounts: Amounts) -> float:
+def largest_amount(amounts: Amounts) -> float:
     """Return the amount of the column with the highest amount."""
     return amounts.get("", 0.0) + max((v for c, v in amounts.items() if c), default=0.0)
 
 
-def sums_of(entries: Collection[AccountEntry], guests: Guests = lambda _: True) -> float:
+def sums_for_guests(entries: Collection[AccountEntry], guests: Guests = lambda _: True) -> float:
     """Return the released and reserved sums of one column, for some guests together."""
     chosen = [entry for entry in entries if guests(entry.guest)]
-    return _charged(chosen, Spent.SUMS) + sum(entry.reserved for entry in chosen)
+    return _charged_amounts(chosen, Spent.SUMS) + sum(entry.amount_reserved for entry in chosen)
 
 
-def placed_of(entries: Collection[AccountEntry], guests: Guests = lambda _: True) -> float:
+def share_placed_for_guests(
+    entries: Collection[AccountEntry], guests: Guests = lambda _: True
+) -> float:
     """Return the share of rows that some guests together could place in one column; 1 at most."""
-    return min(1.0, _charged([entry for entry in entries if guests(entry.guest)], Spent.PLACED))
+    return min(
+        1.0, _charged_amounts([entry for entry in entries if guests(entry.guest)], Spent.PLACED)
+    )
 
 
-def _charged(entries: Collection[AccountEntry], kind: Spent) -> float:
+def _charged_amounts(entries: Collection[AccountEntry], kind: Spent) -> float:
     amounts: dict[str, float] = defaultdict(float)
     for entry in entries:
         for column, amount in entry.charged.get(kind, {}).items():
             amounts[column] += amount
-    return most(amounts)
+    return largest_amount(amounts)
 
 
-def told_of(entries: Collection[AccountEntry], guests: Guests) -> dict[Spent, float]:
+def amounts_of_table(entries: Collection[AccountEntry], guests: Guests) -> dict[Spent, float]:
     """Return the released and expected amounts of a table, by kind, like `told`."""
     metrics = sum(sum(entry.charged.get(Spent.METRICS, {}).values()) for entry in entries)
     amounts = {
-        Spent.SUMS: sums_of(entries, guests),
-        Spent.PLACED: placed_of(entries, guests),
+        Spent.SUMS: sums_for_guests(entries, guests),
+        Spent.PLACED: share_placed_for_guests(entries, guests),
         Spent.TOTALS: sum(entry.totals for entry in entries),
         Spent.METRICS: metrics,
     }
@@ -135,7 +139,7 @@ class Total:
     placed: float = 0.0  # the share of rows that they could place
 
 
-def totals(entries: Sequence[AccountEntry], apart: Collection[str]) -> list[Total]:
+def totals_by_dataset(entries: Sequence[AccountEntry], apart: Collection[str]) -> list[Total]:
     """Return the totals of each data set: sums for guests together, except for those `apart`, and
     noisy values for all receivers.
     """
@@ -145,7 +149,10 @@ def totals(entries: Sequence[AccountEntry], apart: Collection[str]) -> list[Tota
         guests = dict.fromkeys(e.guest for e in of_dataset if e.sums or e.placed)
         together = [guest for guest in guests if guest not in apart]
         for group in (*([together] if together else []), *([g] for g in guests if g in apart)):
-            told, placed = (of(of_dataset, group.__contains__) for of in (sums_of, placed_of))
+            told, placed = (
+                of(of_dataset, group.__contains__)
+                for of in (sums_for_guests, share_placed_for_guests)
+            )
             listed.append(Total(dataset, ", ".join(group), told, placed))
         if any(entry.noise for entry in of_dataset):
             listed.append(Total(dataset, "", sum(entry.noise for entry in of_dataset)))
@@ -189,13 +196,13 @@ class Account(Database):
 
     def entries(self) -> list[AccountEntry]:
         """Return all rows, oldest first; empty if nothing was released."""
-        return self._found("1", {})
+        return self._select_entries("1", {})
 
     def entry(self, job: str) -> AccountEntry | None:
         """Return a job's entry, if it may tell anything."""
-        return next(iter(self._found("account.job = :job", {"job": job})), None)
+        return next(iter(self._select_entries("account.job = :job", {"job": job})), None)
 
-    def _found(self, which: str, values: Mapping[str, str]) -> list[AccountEntry]:
+    def _select_entries(self, which: str, values: Mapping[str, str]) -> list[AccountEntry]:
         columns = ", ".join(f"account.{name}" for name in _COLUMNS)
         text = (
             f"SELECT {columns}, coalesce(jobs.state, '') FROM account"  # noqa: S608  our columns
@@ -205,22 +212,22 @@ class Account(Database):
         query = "SELECT kind, about, sum(amount) FROM charges WHERE job = ? GROUP BY kind, about"
         entries = []
         with self._mutex:
-            for row in self._read(text, values) if self._has("charges") else ():
+            for row in self._select(text, values) if self._has_table("charges") else ():
                 charged: dict[str, dict[str, float]] = {}
-                for kind, column, amount in self._read(query, row[:1]):
+                for kind, column, amount in self._select(query, row[:1]):
                     charged.setdefault(kind, {})[column] = amount
                 entries.append(replace(AccountEntry(*row), charged=charged))
         return entries
 
     def others(self, table: Owned, besides: str = "") -> list[AccountEntry]:
         """Return the entries about one table, except those of one job."""
-        return [entry for entry in self._found(SAME, vars(table)) if entry.job != besides]
+        return [entry for entry in self._select_entries(SAME, vars(table)) if entry.job != besides]
 
 
 # Inside the transaction of a row of the ledger
 
 
-def charge(
+def add_charges(
     sql: sqlite3.Connection, table: Owned, job: str, peer: str, charges: Collection[Charge]
 ) -> None:
     """Add the charges of one message to `peer`."""
@@ -233,13 +240,13 @@ def charge(
     )
 
 
-def has_left(sql: sqlite3.Connection, job: str, peer: str, sha256: str) -> bool:
+def has_been_sent(sql: sqlite3.Connection, job: str, peer: str, sha256: str) -> bool:
     """Return whether the same bytes have gone to a peer in a job before."""
     text = "SELECT 1 FROM ledger WHERE job = ? AND direction = 'out' AND peer = ? AND sha256 = ?"
     return sql.execute(f"{text} LIMIT 1", (job, peer, sha256)).fetchone() is not None
 
 
-def told(sql: sqlite3.Connection, table: Owned, guests: Guests) -> dict[Spent, float]:
+def released_amounts(sql: sqlite3.Connection, table: Owned, guests: Guests) -> dict[Spent, float]:
     """Return the released amounts of a table, by kind: for sums and placed rows those sent to some
     guests, of the worst column; otherwise those sent to anyone.
     """
@@ -250,13 +257,13 @@ def told(sql: sqlite3.Connection, table: Owned, guests: Guests) -> dict[Spent, f
         if kind not in BY_COLUMN or guests(peer):
             amounts[Spent(kind)][column] += amount
     totals_by_kind = {
-        kind: most(by_column) if kind in BY_COLUMN else sum(by_column.values())
+        kind: largest_amount(by_column) if kind in BY_COLUMN else sum(by_column.values())
         for kind, by_column in amounts.items()
     }
     return {Spent.SUMS: 0.0, **totals_by_kind}
 
 
-def new_rows(sql: sqlite3.Connection, job: str, peer: str, rows: float) -> int:
+def count_new_rows(sql: sqlite3.Connection, job: str, peer: str, rows: float) -> int:
     """Return the number of a job's rows that were not predicted for `peer` before."""
     text = (
         "SELECT coalesce(sum(amount), 0) FROM charges WHERE kind = 'rows' AND job = ? AND peer = ?"

@@ -32,7 +32,7 @@ from fedboost.runtime.jobs import manifest
 from fedboost.runtime.jobs.signed import SignedJob
 from fedboost.runtime.policy import declared
 from fedboost.runtime.policy.spending import Planned, Spending
-from fedboost.runtime.store.schema import whole
+from fedboost.runtime.store.schema import checked_values
 from fedboost.runtime.store.store import JobState, Store, StoredJob
 
 REASON_CHARS_MAX = 500  # a sentence or two
@@ -91,8 +91,8 @@ class Decisions:
             ).fetchone()
         if row is None:
             return None
-        with self._store.sound():
-            job, digest, verdict, user, at, reason = whole(row)
+        with self._store.raise_if_damaged():
+            job, digest, verdict, user, at, reason = checked_values(row)
             return Decision(job, digest, Verdict(verdict), user, at, reason)
 
 
@@ -148,15 +148,15 @@ class JobVerdicts:
             return None
         if config is not self._config:  # other settings have other words
             self._config, self._lines = config, {}
-        job_lines = self._said(config, job)
-        earlier = [self._said(config, known) for known in self._store.jobs(*AGREED)]
+        job_lines = self._request_lines(config, job)
+        earlier = [self._request_lines(config, known) for known in self._store.jobs(*AGREED)]
         like = sum(job_lines <= lines for lines in earlier)
         new = sorted(job_lines - frozenset[tuple[str, str]]().union(*earlier))
         reasons = [f"new: {about} {says}" for about, says in new if says != declared.NONE]
         if not earlier:
             reasons = ["new: all of it, no earlier job was agreed to here"]
-        signed = SignedJob(config.name, manifest.decode(job.manifest), job.manifest_sha256)
-        share = self._share(config, job, signed)
+        signed = SignedJob(config.name, manifest.decode_manifest(job.manifest), job.manifest_sha256)
+        share = self._revealed_share(config, job, signed)
         risk = Risk.MEDIUM if new and share.risk is Risk.LOW else share.risk
         try:
             self._judge(signed)
@@ -166,40 +166,42 @@ class JobVerdicts:
         jobs = "1 similar job" if like == 1 else f"{like or 'no'} similar job{'s' * (like > 1)}"
         return JobVerdict(risk, f"{jobs} ran here; {share.words}", (*reasons, *share.reasons))
 
-    def _said(self, config: PartyConfig, job: StoredJob) -> Lines:
+    def _request_lines(self, config: PartyConfig, job: StoredJob) -> Lines:
         """Return the lines of a request that may be new; empty of another version's job."""
         if job.id not in self._lines:
             try:
-                terms = manifest.decode(job.manifest)
+                terms = manifest.decode_manifest(job.manifest)
                 who = {"coordinator": terms.coordinator, "user": terms.submitter}
                 lines = [*who.items(), ("protocol", terms.spec.protocol)]
-                lines += declared.in_words(config, terms)
+                lines += declared.request_in_words(config, terms)
                 self._lines[job.id] = frozenset(line for line in lines if line[0] in NEWS)
             except FedboostError:
                 self._lines[job.id] = frozenset()
         return self._lines[job.id]
 
-    def _share(self, config: PartyConfig, job: StoredJob, signed: SignedJob) -> _Share:
-        unhidden = _open(signed)
+    def _revealed_share(self, config: PartyConfig, job: StoredJob, signed: SignedJob) -> _Share:
+        unhidden = _unhidden_share(signed)
         if unhidden is not None:
             return unhidden
         planned = self._spending.planned(job)
         if planned is None or not (planned.releases.whole or planned.releases.by_row):
             return _Share("no sums over our rows could be learnt")
-        rows, source = self._spending.rows_before(signed)
+        rows, source = self._spending.last_row_count(signed)
         attack = attack_in_words(config, signed, rows)
         if not rows:
             words = "the risk is known once shared rows are counted"
             return _Share(f"{words}; {attack}", risk=Risk.MEDIUM)
         policy, ratio = config.policy, planned.releases.ratio(rows)
         most, after = policy.disclosure_max, planned.before + ratio
-        words = f"an ordinary job tells {planned.guest} {_part(ratio, most)}"
-        few = _at_most(planned, policy)
-        words += f", with few rows in common at most {_part(few, most)}" if few > ratio else ""
+        words = f"an ordinary job tells {planned.guest} {_part_in_words(ratio, most)}"
+        few = _most_sums(planned, policy)
+        words += (
+            f", with few rows in common at most {_part_in_words(few, most)}" if few > ratio else ""
+        )
         words = f"{words}; {attack}"
         reasons = [f"an ordinary job is one of {rows:,} rows, as in {source}"]
         if planned.before:
-            earlier = _percent(planned.before, most)
+            earlier = _percent_text(planned.before, most)
             reasons.append(f"earlier jobs have taken {earlier} of the budget")
         risk = Risk.MEDIUM if ratio > SHARE_LOW * most else Risk.LOW
         return _Share(words, tuple(reasons), Risk.HIGH if after > policy.disclosure_warn else risk)
@@ -209,17 +211,17 @@ def expected_excess(spending: Spending, policy: Policy, job: StoredJob) -> str:
     """Say how far a waiting job passes the policy if it has as many rows in common as the last job
     on the table; empty where it passes no limit, or there was no such job.
     """
-    signed = SignedJob(spending.party, manifest.decode(job.manifest), job.manifest_sha256)
-    planned, (rows, source) = spending.planned(job), spending.rows_before(signed)
+    signed = SignedJob(spending.party, manifest.decode_manifest(job.manifest), job.manifest_sha256)
+    planned, (rows, source) = spending.planned(job), spending.last_row_count(signed)
     if planned is None or not rows:
         return ""
     after, most = planned.before + planned.releases.ratio(rows), policy.disclosure_max
     if after <= most:
         return ""
-    earlier = f", of which earlier jobs have taken {_percent(planned.before, most)}"
+    earlier = f", of which earlier jobs have taken {_percent_text(planned.before, most)}"
     return (
-        f"With {rows:,} rows in common, as in {source}, it needs {_percent(after, most)} of the "
-        f"budget{earlier * (planned.before > 0)}."
+        f"With {rows:,} rows in common, as in {source}, it needs {_percent_text(after, most)} "
+        f"of the budget{earlier * (planned.before > 0)}."
     )
 
 
@@ -238,7 +240,7 @@ def attack_in_words(config: PartyConfig, job: SignedJob, rows: int = 0) -> str:
     )
 
 
-def _at_most(planned: Planned, policy: Policy) -> float:
+def _most_sums(planned: Planned, policy: Policy) -> float:
     """Return the releases of a job's sums with the fewest rows that pass the policy."""
     releases, left = planned.releases, policy.disclosure_max - planned.before
     room, fewest = left - releases.by_row, policy.intersection_min
@@ -247,13 +249,13 @@ def _at_most(planned: Planned, policy: Policy) -> float:
     return min(left, releases.ratio(fewest)) if left > 0.0 else 0.0
 
 
-def _part(ratio: float, most: float) -> str:
+def _part_in_words(ratio: float, most: float) -> str:
     """Say how many sums by row, and which part of the budget that is."""
-    share = "" if most == math.inf else f" ({_percent(ratio, most)} of the budget)"
+    share = "" if most == math.inf else f" ({_percent_text(ratio, most)} of the budget)"
     return f"{ratio:.2g} sums per bin and row{share}"
 
 
-def _open(job: SignedJob) -> _Share | None:
+def _unhidden_share(job: SignedJob) -> _Share | None:
     """Return the share of unhidden values in sums; None if all that leaves is hidden."""
     asks = job.protocol.policy.asks(job.params)
     if asks.insecure:
@@ -270,5 +272,5 @@ def _open(job: SignedJob) -> _Share | None:
     return None
 
 
-def _percent(part: float, total: float) -> str:
+def _percent_text(part: float, total: float) -> str:
     return f"{math.ceil(100 * part / total)} %" if 0 < total < math.inf else f"{part:.2g}"

@@ -1,6 +1,6 @@
 """Requests of a job for a party's data set, in words, beside the declarations of its owner.
 
-`judge` is called before a job is signed; the owner's approval page shows the same words.
+`judge_use` is called before a job is signed; the owner's approval page shows the same words.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from fedboost.data.selection import Selection
 from fedboost.data.sources import SourceSpec
 from fedboost.flow import Protocol, Role
 from fedboost.ground.errors import PolicyError
-from fedboost.ground.settings import Settings, parse
+from fedboost.ground.settings import Settings, parse_settings
 from fedboost.job import Validation
 from fedboost.runtime.config.daemons import PartyConfig
 from fedboost.runtime.jobs.manifest import Manifest
@@ -45,9 +45,9 @@ class Wish:
     is_allowed: bool
 
 
-def judge(table: SourceSpec, use: Use) -> None:
+def judge_use(table: SourceSpec, use: Use) -> None:
     """Raise PolicyError for the first key of the data set that forbids the job's request."""
-    for wish in wishes(table, use):
+    for wish in wishes_of_job(table, use):
         if not wish.is_allowed:
             raise PolicyError(
                 f"the job asks for the {wish.about} {wish.asked!r} of {use.name}, but its owner "
@@ -57,18 +57,24 @@ def judge(table: SourceSpec, use: Use) -> None:
             )
 
 
-def wishes(table: SourceSpec, use: Use) -> Iterator[Wish]:
+def wishes_of_job(table: SourceSpec, use: Use) -> Iterator[Wish]:
     """Yield every request of the job for the data set."""
     selection = use.selection
-    yield Wish("id columns", listed(selection.id), listed(table.id), "id", selection.id == table.id)
+    yield Wish(
+        "id columns",
+        names_in_words(selection.id),
+        names_in_words(table.id),
+        "id",
+        selection.id == table.id,
+    )
     features = {*(selection.columns or ()), *selection.categorical}
     if table.columns is None:
-        usable, fits = f"all but {_kept_back(table)}", not features & {*table.kept_back}
+        usable, fits = f"all but {_excluded_columns(table)}", not features & {*table.kept_back}
     else:
-        usable, fits = listed(table.columns), features <= {*table.columns}
-    yield Wish("columns", _features(table, selection), usable, "columns", fits)
-    yield _one_of("label", selection.label, table.labels, "labels")
-    yield _one_of("weight", selection.weight, table.weights, "weights")
+        usable, fits = names_in_words(table.columns), features <= {*table.columns}
+    yield Wish("columns", _features_in_words(table, selection), usable, "columns", fits)
+    yield _choice_wish("label", selection.label, table.labels, "labels")
+    yield _choice_wish("weight", selection.weight, table.weights, "weights")
     if selection.missing is not None:
         # A job that could choose the value could find the rows of every value.
         is_bounded = table.bins_max is not None or table.column_bins_max
@@ -77,56 +83,56 @@ def wishes(table: SourceSpec, use: Use) -> Iterator[Wish]:
         allowed = NONE if declared is None else f"{declared:g}"
         fits = selection.missing == declared
         yield Wish("missing value", f"{selection.missing:g}", allowed, "missing", fits)
-    yield Wish("role", use.role, listed(table.roles), "roles", use.role in table.roles)
+    yield Wish("role", use.role, names_in_words(table.roles), "roles", use.role in table.roles)
     peers = use.peers if table.peers is None else table.peers
-    allowed = "those of the policy" if table.peers is None else listed(peers)
-    yield Wish("parties", listed(use.peers), allowed, "peers", {*use.peers} <= {*peers})
+    allowed = "those of the policy" if table.peers is None else names_in_words(peers)
+    yield Wish("parties", names_in_words(use.peers), allowed, "peers", {*use.peers} <= {*peers})
 
 
-def listed(names: Sequence[str]) -> str:
+def names_in_words(names: Sequence[str]) -> str:
     """Format names for people; "none" for an empty list."""
     return ", ".join(names) or NONE
 
 
-def _one_of(about: str, column: str | None, allowed: Sequence[str], key: str) -> Wish:
+def _choice_wish(about: str, column: str | None, allowed: Sequence[str], key: str) -> Wish:
     fits = column is None or column in allowed
-    return Wish(about, column or NONE, listed(allowed), key, fits)
+    return Wish(about, column or NONE, names_in_words(allowed), key, fits)
 
 
-def _features(table: SourceSpec, selection: Selection) -> str:
+def _features_in_words(table: SourceSpec, selection: Selection) -> str:
     if selection.columns is not None:
-        return listed(selection.columns)
+        return names_in_words(selection.columns)
     used = {selection.label, selection.weight, *selection.ignore}
     if table.columns is not None:
-        return listed([name for name in table.columns if name not in used])
-    return f"all but {_kept_back(table, *selection.ignore)}"
+        return names_in_words([name for name in table.columns if name not in used])
+    return f"all but {_excluded_columns(table, *selection.ignore)}"
 
 
-def _kept_back(table: SourceSpec, *ignored: str) -> str:
-    return listed(list(dict.fromkeys((*table.kept_back, *ignored))))
+def _excluded_columns(table: SourceSpec, *ignored: str) -> str:
+    return names_in_words(list(dict.fromkeys((*table.kept_back, *ignored))))
 
 
-def in_words(config: PartyConfig, terms: Manifest) -> list[tuple[str, str]]:
+def request_in_words(config: PartyConfig, terms: Manifest) -> list[tuple[str, str]]:
     """Return a job's requests to this party for its owner: each item with the choice."""
     spec, party = terms.spec, config.name
-    protocol, table = protocols.named(spec.protocol), spec.parties.table()
-    params = parse(protocol.params, terms.params, section="params")
+    protocol, table = protocols.load_protocol(spec.protocol), spec.parties.table()
+    params = parse_settings(protocol.params, terms.params, section="params")
     members = table.of(tuple(Role))
     lines = [("role", " and ".join(table.roles_of(party)))]
     others = [f"{p} ({' and '.join(table.roles_of(p))})" for p in members if p != party]
-    lines.append(("parties", listed(others)))
+    lines.append(("parties", names_in_words(others)))
     selection, model = spec.data.get(party), protocol.used_model(params)
     if selection is not None:
-        lines += _of_table(config, selection, None if protocol.leaves == "model" else model)
+        lines += _table_in_words(config, selection, None if protocol.leaves == "model" else model)
     if spec.validation is not None:
-        lines.append(("rows held out", _held_out(spec.validation)))
+        lines.append(("rows held out", _held_out_in_words(spec.validation)))
     if terms.encryption:
         lines.append(("encryption", "{scheme}: {because}".format_map(terms.encryption)))
-    lines.append(("noise", _noise(protocol, params, table.roles_of(party)[0])))
-    return [*lines, ("predictions", _scored(terms, party, model))]
+    lines.append(("noise", _noise_in_words(protocol, params, table.roles_of(party)[0])))
+    return [*lines, ("predictions", _scored_rows_in_words(terms, party, model))]
 
 
-def _scored(terms: Manifest, party: str, model: str | None) -> str:
+def _scored_rows_in_words(terms: Manifest, party: str, model: str | None) -> str:
     """Describe our rows that the guest gets scores for, besides training rows."""
     if model is not None:
         return f"of all rows in common, by the model {model}"
@@ -135,28 +141,28 @@ def _scored(terms: Manifest, party: str, model: str | None) -> str:
     return "none in this job"
 
 
-def _of_table(
+def _table_in_words(
     config: PartyConfig, selection: Selection, model: str | None
 ) -> Iterator[tuple[str, str]]:
     name = selection.dataset or NONE
     declared = config.datasets.get(name) or SourceSpec(path=name)
     yield "data set", name
-    for wish in wishes(declared, Use(name, selection, Role.HOST, ())):
+    for wish in wishes_of_job(declared, Use(name, selection, Role.HOST, ())):
         if wish.about in ("role", "parties") or (wish.about == "weight" and wish.asked == NONE):
             continue
         is_models = wish.about == "columns" and model is not None and selection.columns is None
         yield wish.about, f"those of the model {model}" if is_models else wish.asked
     if selection.categorical:
-        yield "categories", listed(selection.categorical)
+        yield "categories", names_in_words(selection.categorical)
 
 
-def _held_out(held: Validation) -> str:
+def _held_out_in_words(held: Validation) -> str:
     if held.fraction is not None:
         return f"{held.fraction:.3g} of them"
     return f"part {held.fold} of {held.folds}"
 
 
-def _noise(protocol: Protocol[Settings], params: Any, role: Role) -> str:
+def _noise_in_words(protocol: Protocol[Settings], params: Any, role: Role) -> str:
     """Describe the noise on values that leave us, besides encryption and masks."""
     asks = protocol.policy.asks(params)
     if asks.insecure:

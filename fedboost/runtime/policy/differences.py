@@ -66,10 +66,10 @@ def count_alignment(store: Store, peers: Sequence[str], table: Owned, most: int)
         )
 
 
-Parties = frozenset[str]
+PartySet = frozenset[str]
 
 
-def isolated(sets: Collection[Parties], least: int) -> Parties | None:
+def isolated_parties(sets: Collection[PartySet], least: int) -> PartySet | None:
     """Return fewer than `least` parties that some combination of sums over the sets isolates.
 
     Return None if there are none. The test is exact: a combination without any other party exists
@@ -99,22 +99,24 @@ class Summed:
     def __init__(self, store: Store) -> None:
         self._store = store
 
-    def isolated(self, table: Owned, least: int) -> Parties | None:
+    def isolated_parties(self, table: Owned, least: int) -> PartySet | None:
         """Return fewer than `least` parties isolated by sums over all sets, or None."""
         with self._store.transaction() as sql:
-            known = _sets(sql, table)
-        return isolated(known, least) if known else None
+            known = _read_sets(sql, table)
+        return isolated_parties(known, least) if known else None
 
-    def isolates(self, table: Owned, parties: Collection[str], least: int) -> Parties | None:
+    def keep_unless_isolating(
+        self, table: Owned, parties: Collection[str], least: int
+    ) -> PartySet | None:
         """Return the parties that one more set would isolate; otherwise keep the set and return
         None.
         """
         added = frozenset(parties)
         with self._store.transaction() as sql:
-            known = _sets(sql, table)
+            known = _read_sets(sql, table)
             if added in known:
                 return None
-            alone = isolated([*known, added], least)
+            alone = isolated_parties([*known, added], least)
             if alone is None:
                 sql.execute(
                     "INSERT INTO summed (dataset, source, parties) VALUES (?, ?, ?)",
@@ -123,6 +125,6 @@ class Summed:
             return alone
 
 
-def _sets(sql: sqlite3.Connection, table: Owned) -> set[Parties]:
+def _read_sets(sql: sqlite3.Connection, table: Owned) -> set[PartySet]:
     text = f"SELECT parties FROM summed WHERE {SAME}"  # noqa: S608  our columns
     return {frozenset(json.loads(named)) for (named,) in sql.execute(text, vars(table))}

@@ -15,7 +15,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from fedboost.ground.errors import ConfigError
-from fedboost.ground.settings import Settings, parse
+from fedboost.ground.settings import Settings, parse_settings
 from fedboost.job import Name
 from fedboost.runtime.config.policy import Policy, PredictPolicy
 
@@ -27,25 +27,30 @@ RATES = tuple(tenth / 10 for tenth in range(9, 0, -1))  # of columns
 NAMED_MAX = 3  # a longer list is not readable
 
 
-def remedies(kind: type[Settings], raw: Mapping[str, Any], fits: Fits) -> list[Change]:
+def sufficient_changes(kind: type[Settings], raw: Mapping[str, Any], fits: Fits) -> list[Change]:
     """Return changes of params `raw`, each of them sufficient alone; empty if none is.
 
     Each changes one setting if that is sufficient, otherwise fewer rounds of shallower trees.
     """
     job = _Job(kind, raw, fits)
-    ways = (_rounds(job), *(_depth(job, name) for name in DEPTHS), _trees(job), _columns(job))
+    ways = (
+        _most_rounds(job),
+        *(_deepest_trees(job, name) for name in DEPTHS),
+        _most_trees(job),
+        _most_columns(job),
+    )
     changes = [change for change in ways if change]
     if not changes:
-        changes = [change for change in (_both(job, name) for name in DEPTHS) if change]
+        changes = [change for change in (_depth_and_rounds(job, name) for name in DEPTHS) if change]
     return changes[:NAMED_MAX]
 
 
-def in_words(change: Change, before: Mapping[str, Any]) -> str:
+def change_in_words(change: Change, before: Mapping[str, Any]) -> str:
     """Return a change in words: ``max_depth: 4``, ``forest.colsample_bytree: 0.5``."""
-    return " and ".join(f"{key}: {value}" for key, value in _flat(change, before))
+    return " and ".join(f"{key}: {value}" for key, value in _changed_settings(change, before))
 
 
-def greatest(most: int, fits: Callable[[int], bool]) -> int:
+def greatest_fitting(most: int, fits: Callable[[int], bool]) -> int:
     """Return the greatest number up to `most` that fits, if all below one do; 0 if none does."""
     least = 0
     while least < most:
@@ -59,50 +64,54 @@ class _Job:
 
     def __init__(self, kind: type[Settings], raw: Mapping[str, Any], fits: Fits) -> None:
         self.kind, self.raw, self._fits = kind, raw, fits
-        self.params: Any = parse(kind, raw)
+        self.params: Any = parse_settings(kind, raw)
 
-    def does(self, change: Change) -> bool:
+    def is_allowed(self, change: Change) -> bool:
         """Return whether the job with this change is one, and allowed."""
         try:
-            return self._fits(parse(self.kind, {**self.raw, **change}))
+            return self._fits(parse_settings(self.kind, {**self.raw, **change}))
         except ConfigError:  # a setting of another mode
             return False
 
-    def below(self, name: str) -> Iterator[int]:
+    def smaller_values(self, name: str) -> Iterator[int]:
         """Return smaller values of a setting, the greatest first."""
         return iter(range(getattr(self.params, name, 1) - 1, 0, -1))
 
 
-def _rounds(job: _Job, more: Change | None = None) -> Change:
+def _most_rounds(job: _Job, more: Change | None = None) -> Change:
     """Find the most rounds that would do: more rounds never tell less."""
     base, most = more or {}, job.params.n_estimators - (not more)
-    fitting = greatest(most, lambda rounds: job.does({**base, "n_estimators": rounds}))
+    fitting = greatest_fitting(
+        most, lambda rounds: job.is_allowed({**base, "n_estimators": rounds})
+    )
     return {**base, "n_estimators": fitting} if fitting else {}
 
 
-def _depth(job: _Job, name: str) -> Change:
-    return next(({name: depth} for depth in job.below(name) if job.does({name: depth})), {})
+def _deepest_trees(job: _Job, name: str) -> Change:
+    return next(
+        ({name: depth} for depth in job.smaller_values(name) if job.is_allowed({name: depth})), {}
+    )
 
 
-def _both(job: _Job, name: str) -> Change:
+def _depth_and_rounds(job: _Job, name: str) -> Change:
     """Return the deepest trees, with a number of them, that would be accepted."""
-    changes = (_rounds(job, {name: depth}) for depth in job.below(name))
+    changes = (_most_rounds(job, {name: depth}) for depth in job.smaller_values(name))
     return next((change for change in changes if change), {})
 
 
-def _columns(job: _Job) -> Change:
+def _most_columns(job: _Job) -> Change:
     """Find the most columns for each tree that would do."""
     forest = job.raw.get("forest")
     for rate in RATES:
         change: Change = {"colsample_bytree": rate}
         if forest is not None:
             change = {"forest": {**forest, **change}}
-        if rate < job.params.column_rate and job.does(change):
+        if rate < job.params.column_rate and job.is_allowed(change):
             return change
     return {}
 
 
-def _trees(job: _Job) -> Change:
+def _most_trees(job: _Job) -> Change:
     """Find the most trees in the forest of a round that would do."""
     forest = job.params.forest
     if forest is None or forest.dynamic is not None:
@@ -111,10 +120,10 @@ def _trees(job: _Job) -> Change:
         {"forest": {**job.raw["forest"], "n_trees": trees}}
         for trees in range(forest.n_trees - 1, 0, -1)
     )
-    return next((change for change in changes if job.does(change)), {})
+    return next((change for change in changes if job.is_allowed(change)), {})
 
 
-def _flat(change: Change, before: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+def _changed_settings(change: Change, before: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     """Yield each setting that differs, under a name with dots."""
     for key, value in change.items():
         if isinstance(value, dict):
@@ -158,7 +167,7 @@ def with_default_limits(policy: Policy) -> Policy:
     )
 
 
-def verdict(forecasts: Sequence[Forecast], before: Change, cost: Cost) -> dict[str, Any]:
+def joint_verdict(forecasts: Sequence[Forecast], before: Change, cost: Cost) -> dict[str, Any]:
     """Return whether all would accept the job with params `before`, and accepted changes."""
     refusing = sorted((f for f in forecasts if f.refused_by), key=attrgetter("place"))
     if not refusing:
@@ -170,7 +179,7 @@ def verdict(forecasts: Sequence[Forecast], before: Change, cost: Cost) -> dict[s
             "change": None,
             "cost": None,
         }
-    priced = [(*cost(change), change) for change in _options([f.changes for f in refusing])]
+    priced = [(*cost(change), change) for change in _common_changes([f.changes for f in refusing])]
     priced.sort(key=lambda option: (len(option[2]), option[0]))  # one setting rather than two
     _, price, change = priced[0] if priced else (0.0, None, None)
     first = refusing[0]
@@ -179,31 +188,31 @@ def verdict(forecasts: Sequence[Forecast], before: Change, cost: Cost) -> dict[s
         "accepted": False,
         "refused_by": f"{first.party}: {key}",
         "jobs_left": 0,
-        "change": None if change is None else in_words(change, before),
+        "change": None if change is None else change_in_words(change, before),
         "cost": price,
     }
 
 
-def _options(by_party: Sequence[tuple[Change, ...]]) -> list[Change]:
+def _common_changes(by_party: Sequence[tuple[Change, ...]]) -> list[Change]:
     """Return changes accepted by each party: of two values for one setting, the smaller."""
     options: list[Change] = []
     for some in itertools.islice(itertools.product(*by_party), OPTIONS_MAX):
         merged: Change = {}
         for change in some:
-            merged = _smaller(merged, change)
+            merged = _smaller_change(merged, change)
         if merged not in options:
             options.append(merged)
     return sorted(options, key=len)[: 2 * NAMED_MAX]
 
 
-def _smaller(left: Change, right: Change) -> Change:
-    return {**left, **right, **dict(_joined(left, right))}
+def _smaller_change(left: Change, right: Change) -> Change:
+    return {**left, **right, **dict(_merged_settings(left, right))}
 
 
-def _joined(left: Change, right: Change) -> Iterator[tuple[str, Any]]:
+def _merged_settings(left: Change, right: Change) -> Iterator[tuple[str, Any]]:
     for key in left.keys() & right.keys():
         first, second = left[key], right[key]
         if isinstance(first, dict) and isinstance(second, dict):
-            yield key, _smaller(first, second)
+            yield key, _smaller_change(first, second)
         elif isinstance(first, int | float) and isinstance(second, int | float):
             yield key, min(first, second)

@@ -17,25 +17,25 @@ from fedboost.data.frame import Frame
 from fedboost.flow import GUEST, StageContext
 from fedboost.ground import wire
 from fedboost.ground.errors import ConfigError, PeerError, PolicyError
-from fedboost.ground.settings import Settings, parse
+from fedboost.ground.settings import Settings, parse_settings
 from fedboost.messages.party_pb2 import Signature
 from fedboost.runtime.config.ask import Ask
 from fedboost.runtime.config.daemons import PartyConfig
-from fedboost.runtime.jobs.manifest import Manifest, outline, sha256
+from fedboost.runtime.jobs.manifest import Manifest, manifest_sha256, read_outline
 from fedboost.runtime.jobs.signed import SignedJob
 from fedboost.runtime.jobs.submitted import check_age, check_replayable, submitter_of
 from fedboost.runtime.ledger.signed_heads import Check
 from fedboost.runtime.policy import declared
 from fedboost.runtime.policy.differences import Summed, count_alignment
 from fedboost.runtime.policy.row_sets import ALL_ROWS, Atoms, RowSets
-from fedboost.runtime.policy.same_tables import Owned, owned
-from fedboost.runtime.store.store import GOING, Store, StoredJob, day
+from fedboost.runtime.policy.same_tables import Owned, owned_table
+from fedboost.runtime.store.store import GOING, Store, StoredJob, day_of
 from fedboost.runtime.transport.identity import (
     Identity,
     Peer,
     check_signature,
-    verify,
     verify_certificate,
+    verify_signature,
 )
 
 log = logging.getLogger(__name__)
@@ -72,7 +72,7 @@ class Signatures:
         if self._insecure:
             return
         certificate, _, raw = signature.partition(SEPARATOR)
-        peer = verify(certificate, self._trust.ca_pem(), party, "party", text, raw)
+        peer = verify_signature(certificate, self._trust.ca_pem(), party, "party", text, raw)
         self._trust.refuse_revoked(peer)
 
 
@@ -85,16 +85,16 @@ def check_signed_at(ca_pem: bytes, party: str, text: bytes, signature: bytes, at
     check_signature(certificate, peer, text, raw)
 
 
-def checker(config: PartyConfig) -> Check:
+def signature_checker(config: PartyConfig) -> Check:
     """Return a checker of signatures at their time; under insecure_loopback it accepts all."""
     if config.tls is None:
         return lambda *_: None
     ca_pem = config.tls.read().ca + config.tls.read_retired()
 
-    def check(party: str, text: bytes, signature: bytes, at: datetime) -> None:
+    def check_at_time(party: str, text: bytes, signature: bytes, at: datetime) -> None:
         check_signed_at(ca_pem, party, text, signature, at)
 
-    return check
+    return check_at_time
 
 
 class Judge:
@@ -110,7 +110,7 @@ class Judge:
         self._leaders: dict[str, str] = {}  # by job, for jobs in the store
         self.by_name = True  # whether tables of one name are equal
 
-    def proposal(self, caller: Peer, terms: Manifest) -> None:
+    def judge_proposal(self, caller: Peer, terms: Manifest) -> None:
         """Refuse a job that its coordinator did not propose, or that has other members."""
         if caller.name != terms.coordinator:
             raise PolicyError(
@@ -126,22 +126,24 @@ class Judge:
         table = terms.spec.parties.table()
         if {m.name for m in terms.members} != set(table.of(tuple(flow.Role))):
             raise PeerError("the manifest's members are not the job's parties")
-        self._scheme(terms)
-        if self.config.insecure_loopback or self._is_known(terms):
+        self._judge_scheme(terms)
+        if self.config.insecure_loopback or self._is_known_proposal(terms):
             return
         for member in terms.members:
             peer = verify_certificate(member.certificate.encode(), self.trust.ca_pem())
             if (peer.role, peer.name) != ("party", member.name):
                 raise PeerError(f"the manifest shows a certificate of {peer} for {member.name}")
             self.trust.refuse_revoked(peer)
-        self._submission(terms)
+        self._judge_submission(terms)
 
-    def _scheme(self, terms: Manifest) -> None:
+    def _judge_scheme(self, terms: Manifest) -> None:
         """Refuse a scheme that does not follow from the job's settings and our policy."""
         from fedboost.encrypted.scheme import choice
 
-        params = parse(protocols.named(terms.spec.protocol).params, terms.spec.params)
-        choice.check(params, terms.scheme)
+        params = parse_settings(
+            protocols.load_protocol(terms.spec.protocol).params, terms.spec.params
+        )
+        choice.check_choice(params, terms.scheme)
         for entry in () if terms.scheme is None else terms.scheme.passed:
             is_ours = entry.why == "policy" and self.config.name in entry.parties
             if is_ours and self.config.policy.allows_scheme(entry.scheme):
@@ -150,16 +152,16 @@ class Judge:
                     todo="submit the job anew",
                 )
 
-    def _submission(self, terms: Manifest) -> None:
+    def _judge_submission(self, terms: Manifest) -> None:
         """Refuse a job unless its named submitter signed exactly this submission recently."""
         self.trust.refuse_revoked(submitter_of(terms, self.trust.ca_pem()))
         if terms.submission is not None:
             check_age(terms.submission)
 
-    def _is_known(self, terms: Manifest) -> bool:
+    def _is_known_proposal(self, terms: Manifest) -> bool:
         """Return whether we have looked at the same terms before; certificates may be new since."""
         known = self._store.find(terms.job)
-        return known is not None and known.manifest_sha256 == sha256(terms.encode())
+        return known is not None and known.manifest_sha256 == manifest_sha256(terms.encode())
 
     def signatures(self, job: SignedJob, given: list[Signature]) -> None:
         """Refuse to begin unless every member has signed the manifest with a currently valid
@@ -184,13 +186,13 @@ class Judge:
     def job(self, job: SignedJob) -> None:
         """Ask the owner's policy; a refusal names the party and the key."""
         name, policy = self.config.name, self.config.policy
-        ask = self.ask(job)
+        ask = self.ask_of_job(job)
         check_replayable(job.manifest.spec, job.params)  # now that its scheme is chosen
-        with refusing(self.config.name):
+        with name_party_in_refusals(self.config.name):
             policy.judge(ask)
-            use = self.use(job)
+            use = self.use_of_table(job)
             if use is not None:
-                declared.judge(self.config.datasets[use.name], use)
+                declared.judge_use(self.config.datasets[use.name], use)
             if job.model is not None and job.role is not GUEST:
                 policy.judge_prediction(job.table.guest, 0)
             policy.judge_held_share(job.scored_share, job.table.guest)
@@ -207,23 +209,23 @@ class Judge:
         jobs have their tables in memory.
         """
         today, leader = self._store.today(), job.manifest.coordinator
-        of_leader = [known for known in self._store.jobs() if self._leader(known) == leader]
+        of_leader = [known for known in self._store.jobs() if self._coordinator_of(known) == leader]
         others = [known for known in of_leader if known.id != job.id]
         is_new = len(others) == len(of_leader)
-        with refusing(self.config.name):
+        with name_party_in_refusals(self.config.name):
             self.config.policy.judge_jobs(
                 1 + sum(job.state in GOING for job in others),
-                1 + sum(day(job.created) == today for job in others) if is_new else 0,
+                1 + sum(day_of(job.created) == today for job in others) if is_new else 0,
             )
 
-    def use(self, job: SignedJob) -> declared.Use | None:
+    def use_of_table(self, job: SignedJob) -> declared.Use | None:
         """Return the job's request for our table; None if there is none."""
         selection = job.selection(self._store.models)
         if selection is None or selection.dataset is None:
             return None
         return declared.Use(selection.dataset, selection, job.role, job.peers)
 
-    def ask(self, job: SignedJob) -> Ask:
+    def ask_of_job(self, job: SignedJob) -> Ask:
         """Return the requests of a job to this party; a ConfigError if it names no data set."""
         asks = job.protocol.policy.asks(job.params)
         name = self.config.name
@@ -257,27 +259,27 @@ class Judge:
             guest_replayable=None if job.role is GUEST else job.manifest.spec.replayable,
         )
 
-    def measured(
+    def judge_row_counts(
         self, job: SignedJob, stage: str, frame: Frame | None, held: NDArray[np.bool_]
     ) -> None:
         """Refuse to train or measure on so few rows, of a class too, that metrics tell labels.
 
         `held` bool (n,), the rows of `frame` that are held out.
         """
-        if frame is None or frame.label is None or protocols.named(stage).leaves != "model":
+        if frame is None or frame.label is None or protocols.load_protocol(stage).leaves != "model":
             return
         policy = self.config.policy
         for measured, what in ((held, "held-out rows"), (~held, "training rows")):
             labels = frame.label[measured]
             if not len(labels):
                 continue
-            with refusing(self.config.name):
+            with name_party_in_refusals(self.config.name):
                 policy.judge_holdout(len(labels), what)
                 if _has_classes(job):
                     counts = np.unique(labels, return_counts=True)[1]
                     policy.judge_holdout(int(counts.min()), f"{what} of each class")
 
-    def row_sets(
+    def judge_row_sets(
         self, job: SignedJob, stage: str, frame: Frame | None, held: NDArray[np.bool_]
     ) -> Callable[[], None]:
         """Refuse rows if sums and metrics of all jobs on the table together would reveal something
@@ -287,7 +289,9 @@ class Judge:
         them if another job's sets were kept in the meantime. Sets are the training rows and, if the
         party has labels, the held-out ones. A host without labels that releases no sums has none.
         """
-        has_sets = job.protocol.leaves == "model" and protocols.named(stage).leaves != "rows"
+        has_sets = (
+            job.protocol.leaves == "model" and protocols.load_protocol(stage).leaves != "rows"
+        )
         is_labelled = frame is not None and frame.label is not None
         if frame is None or not has_sets or not (is_labelled or job.protocol.policy.releases):
             return lambda: None
@@ -295,13 +299,13 @@ class Judge:
         least = policy.holdout_rows_min if is_labelled else policy.group_rows_min
         sets = self._sets_of(job, frame, held)
 
-        def check(smallest: int | None) -> None:
+        def check_smallest_atom(smallest: int | None) -> None:
             if smallest is not None and smallest < least:
                 log.warning("%s: an atom of its rows would have %d rows", job.id, smallest)
-                raise policy.deny_atom(least, labelled=is_labelled).at(party=self.config.name)
+                raise policy.atom_refusal(least, labelled=is_labelled).at(party=self.config.name)
 
-        check(known.smallest_with(table, sets))
-        return lambda: check(known.add(table, sets, least))
+        check_smallest_atom(known.smallest_with(table, sets))
+        return lambda: check_smallest_atom(known.add(table, sets, least))
 
     def _sets_of(self, job: SignedJob, frame: Frame, held: NDArray[np.bool_]) -> Atoms:
         """Return a job's sets of rows: in all, and by class."""
@@ -318,12 +322,14 @@ class Judge:
 
     def contributors(self, job: SignedJob, stage: str, context: StageContext[Settings]) -> None:
         """Refuse sums over nearly the same parties as earlier ones on the table; note others."""
-        adds_up = flow.AGGREGATOR in protocols.named(stage).modules
+        adds_up = flow.AGGREGATOR in protocols.load_protocol(stage).modules
         if context.frame is None or not adds_up:
             return
         policy, members = self.config.policy, context.table.of(flow.EVERYBODY)
-        with refusing(self.config.name):
-            isolated = self._summed.isolates(self.owned(job.dataset), members, policy.apart_min)
+        with name_party_in_refusals(self.config.name):
+            isolated = self._summed.keep_unless_isolating(
+                self.owned(job.dataset), members, policy.apart_min
+            )
             policy.judge_isolated(isolated)
 
     def alignment(self, job: SignedJob) -> None:
@@ -335,30 +341,30 @@ class Judge:
             return
         name, most = self.config.name, self.config.policy.alignments_per_day
         peers = [party for party in job.table.of(flow.EVERYBODY) if party != name]
-        with refusing(name):
+        with name_party_in_refusals(name):
             count_alignment(self._store, peers, self.owned(job.dataset), most)
 
     def owned(self, dataset: str) -> Owned:
         """Return a data set of ours as accounts know it."""
         tables = self.config.datasets
-        return owned(self._store.transaction, tables, dataset, by_name=self.by_name)
+        return owned_table(self._store.transaction, tables, dataset, by_name=self.by_name)
 
-    def prediction(self, job: SignedJob, rows: int) -> None:
+    def judge_prediction(self, job: SignedJob, rows: int) -> None:
         """Refuse more rows than the policy allows a day; `Spending` counts rows when sent."""
         if job.role is GUEST:
             return
-        with refusing(self.config.name):
+        with name_party_in_refusals(self.config.name):
             self.config.policy.judge_prediction(job.table.guest, rows)
 
     def held_out(self, job: SignedJob, held: NDArray[np.bool_]) -> None:
         """Refuse to score more held-out rows than any training may, like a prediction."""
         if not self.config.policy.holds_out_freely(job.scored_share):
-            self.prediction(job, int(np.count_nonzero(held)))
+            self.judge_prediction(job, int(np.count_nonzero(held)))
 
-    def _leader(self, job: StoredJob) -> str:
+    def _coordinator_of(self, job: StoredJob) -> str:
         """Return a job's coordinator; read once, since a manifest never changes."""
         if job.id not in self._leaders:
-            self._leaders[job.id] = outline(job.outline).coordinator
+            self._leaders[job.id] = read_outline(job.outline).coordinator
         return self._leaders[job.id]
 
     def owner(self, caller: Peer) -> None:
@@ -375,7 +381,7 @@ def _has_classes(job: SignedJob) -> bool:
 
 
 @contextmanager
-def refusing(party: str) -> Iterator[None]:
+def name_party_in_refusals(party: str) -> Iterator[None]:
     """Add the party's name to its policy's refusals."""
     try:
         yield

@@ -15,38 +15,40 @@ from numpy.typing import NDArray
 
 from fedboost.crypto.noise import NO_CODE
 from fedboost.flow import Charge, DisclosureInfo, NoisyValues, Spent
-from fedboost.runtime.store.schema import whole
+from fedboost.runtime.store.schema import checked_values
 
 BLOCK_ROWS = 1 << 20  # of one row of the store
-CODES = NO_CODE + 1
+CODE_COUNT = NO_CODE + 1
 
 
-def note(sql: sqlite3.Connection, noisy: NoisyValues) -> Mapping[str, int]:
+def record_values(sql: sqlite3.Connection, noisy: NoisyValues) -> Mapping[str, int]:
     """Record values that are about to be released, inside the transaction that charges them.
 
     Return, by column, the increase in the number of released values of the id with most values.
     """
-    known_ids, known_codes = _known(sql, noisy)
+    known_ids, known_codes = _read_values(sql, noisy)
     _, place = np.unique(np.concatenate([known_ids, noisy.ids]), return_inverse=True)
     known, asked = np.split(place.astype(np.int64), [len(known_ids)])
     is_new, more = np.zeros(noisy.codes.shape, np.bool_), {}
     for c, name in enumerate(noisy.columns):
-        told = _pairs(known, known_codes[:, c])
-        now = asked * CODES + noisy.codes[:, c]
+        told = _pair_numbers(known, known_codes[:, c])
+        now = asked * CODE_COUNT + noisy.codes[:, c]
         is_new[:, c] = ~np.isin(now, told)
-        more[name] = _most(np.concatenate([told, now[is_new[:, c]]])) - _most(told)
-    _keep(sql, noisy, is_new)
+        more[name] = _most_values_of_id(
+            np.concatenate([told, now[is_new[:, c]]])
+        ) - _most_values_of_id(told)
+    _insert_values(sql, noisy, is_new)
     return more
 
 
-def _known(
+def _read_values(
     sql: sqlite3.Connection, noisy: NoisyValues
 ) -> tuple[NDArray[np.uint64], NDArray[np.uint8]]:
     """Return values with the same noise: ids (n,), codes (n, columns), `NO_CODE` for none."""
     text = "SELECT noise, columns, ids, codes, hash FROM noisy_values WHERE noise = ?"
     every_id, every_code = [np.empty(0, np.uint64)], [np.empty((0, len(noisy.columns)), np.uint8)]
     for row in sql.execute(text, (noisy.noise,)):
-        _, columns, ids, codes = whole(row)
+        _, columns, ids, codes = checked_values(row)
         names = json.loads(columns)
         some = np.frombuffer(codes, np.uint8).reshape(-1, len(names))
         chosen = np.full((len(some), len(noisy.columns)), NO_CODE, np.uint8)
@@ -58,7 +60,7 @@ def _known(
     return np.concatenate(every_id), np.concatenate(every_code)
 
 
-def _keep(sql: sqlite3.Connection, noisy: NoisyValues, is_new: NDArray[np.bool_]) -> None:
+def _insert_values(sql: sqlite3.Connection, noisy: NoisyValues, is_new: NDArray[np.bool_]) -> None:
     chosen = np.flatnonzero(is_new.any(axis=1))
     names = json.dumps(noisy.columns)
     for first in range(0, len(chosen), BLOCK_ROWS):
@@ -70,18 +72,18 @@ def _keep(sql: sqlite3.Connection, noisy: NoisyValues, is_new: NDArray[np.bool_]
         )
 
 
-def _pairs(ids: NDArray[np.int64], codes: NDArray[np.uint8]) -> NDArray[np.int64]:
+def _pair_numbers(ids: NDArray[np.int64], codes: NDArray[np.uint8]) -> NDArray[np.int64]:
     """Return a number for each released pair of id and value, each once."""
     told = codes != NO_CODE
-    return np.unique(ids[told] * CODES + codes[told])
+    return np.unique(ids[told] * CODE_COUNT + codes[told])
 
 
-def _most(pairs: NDArray[np.int64]) -> int:
+def _most_values_of_id(pairs: NDArray[np.int64]) -> int:
     """Return the number of values of the id with most values."""
-    return int(np.bincount(pairs // CODES).max()) if len(pairs) else 0
+    return int(np.bincount(pairs // CODE_COUNT).max()) if len(pairs) else 0
 
 
-def further(sql: sqlite3.Connection, about: DisclosureInfo) -> list[Charge]:
+def charges_of_new_values(sql: sqlite3.Connection, about: DisclosureInfo) -> list[Charge]:
     """Record the noisy values behind a message; return charges for new values, in columns that the
     message is not charged for already.
     """
@@ -90,6 +92,6 @@ def further(sql: sqlite3.Connection, about: DisclosureInfo) -> list[Charge]:
     paid = {charge.column for charge in about.charges if charge.kind is Spent.EPSILON}
     return [
         Charge(Spent.EPSILON, about.noisy.epsilon * count, column)
-        for column, count in note(sql, about.noisy).items()
+        for column, count in record_values(sql, about.noisy).items()
         if count and column not in paid
     ]

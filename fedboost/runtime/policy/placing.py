@@ -15,13 +15,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedboost.core import binning
-from fedboost.core.placement import ColumnShares, entropy_least, sample_of, vary
+from fedboost.core.placement import ColumnShares, entropy_least, sample_rows, varying_columns
 from fedboost.flow import Releases
 
 if TYPE_CHECKING:
     from fedboost.data.frame import Frame
 
-SAMPLED_MOST = 1 << 14  # rows sampled to forecast bins
+FORECAST_ROWS_MOST = 1 << 14  # rows sampled to forecast bins
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,7 +42,7 @@ class Learnt:
         """Return the number of rows that are learnt from."""
         return int(np.count_nonzero(~self.held_out))
 
-    def sums_placed(self, releases: Releases) -> float:
+    def share_placed_by_sums(self, releases: Releases) -> float:
         """Return the share of rows that a job's sums could place in one column, at most."""
         if releases.sum_bits is None:
             return 0.0
@@ -59,30 +59,30 @@ class Learnt:
         if releases.layers >= np.log2(self.max_bin + 1):  # no row holds more bits
             return 1.0
         divisions = releases.layers / self._entropy.min(initial=np.inf)
-        return min(1.0, self.sums_placed(releases) + float(divisions))
+        return min(1.0, self.share_placed_by_sums(releases) + float(divisions))
 
     @cached_property
-    def _shares(self) -> tuple[NDArray[np.int64], ColumnShares]:
-        sampled = sample_of(~self.held_out, SAMPLED_MOST)
+    def _column_shares(self) -> tuple[NDArray[np.int64], ColumnShares]:
+        sampled = sample_rows(~self.held_out, FORECAST_ROWS_MOST)
         values = self.frame.values[sampled]
         cuts = binning.fit(values, self.max_bin, self.frame.categorical)
         n_bins, learnt = cuts.n_bins.astype(np.int64), np.ones(len(sampled), np.bool_)
         shares = ColumnShares.of(cuts.transform(values), n_bins, learnt)
         # Of values that few rows have the sample may have none.
-        told = vary(self.frame.values)
+        told = varying_columns(self.frame.values)
         least = told * entropy_least(max(1, self.frame.n_rows))
         entropy = np.maximum(shares.entropy, least)
         return np.maximum(n_bins, 1 + told), replace(shares, entropy=entropy)
 
     @property
-    def _told(self) -> NDArray[np.bool_]:
+    def _revealable_columns(self) -> NDArray[np.bool_]:
         """Return the columns that can be revealed at all, bool (columns,)."""
-        return self._shares[1].entropy > 0.0
+        return self._column_shares[1].entropy > 0.0
 
     @property
     def _n_bins(self) -> NDArray[np.int64]:
-        return self._shares[0][self._told]
+        return self._column_shares[0][self._revealable_columns]
 
     @property
     def _entropy(self) -> NDArray[np.float64]:
-        return self._shares[1].entropy[self._told]
+        return self._column_shares[1].entropy[self._revealable_columns]

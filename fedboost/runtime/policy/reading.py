@@ -19,15 +19,15 @@ from fedboost.runtime.policy import declared
 from fedboost.runtime.store.store import StoredJob
 
 
-def owned(config: PartyConfig, job: StoredJob, tells: str = "") -> party_pb2.OwnedJob:
+def owned_job(config: PartyConfig, job: StoredJob, tells: str = "") -> party_pb2.OwnedJob:
     """Return a job for its party's owner; `tells` describes the content of sums about the table.
 
     Return only the outline if the job ended before it was approved, or if another version wrote it.
     """
     try:
-        terms = manifest.decode(job.manifest)
+        terms = manifest.decode_manifest(job.manifest)
     except FedboostError:
-        return in_outline(job)
+        return outlined_job(job)
     selection = terms.spec.data.get(config.name)
     shown = party_pb2.OwnedJob(
         id=job.id,
@@ -40,16 +40,16 @@ def owned(config: PartyConfig, job: StoredJob, tells: str = "") -> party_pb2.Own
         dataset="" if selection is None else selection.dataset or "",
         updated=job.updated,
         tells=tells,
-        uses=[party_pb2.Use(about=a, says=s) for a, s in declared.in_words(config, terms)],
+        uses=[party_pb2.Use(about=a, says=s) for a, s in declared.request_in_words(config, terms)],
     )
     if job.reason:
         shown.reason.what = job.reason
     return shown
 
 
-def in_outline(job: StoredJob) -> party_pb2.OwnedJob:
+def outlined_job(job: StoredJob) -> party_pb2.OwnedJob:
     """Return a job with only the facts of its outline."""
-    terms = manifest.outline(job.outline)
+    terms = manifest.read_outline(job.outline)
     shown = party_pb2.OwnedJob(
         id=job.id,
         name=job.name,
@@ -65,14 +65,14 @@ def in_outline(job: StoredJob) -> party_pb2.OwnedJob:
     return shown
 
 
-def values_told(report: StatusReport) -> int:
+def count_label_values(report: StatusReport) -> int:
     """Return the number of values about labels in a report: metrics, and points of curves."""
     points = sum(wire.count_values(curve) for curve in report.curves)
     rounds = sum(len(a_round.metrics) for a_round in report.rounds)
     return len(report.metrics) + len(report.best) + rounds + points
 
 
-def let_out(report: StatusReport, tells: Collection[str]) -> StatusReport:
+def allowed_report(report: StatusReport, tells: Collection[str]) -> StatusReport:
     """Return the part of a party's report that its policy allows the coordinator to read."""
     heard = StatusReport()
     heard.CopyFrom(report)
@@ -94,18 +94,18 @@ Reply = TypeVar("Reply")
 class Hushing(Protocol):
     """A node that knows the content its owner lets others read."""
 
-    def hush(self, job: str, error: OwnersError) -> FedboostError:
+    def public_error(self, job: str, error: OwnersError) -> FedboostError:
         """Return the public part of an error; the whole error stays with the owner."""
 
 
-def quietly(method: Callable[..., Awaitable[Reply]]) -> Callable[..., Awaitable[Reply]]:
+def hush_errors(method: Callable[..., Awaitable[Reply]]) -> Callable[..., Awaitable[Reply]]:
     """Wrap a node's method, (node, caller, request, …), so that its errors are hushed."""
 
     @wraps(method)
-    async def hushed(node: Hushing, caller: Any, request: Any, *more: Any) -> Reply:
+    async def call_hushed(node: Hushing, caller: Any, request: Any, *more: Any) -> Reply:
         try:
             return await method(node, caller, request, *more)
         except OwnersError as error:
-            raise node.hush(getattr(request, "job", ""), error) from None
+            raise node.public_error(getattr(request, "job", ""), error) from None
 
-    return hushed
+    return call_hushed

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from fedboost.crypto.id_digests import digests
 from fedboost.ground.ids import EncodedIds
 from fedboost.runtime.policy.same_tables import SAME, Owned
-from fedboost.runtime.store.schema import damaged
+from fedboost.runtime.store.schema import damaged_store_error
 from fedboost.runtime.store.store import Store
 
 ALL_ROWS = ""  # names the partition of sets of rows; others are named by a label column
@@ -30,7 +30,7 @@ DENSE = 8  # possible atoms per row, up to which an array counts all of them
 _IN_ORDER = "ORDER BY dataset, source, part"
 
 Hashes = NDArray[np.uint64]
-Numbers = NDArray[np.unsignedinteger]
+AtomNumbers = NDArray[np.unsignedinteger]
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,41 +42,44 @@ class Atoms:
     """
 
     hashes: Hashes
-    numbers: Mapping[str, Numbers]
+    numbers: Mapping[str, AtomNumbers]
 
     @classmethod
-    def of(cls, hashes: Hashes, numbers: Mapping[str, Numbers]) -> Atoms:
+    def of(cls, hashes: Hashes, numbers: Mapping[str, AtomNumbers]) -> Atoms:
         """Return the atoms of rows in any order; rows in no set at all are left out."""
         is_used = np.logical_or.reduce([of_rows > 0 for of_rows in numbers.values()])
         order = np.argsort(hashes)
         if not is_used.all():
             order = order[is_used[order]]
-        return cls(hashes[order], {name: _narrow(some)[order] for name, some in numbers.items()})
+        return cls(
+            hashes[order],
+            {name: _with_smallest_dtype(some)[order] for name, some in numbers.items()},
+        )
 
 
-def refine(known: Atoms, added: Atoms) -> tuple[Atoms, int | None]:
+def refine_atoms(known: Atoms, added: Atoms) -> tuple[Atoms, int | None]:
     """Return the atoms of two families of sets together, and the size of the smallest atom that
     `known` lacks; None where `known` has all of them.
     """
-    hashes = _union(known.hashes, added.hashes)
-    places = [_places(hashes, known), _places(hashes, added)]
-    numbers: dict[str, Numbers] = {}
+    hashes = _union_of_hashes(known.hashes, added.hashes)
+    places = [_row_positions(hashes, known), _row_positions(hashes, added)]
+    numbers: dict[str, AtomNumbers] = {}
     smallest: list[int] = []
     for name in {**known.numbers, **added.numbers}:
         old, new = (
-            _spread(family.numbers.get(name), some, len(hashes))
+            _numbers_of_all_rows(family.numbers.get(name), some, len(hashes))
             for family, some in zip((known, added), places, strict=True)
         )
-        numbers[name], sizes = _split(old, new)
+        numbers[name], sizes = _split_atoms(old, new)
         smallest += [int(sizes.min())] if len(sizes) else []
     return Atoms(hashes, numbers), min(smallest, default=None)
 
 
-def _narrow(numbers: Numbers) -> Numbers:
+def _with_smallest_dtype(numbers: AtomNumbers) -> AtomNumbers:
     return numbers.astype(np.min_scalar_type(numbers.max(initial=0)))
 
 
-def _union(known: Hashes, added: Hashes) -> Hashes:
+def _union_of_hashes(known: Hashes, added: Hashes) -> Hashes:
     """Return all hashes, ascending; `known` itself where `added` brings no others."""
     if not len(known):
         return added
@@ -87,14 +90,16 @@ def _union(known: Hashes, added: Hashes) -> Hashes:
     return np.sort(np.concatenate([known, others]), kind="stable")  # merges the two
 
 
-def _places(hashes: Hashes, family: Atoms) -> NDArray[np.intp] | None:
+def _row_positions(hashes: Hashes, family: Atoms) -> NDArray[np.intp] | None:
     """Return where a family's rows are among all; None: at the same places."""
     if len(hashes) == len(family.hashes):
         return None
     return np.searchsorted(hashes, family.hashes)
 
 
-def _spread(numbers: Numbers | None, places: NDArray[np.intp] | None, rows: int) -> Numbers:
+def _numbers_of_all_rows(
+    numbers: AtomNumbers | None, places: NDArray[np.intp] | None, rows: int
+) -> AtomNumbers:
     """Return a family's numbers for all rows."""
     if numbers is None:
         return np.zeros(rows, np.uint8)
@@ -105,7 +110,7 @@ def _spread(numbers: Numbers | None, places: NDArray[np.intp] | None, rows: int)
     return spread
 
 
-def _split(old: Numbers, new: Numbers) -> tuple[Numbers, NDArray[np.int64]]:
+def _split_atoms(old: AtomNumbers, new: AtomNumbers) -> tuple[AtomNumbers, NDArray[np.int64]]:
     """Return the atoms of two families on the same rows, and the sizes of the new atoms."""
     width = int(new.max(initial=0)) + 1
     span = (int(old.max(initial=0)) + 1) * width
@@ -138,7 +143,7 @@ class RowSets:
 
     def smallest_with(self, table: Owned, sets: Atoms) -> int | None:
         """Return the size of the smallest atom that sets of a table's rows would make, or None."""
-        return _together(table, self._read(table), sets)[1]
+        return _atoms_with_sets(table, self._read_parts(table), sets)[1]
 
     def add(self, table: Owned, sets: Atoms, least: int) -> int | None:
         """Keep sets of a table's rows, unless their smallest new atom has fewer than `least` rows:
@@ -147,30 +152,30 @@ class RowSets:
         The judged sets are the kept sets: sets of another job in between are included.
         """
         while True:
-            kept = self._read(table)
-            atoms, smallest = _together(table, kept, sets)
+            kept = self._read_parts(table)
+            atoms, smallest = _atoms_with_sets(table, kept, sets)
             if smallest is not None and smallest < least:
                 return smallest
             is_kept = smallest is None and any(one.table == table for one in kept)
-            if is_kept or self._write(table, atoms, kept):
+            if is_kept or self._replace_atoms(table, atoms, kept):
                 return None
 
-    def _read(self, table: Owned) -> list[_Part]:
+    def _read_parts(self, table: Owned) -> list[_Part]:
         columns = "dataset, source, part, partitions, sha256, cells"
         text = f"SELECT {columns} FROM atoms WHERE {SAME} {_IN_ORDER}"  # noqa: S608  our columns
         with self._store.transaction() as sql:
             found = sql.execute(text, vars(table)).fetchall()
         parts = [_Part(Owned(*row[:2]), *row[2:]) for row in found]
         if any(hashlib.sha256(one.cells).hexdigest() != one.sha256 for one in parts):
-            raise damaged(self._store.database)
+            raise damaged_store_error(self._store.database)
         return parts
 
-    def _write(self, table: Owned, atoms: Atoms, kept: Sequence[_Part]) -> bool:
+    def _replace_atoms(self, table: Owned, atoms: Atoms, kept: Sequence[_Part]) -> bool:
         """Replace a table's atoms by finer ones; return False if the stored ones differ from
         `kept`.
         """
         with self._store.transaction() as sql:
-            if _versions(sql, table) != [one.sha256 for one in kept]:
+            if _stored_names(sql, table) != [one.sha256 for one in kept]:
                 return False
             sql.executemany(
                 "INSERT INTO atoms (dataset, source, part, partitions, rows, sha256, cells)"
@@ -178,7 +183,7 @@ class RowSets:
                 " ON CONFLICT (dataset, source, part) DO UPDATE SET rows = excluded.rows,"
                 " partitions = excluded.partitions, sha256 = excluded.sha256,"
                 " cells = excluded.cells",
-                ((table.dataset, table.source, *values) for values in _written(atoms)),
+                ((table.dataset, table.source, *values) for values in _rows_of_atoms(atoms)),
             )
             return True
 
@@ -194,12 +199,12 @@ class _Part:
     cells: bytes  # the hashes, then the numbers of each partition
 
 
-def _versions(sql: sqlite3.Connection, table: Owned) -> list[str]:
+def _stored_names(sql: sqlite3.Connection, table: Owned) -> list[str]:
     text = f"SELECT sha256 FROM atoms WHERE {SAME} {_IN_ORDER}"  # noqa: S608  our columns
     return [sha256 for (sha256,) in sql.execute(text, vars(table))]
 
 
-def _together(table: Owned, kept: Sequence[_Part], sets: Atoms) -> tuple[Atoms, int | None]:
+def _atoms_with_sets(table: Owned, kept: Sequence[_Part], sets: Atoms) -> tuple[Atoms, int | None]:
     """Return the atoms of a table under all its names with further sets, and the size of the
     smallest new one; the table's own atoms are refined.
     """
@@ -208,12 +213,12 @@ def _together(table: Owned, kept: Sequence[_Part], sets: Atoms) -> tuple[Atoms, 
     atoms = families[0] if families else Atoms(np.zeros(0, np.uint64), {})
     smallest: list[int] = []
     for family in (*families[1:], sets):
-        atoms, size = refine(atoms, family)
+        atoms, size = refine_atoms(atoms, family)
         smallest += [] if size is None else [size]
     return atoms, min(smallest, default=None)
 
 
-def _written(atoms: Atoms) -> Iterator[tuple[int, str, int, str, bytes]]:
+def _rows_of_atoms(atoms: Atoms) -> Iterator[tuple[int, str, int, str, bytes]]:
     partitions = json.dumps({name: some.dtype.str for name, some in atoms.numbers.items()})
     for part, start in enumerate(range(0, len(atoms.hashes), PART_ROWS)):
         cut = slice(start, start + PART_ROWS)
@@ -224,7 +229,7 @@ def _written(atoms: Atoms) -> Iterator[tuple[int, str, int, str, bytes]]:
 
 def _atoms_of(parts: Iterable[_Part]) -> Atoms:
     hashes: list[Hashes] = []
-    numbers: dict[str, list[Numbers]] = {}
+    numbers: dict[str, list[AtomNumbers]] = {}
     for one in parts:
         types = {name: np.dtype(text) for name, text in json.loads(one.partitions).items()}
         rows = len(one.cells) // (8 + sum(kind.itemsize for kind in types.values()))
@@ -233,8 +238,10 @@ def _atoms_of(parts: Iterable[_Part]) -> Atoms:
         for name, kind in types.items():
             numbers.setdefault(name, []).append(np.frombuffer(one.cells, kind, rows, at))
             at += numbers[name][-1].nbytes
-    return Atoms(_joined(hashes), {name: _joined(some) for name, some in numbers.items()})
+    return Atoms(
+        _concatenated(hashes), {name: _concatenated(some) for name, some in numbers.items()}
+    )
 
 
-def _joined(arrays: Sequence[NDArray[Any]]) -> NDArray[Any]:
+def _concatenated(arrays: Sequence[NDArray[Any]]) -> NDArray[Any]:
     return arrays[0] if len(arrays) == 1 else np.concatenate(arrays)

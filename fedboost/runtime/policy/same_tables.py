@@ -35,7 +35,7 @@ _SOURCE = f"source IN ({_LINKED} SELECT name FROM linked)"  # noqa: S608  our wo
 SAME = f"(dataset = :dataset OR (source != '' AND :source != '' AND {_SOURCE}))"
 
 
-def owned(
+def owned_table(
     changes: Changes, tables: Mapping[str, SourceSpec], dataset: str, *, by_name: bool = True
 ) -> Owned:
     """Return a declared data set of `tables`, after recording the tables that are equal now.
@@ -47,7 +47,9 @@ def owned(
     found = {
         (declared[name], alias)
         for name, spec in tables.items()
-        for alias in {declared[name]} | spec.marks() | spec.folders() & {*declared.values()}
+        for alias in {declared[name]}
+        | spec.identity_marks()
+        | spec.folder_identities() & {*declared.values()}
     }
     with changes() as sql:
         known = set(sql.execute("SELECT source, alias FROM aliases").fetchall())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fedboost.data.row_count import row_count_most
+from fedboost.data.row_count import row_count_bound
 from fedboost.data.sources import SourceSpec
 from fedboost.encrypted.scheme import choice
 from fedboost.flow import GUEST
@@ -33,7 +33,7 @@ def scheme_offer(judge: Judge, coordinator: str, spec: JobSpec) -> SchemesReply:
         rows = policy.ids_padded_to
         if policy.approve == "never":
             rows = _rows_of(judge.config.datasets[job.dataset])
-    offer = choice.offer(job.params, policy.schemes, rows)
+    offer = choice.make_offer(job.params, policy.schemes, rows)
     return SchemesReply(
         named=offer.named,
         denied=[name for name, why in offer.against.items() if why == "policy"],
@@ -44,6 +44,6 @@ def scheme_offer(judge: Judge, coordinator: str, spec: JobSpec) -> SchemesReply:
 def _rows_of(source: SourceSpec) -> int | None:
     """Return at least the rows of a table; None if it is unreadable, which `begin` refuses."""
     try:
-        return row_count_most(source)
+        return row_count_bound(source)
     except FedboostError:
         return None

@@ -22,7 +22,7 @@ from fedboost import protocols
 from fedboost.data.sources import SourceSpec
 from fedboost.flow import HOST, Charge, Releases, Spent, StageContext
 from fedboost.ground.errors import ConfigError, PolicyError
-from fedboost.ground.settings import Settings, parse
+from fedboost.ground.settings import Settings, parse_settings
 from fedboost.messages.job_pb2 import PlacedRows, Released, StatusReport
 from fedboost.runtime.config.policy import Policy
 from fedboost.runtime.jobs import manifest
@@ -31,11 +31,11 @@ from fedboost.runtime.ledger.rows import Noted
 from fedboost.runtime.policy import account as accounts
 from fedboost.runtime.policy import noisy_values
 from fedboost.runtime.policy.account import Account, AccountEntry
-from fedboost.runtime.policy.forecast import in_words, remedies
-from fedboost.runtime.policy.judgement import refusing
+from fedboost.runtime.policy.forecast import change_in_words, sufficient_changes
+from fedboost.runtime.policy.judgement import name_party_in_refusals
 from fedboost.runtime.policy.placing import Learnt
-from fedboost.runtime.policy.reading import values_told
-from fedboost.runtime.policy.same_tables import Owned, names_of, owned
+from fedboost.runtime.policy.reading import count_label_values
+from fedboost.runtime.policy.same_tables import Owned, names_of, owned_table
 from fedboost.runtime.store.store import JobState, StoredJob
 
 if TYPE_CHECKING:
@@ -80,12 +80,12 @@ class Spending:
         """Refuse a job that the account, or all rows of the table, cannot support."""
         if frame is None:
             return
-        self._jobs[job.id] = self._entry(job, Releases(0), 0, frame.n_rows)
+        self._jobs[job.id] = self._new_entry(job, Releases(0), 0, frame.n_rows)
         self._held_shares[job.id] = job.scored_share
         if job.role is not HOST:
             return
         try:
-            self._judge(job, learnt(job, frame, job.held_out(frame)))
+            self._judge_sums(job, learnt_rows(job, frame, job.held_out(frame)))
         except PolicyError as error:
             error.todo += "" if "set " not in error.todo else "; fewer rows in common allow less"
             raise
@@ -100,18 +100,18 @@ class Spending:
         report = StatusReport()
         if context.role is not HOST or context.frame is None or stage != job.protocol.name:
             return report
-        table = learnt(job, context.frame, context.validation)
+        table = learnt_rows(job, context.frame, context.validation)
         with self._mutex:
-            planned, warns = self._judge(job, table)
-            entry = self._jobs[job.id] = self._entry(job, planned, table.columns, table.rows)
+            planned, warns = self._judge_sums(job, table)
+            entry = self._jobs[job.id] = self._new_entry(job, planned, table.columns, table.rows)
             if not entry.planned and not entry.epsilon:
                 return report
             self._placed[job.id] = table.placed(planned)
-            released = self._released(entry)
+            released = self._releases_of(entry)
             self.account.expect(entry)
         if entry.planned:
             if warns:
-                released.warning = self._warning(job, released)
+                released.warning = self._warning_text(job, released)
                 log.warning("%s: %s", job.id, released.warning)
             report.released.append(released)
         return report
@@ -130,24 +130,26 @@ class Spending:
                 continue
             job, peer = envelope.job, envelope.receiver
             digest = envelope.payload_sha256.hex()
-            if about.is_free_again and accounts.has_left(sql, job, peer, digest):
+            if about.is_free_again and accounts.has_been_sent(sql, job, peer, digest):
                 continue
-            charges = [*about.charges, *noisy_values.further(sql, about)]
-            with refusing(self.party):
-                self._charge(sql, self._jobs[job], peer, charges, stage=envelope.stage)
+            charges = [*about.charges, *noisy_values.charges_of_new_values(sql, about)]
+            with name_party_in_refusals(self.party):
+                self._charge_entry(sql, self._jobs[job], peer, charges, stage=envelope.stage)
 
-    def tell(self, job: SignedJob, report: StatusReport) -> None:
+    def charge_report(self, job: SignedJob, report: StatusReport) -> None:
         """Charge values about our labels that are about to be reported to the coordinator.
 
         Raise PolicyError if the table would exceed its owner's limits.
         """
-        values, entry = values_told(report), self._jobs.get(job.id)
+        values, entry = count_label_values(report), self._jobs.get(job.id)
         if not values or entry is None:
             return
-        with refusing(self.party), self.account.changes() as sql:
-            self._charge(sql, entry, job.manifest.coordinator, [Charge(Spent.METRICS, values)])
+        with name_party_in_refusals(self.party), self.account.changes() as sql:
+            self._charge_entry(
+                sql, entry, job.manifest.coordinator, [Charge(Spent.METRICS, values)]
+            )
 
-    def _charge(
+    def _charge_entry(
         self,
         sql: sqlite3.Connection,
         entry: AccountEntry,
@@ -159,7 +161,7 @@ class Spending:
         policy, kinds = self._policy(), {charge.kind for charge in charges}
         if Spent.ROWS in kinds:
             [rows] = [charge.amount for charge in charges if charge.kind is Spent.ROWS]
-            more = accounts.new_rows(sql, entry.job, peer, rows)
+            more = accounts.count_new_rows(sql, entry.job, peer, rows)
             charges = [charge for charge in charges if charge.kind is not Spent.ROWS]
             if more:
                 charges = [*charges, Charge(Spent.ROWS, more)]
@@ -172,13 +174,13 @@ class Spending:
         self.account.note(sql, entry, is_new=False)
         for receiver in dict.fromkeys(charge.peer or peer for charge in charges):
             due = [charge for charge in charges if (charge.peer or peer) == receiver]
-            accounts.charge(sql, entry.table, entry.job, receiver, due)
-        totals = accounts.told(sql, entry.table, policy.together(peer))
+            accounts.add_charges(sql, entry.table, entry.job, receiver, due)
+        totals = accounts.released_amounts(sql, entry.table, policy.together(peer))
         judge_told(policy, {kind: totals.get(kind, 0.0) for kind in kinds})
 
     def _holds_out_freely(self, job: str, stage: str) -> bool:
         """Return whether a stage scores only rows that any training may hold out."""
-        trains = stage and protocols.named(stage).leaves == "model"
+        trains = stage and protocols.load_protocol(stage).leaves == "model"
         return bool(trains) and self._policy().holds_out_freely(self._held_shares.get(job, 0.0))
 
     def _count_ids(self, sql: sqlite3.Connection, entry: AccountEntry, brought: Charge) -> None:
@@ -188,10 +190,10 @@ class Spending:
             today = accounts.count_peer_ids(sql, brought.peer, name, day, ids)
             self._policy().judge_peer_ids(brought.peer, ids, today - ids)
 
-    def share(self, job: str) -> list[Released]:
+    def released_sums(self, job: str) -> list[Released]:
         """Return the releases of this party's sums in the job, for its result; may be empty."""
         entry = self.account.entry(job)
-        return [] if entry is None or not entry.planned else [self._released(entry)]
+        return [] if entry is None or not entry.planned else [self._releases_of(entry)]
 
     # For the owner
 
@@ -208,26 +210,29 @@ class Spending:
         planned = self.planned(job)
         if planned is None:
             return ""
-        sentence, share = _unbegun(planned, self._policy()), min(1.0, self._policy().placed_max)
+        sentence, share = (
+            _planned_in_words(planned, self._policy()),
+            min(1.0, self._policy().placed_max),
+        )
         return sentence and f"{sentence}; an attack could place {share:.0%} of the rows"
 
     def planned(self, job: StoredJob) -> Planned | None:
         """Return the possible releases of a job that has not begun; None without sums."""
-        terms = manifest.decode(job.manifest)
+        terms = manifest.decode_manifest(job.manifest)
         table = terms.spec.parties.table()
         try:
-            protocol = protocols.named(terms.spec.protocol)
-            params = parse(protocol.params, terms.params, section="params")
+            protocol = protocols.load_protocol(terms.spec.protocol)
+            params = parse_settings(protocol.params, terms.params, section="params")
         except ConfigError:  # of another version of fedboost
             return None
         if protocol.policy.releases is None or self.party not in table.hosts:
             return None
         ours = self.owned(terms.spec.data[self.party].dataset or "")
-        before = self._told(ours, table.guest, besides=job.id)
+        before = self._sums_for_guest(ours, table.guest, besides=job.id)
         releases = protocol.policy.releases(params, table, self.party, None)
         return Planned(releases, table.guest, before)
 
-    def rows_before(self, job: SignedJob) -> tuple[int, str]:
+    def last_row_count(self, job: SignedJob) -> tuple[int, str]:
         """Return the rows that the last job on the table learnt from, and its id; 0 if none."""
         others = self.account.others(self.owned(job.dataset), job.id)
         same = [entry for entry in others if entry.guest == job.table.guest] or others
@@ -235,56 +240,64 @@ class Spending:
 
     # Inside
 
-    def _judge(self, job: SignedJob, table: Learnt) -> tuple[Releases, bool]:
+    def _judge_sums(self, job: SignedJob, table: Learnt) -> tuple[Releases, bool]:
         """Return the maximal releases of sums, and whether the owner must be warned."""
         others = self.account.others(self._jobs[job.id].table, job.id)
-        with refusing(self.party):
+        with name_party_in_refusals(self.party):
             try:
                 return judge_expected(self._policy(), job, table, others)
             except PolicyError as error:
                 key = error.where.get("key", "").removeprefix("policy.")
                 if key in ("disclosure_max", "placed_max"):
-                    error.todo = self._remedy(job, table, others, key)
+                    error.todo = self._remedy_in_words(job, table, others, key)
                 raise
 
-    def _remedy(
+    def _remedy_in_words(
         self, job: SignedJob, table: Learnt, others: Sequence[AccountEntry], key: str
     ) -> str:
         """Describe settings that would make the policy allow the job."""
         policy = self._policy()
         together = policy.together(job.table.guest)
-        before, placed = accounts.sums_of(others, together), accounts.placed_of(others, together)
+        before, placed = (
+            accounts.sums_for_guests(others, together),
+            accounts.share_placed_for_guests(others, together),
+        )
 
-        def fits(params: Settings) -> bool:
-            planned = expected(job, params, table.columns)
+        def is_allowed(params: Settings) -> bool:
+            planned = expected_releases(job, params, table.columns)
             if not policy.allows_sums(planned.ratio(table.rows), before):
                 return False
             return policy.placed_max >= 1.0 or policy.allows_placed(
-                learnt_as(table, params).sums_placed(planned), placed
+                learnt_with_params(table, params).share_placed_by_sums(planned), placed
             )
 
         raw = job.manifest.spec.params
-        changes = remedies(job.protocol.params, raw, fits)
+        changes = sufficient_changes(job.protocol.params, raw, is_allowed)
         owner = f"{self.party}'s owner to raise {key}, or give a table with more rows"
         if not changes:
             return f"no smaller job fits either: ask {owner}"
-        return f"set {', or '.join(in_words(change, raw) for change in changes)}; or ask {owner}"
+        settings = ", or ".join(change_in_words(change, raw) for change in changes)
+        return f"set {settings}; or ask {owner}"
 
-    def _before(self, entry: AccountEntry) -> float:
-        return self._told(entry.table, entry.guest, besides=entry.job)
+    def _sums_before(self, entry: AccountEntry) -> float:
+        return self._sums_for_guest(entry.table, entry.guest, besides=entry.job)
 
     def _placed_before(self, entry: AccountEntry) -> float:
         others = self.account.others(entry.table, entry.job)
-        return accounts.placed_of(others, self._policy().together(entry.guest))
+        return accounts.share_placed_for_guests(others, self._policy().together(entry.guest))
 
-    def _told(self, table: Owned, guest: str, *, besides: str) -> float:
+    def _sums_for_guest(self, table: Owned, guest: str, *, besides: str) -> float:
         """Return released and reserved sums for a guest and its group."""
-        return accounts.sums_of(self.account.others(table, besides), self._policy().together(guest))
+        return accounts.sums_for_guests(
+            self.account.others(table, besides), self._policy().together(guest)
+        )
 
     def owned(self, dataset: str) -> Owned:
-        return owned(self.account.changes, self._tables(), dataset, by_name=self.by_name)
+        return owned_table(self.account.changes, self._tables(), dataset, by_name=self.by_name)
 
-    def _entry(self, job: SignedJob, planned: Releases, columns: int, rows: int) -> AccountEntry:
+    def _new_entry(
+        self, job: SignedJob, planned: Releases, columns: int, rows: int
+    ) -> AccountEntry:
         """Return the account entry of a job with its expected sums."""
         epsilon = job.protocol.policy.asks(job.params).epsilon
         return AccountEntry(
@@ -298,14 +311,14 @@ class Spending:
             epsilon=0.0 if epsilon is None or not columns else epsilon * columns,
         )
 
-    def _released(self, entry: AccountEntry) -> Released:
+    def _releases_of(self, entry: AccountEntry) -> Released:
         """Return the expected and actual releases of a job's sums, with our limits."""
         policy = self._policy()
         return Released(
             party=self.party,
             planned=entry.planned,
             counted=entry.counted,
-            before=self._before(entry),
+            before=self._sums_before(entry),
             warn=policy.disclosure_warn,
             max=policy.disclosure_max,
             placed=PlacedRows(
@@ -316,7 +329,7 @@ class Spending:
             ),
         )
 
-    def _warning(self, job: SignedJob, released: Released) -> str:
+    def _warning_text(self, job: SignedJob, released: Released) -> str:
         before, most = released.before, released.before + released.planned
         earlier = f", {before:.2g} of them by earlier jobs" if before else ""
         return (
@@ -337,20 +350,25 @@ def judge_expected(
     epsilon = job.protocol.policy.asks(job.params).epsilon
     if epsilon is not None:
         policy.judge_disclosure(epsilon, table.columns, sum(entry.noise for entry in others))
-    planned, together = expected(job, job.params, table.columns), policy.together(job.table.guest)
+    planned, together = (
+        expected_releases(job, job.params, table.columns),
+        policy.together(job.table.guest),
+    )
     ratio = planned.ratio(table.rows)
-    warns = bool(ratio) and policy.judge_sums(ratio, accounts.sums_of(others, together))
+    warns = bool(ratio) and policy.judge_sums(ratio, accounts.sums_for_guests(others, together))
     if ratio and policy.placed_max < 1.0:
-        policy.judge_placed(table.sums_placed(planned), accounts.placed_of(others, together))
+        policy.judge_placed(
+            table.share_placed_by_sums(planned), accounts.share_placed_for_guests(others, together)
+        )
     return planned, warns
 
 
-def learnt(job: SignedJob, frame: Frame, held_out: NDArray[np.bool_]) -> Learnt:
+def learnt_rows(job: SignedJob, frame: Frame, held_out: NDArray[np.bool_]) -> Learnt:
     """Return the rows of a table that a job learns from."""
     return Learnt(frame, held_out, getattr(job.params, "max_bin", 2))
 
 
-def learnt_as(table: Learnt, params: Settings) -> Learnt:
+def learnt_with_params(table: Learnt, params: Settings) -> Learnt:
     """Return the same rows for a job with other params."""
     max_bin = getattr(params, "max_bin", table.max_bin)
     return table if max_bin == table.max_bin else replace(table, max_bin=max_bin)
@@ -370,7 +388,7 @@ def judge_told(policy: Policy, amounts: Mapping[Spent, float]) -> None:
             judge(amounts[kind])
 
 
-def expected(job: SignedJob, params: Settings, columns: int) -> Releases:
+def expected_releases(job: SignedJob, params: Settings, columns: int) -> Releases:
     """Return the expected sums of a job; a continued model has used draws of columns before."""
     if job.protocol.policy.releases is None or job.party not in job.table.hosts:
         return Releases(0)
@@ -378,7 +396,7 @@ def expected(job: SignedJob, params: Settings, columns: int) -> Releases:
     return job.protocol.policy.releases(params, job.table, job.party, known)
 
 
-def _unbegun(planned: Planned, policy: Policy) -> str:
+def _planned_in_words(planned: Planned, policy: Policy) -> str:
     """Describe possible releases of a waiting job, without the number of common rows."""
     sums, share = planned.releases.whole, planned.releases.by_row
     guest, before = planned.guest, planned.before

@@ -37,7 +37,7 @@ class Bridge:
             futures = [asyncio.run_coroutine_threadsafe(work, loop) for work in works]
             self._under_way.update(futures)
         for future in futures:
-            future.add_done_callback(self._over)
+            future.add_done_callback(self._discard_finished)
         return futures
 
     def start_here(self, *works: Coroutine[Any, Any, T]) -> list[asyncio.Task[T]]:
@@ -47,8 +47,8 @@ class Bridge:
             tasks = [asyncio.create_task(work) for work in works]
             self._under_way.update(tasks)
         for task in tasks:
-            task.add_done_callback(self._over)
-            task.add_done_callback(hear_out)
+            task.add_done_callback(self._discard_finished)
+            task.add_done_callback(log_failure)
         return tasks
 
     def wait(self, future: Future[T]) -> T:
@@ -69,7 +69,7 @@ class Bridge:
                 raise
             raise self._stopped from None
 
-    def fetch(self, loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, T]) -> T:
+    def run_in_loop(self, loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, T]) -> T:
         """Return the result of work in the loop to a thread outside it."""
         [future] = self.start(loop, work)
         return self.wait(future)
@@ -88,12 +88,12 @@ class Bridge:
                 work.close()
             raise self._stopped
 
-    def _over(self, future: Future[Any] | asyncio.Task[Any]) -> None:
+    def _discard_finished(self, future: Future[Any] | asyncio.Task[Any]) -> None:
         with self._lock:
             self._under_way.discard(future)
 
 
-async def to_its_end(work: Coroutine[Any, Any, T]) -> T:
+async def run_to_end(work: Coroutine[Any, Any, T]) -> T:
     """Return the result of a loop's only work, once all tasks that it began have ended."""
     try:
         return await work
@@ -104,10 +104,10 @@ async def to_its_end(work: Coroutine[Any, Any, T]) -> T:
         if left:
             await asyncio.wait(left)
         for task in left:
-            hear_out(task)
+            log_failure(task)
 
 
-def hear_out(task: asyncio.Task[Any]) -> None:
+def log_failure(task: asyncio.Task[Any]) -> None:
     """Read the result of a task without a waiter; log errors except refusals."""
     error = None if task.cancelled() else task.exception()
     if error is not None and not isinstance(error, FedboostError | CancelledError):

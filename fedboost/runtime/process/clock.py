@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterator
 
 
-def now() -> float:
+def monotonic_s() -> float:
     """Return seconds that never fall, of the running loop's clock or else the system's."""
     try:
         return asyncio.get_running_loop().time()
@@ -16,7 +16,7 @@ def now() -> float:
         return time.monotonic()
 
 
-def pauses(first_s: float, most_s: float) -> Iterator[float]:
+def growing_pauses(first_s: float, most_s: float) -> Iterator[float]:
     """Yield ever longer pauses between tries, each twice the one before, up to `most_s`.
 
     Each is drawn from the upper half of its range, so that retries do not coincide.

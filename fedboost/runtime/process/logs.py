@@ -15,18 +15,18 @@ from fedboost.ground.printable import printable
 
 LogFormat: TypeAlias = Literal["text", "json"]
 PLACES = ("job", "attempt", "stage", "step", "party")  # in this order in every line
-LINE_CHARS_MAX = 8000
+LOG_LINE_CHARS_MAX = 8000
 PLACE_CHARS_MAX = 80  # a peer may send anything as the name of a job
 
 _about: ContextVar[Mapping[str, str]] = ContextVar("about", default={})  # noqa: B039  never changed
 
 
-def note(**fields: str | int) -> None:
+def note_context(**fields: str | int) -> None:
     """Set the context of log lines in this task, and in tasks that it starts.
 
     `fields` are some of PLACES; an empty one is left unchanged.
     """
-    known = {key: _short(str(value)) for key, value in fields.items() if value}
+    known = {key: _short_line(str(value)) for key, value in fields.items() if value}
     assert known.keys() <= set(PLACES)
     _about.set({**_about.get(), **known})
 
@@ -34,7 +34,7 @@ def note(**fields: str | int) -> None:
 def note_call(request: Any) -> None:
     """Set the context from a call: job, attempt, stage and steps of its message."""
     steps = [turn.step for turn in getattr(request, "turns", ())]
-    note(
+    note_context(
         job=getattr(request, "job", "") or getattr(request, "id", ""),
         attempt=getattr(request, "attempt", 0),
         stage=getattr(request, "stage", ""),
@@ -42,12 +42,12 @@ def note_call(request: Any) -> None:
     )
 
 
-def noted() -> Mapping[str, str]:
+def current_context() -> Mapping[str, str]:
     """Return the current context of log lines."""
     return _about.get()
 
 
-def set_up(style: LogFormat, level: int, daemon: str = "") -> None:
+def set_up_logging(style: LogFormat, level: int, daemon: str = "") -> None:
     """Send all logs to stderr in this style; replaces an earlier setup.
 
     `daemon` (``party bank``) is in every line of JSON, to tell the logs of several daemons apart.
@@ -62,7 +62,7 @@ def set_up(style: LogFormat, level: int, daemon: str = "") -> None:
 
 
 def is_json() -> bool:
-    """Return whether `set_up` has chosen JSON last."""
+    """Return whether `set_up_logging` has chosen JSON last."""
     return any(isinstance(handler.formatter, _Json) for handler in logging.getLogger().handlers)
 
 
@@ -96,7 +96,7 @@ class _Text(_Plain):
         about: Mapping[str, str] = getattr(record, "about", {})
         named = [about[key] for key in PLACES[:-1] if key in about]
         record.where = f" [{', '.join(named)}]" if named else ""
-        record.message = printable(record.message, instead="?", most=LINE_CHARS_MAX)
+        record.message = printable(record.message, instead="?", most=LOG_LINE_CHARS_MAX)
         return super().formatMessage(record)
 
 
@@ -119,7 +119,9 @@ class _Json(_Plain, JsonFormatter):
             "logger": record.name,
             **self._daemon,
             **{key: about[key] for key in PLACES if key in about},
-            "message": printable(record.getMessage(), instead="?", keeps="\n", most=LINE_CHARS_MAX),
+            "message": printable(
+                record.getMessage(), instead="?", keeps="\n", most=LOG_LINE_CHARS_MAX
+            ),
         }
         if log_data.get("attempt", "").isdigit():
             log_data["attempt"] = int(log_data["attempt"])
@@ -127,6 +129,6 @@ class _Json(_Plain, JsonFormatter):
             log_data["exception"] = self.formatException(record.exc_info)
 
 
-def _short(text: str) -> str:
+def _short_line(text: str) -> str:
     """Return one short line, even from a peer's text."""
     return printable(text, instead="?", most=PLACE_CHARS_MAX)

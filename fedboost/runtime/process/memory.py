@@ -15,7 +15,7 @@ TRIM_THRESHOLD, TOP_BYTES = -1, 1 << 23  # that an arena keeps free at its end
 LARGE_ROWS = 1 << 18  # of fewer, taking memory again costs more than is saved
 
 
-def be_frugal() -> None:
+def limit_freed_memory() -> None:
     """Make allocators keep little freed memory; call it before threads and Arrow start."""
     os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
     system = _c_library()
@@ -23,7 +23,7 @@ def be_frugal() -> None:
         system.mallopt(ARENA_MAX, ARENAS)
 
 
-def keep_apart() -> None:
+def map_large_arrays_apart() -> None:
     """Give large arrays their own pages, which leave no holes, from here on.
 
     The system clears such pages each time, which slows down small jobs.
@@ -34,7 +34,7 @@ def keep_apart() -> None:
         system.mallopt(TRIM_THRESHOLD, TOP_BYTES)
 
 
-def give_back(*, of_cycles: bool = False) -> None:
+def release_memory(*, of_cycles: bool = False) -> None:
     """Return memory that Arrow and the C library keep for later; takes some milliseconds.
 
     With `of_cycles` also free objects in reference cycles, which takes 0.1 s.
@@ -48,13 +48,13 @@ def give_back(*, of_cycles: bool = False) -> None:
         system.malloc_trim(0)
 
 
-def give_all_back() -> None:
+def release_all_memory() -> None:
     """Return free memory, and the unchanged pages of libraries.
 
     Allocators hold free memory between used blocks; pages of libraries are read again from their
     files on the next use. On a system without such calls nothing happens.
     """
-    give_back(of_cycles=True)
+    release_memory(of_cycles=True)
     if sys.platform != "linux":
         return
     import ctypes

@@ -17,7 +17,7 @@ from fedboost.ground.errors import JobError
 T = TypeVar("T")
 
 
-def cores() -> int:
+def count_cores() -> int:
     """Count the cores that this process may use."""
     allowed = getattr(os, "sched_getaffinity", None)  # macOS gives a process all
     return len(allowed(0)) if allowed else os.cpu_count() or 1
@@ -27,7 +27,7 @@ class ThreadWorkers:
     """Kernels in threads of this process, `count` at a time; close it, or use it in a `with`."""
 
     def __init__(self, count: int | None = None) -> None:
-        self.count = count or cores()
+        self.count = count or count_cores()
         self._pool = ThreadPoolExecutor(self.count, "kernel")
         self._lock = threading.Lock()
         self._busy_seconds = 0.0

@@ -123,7 +123,7 @@ class ProcessWorkers:
 
         The first error in that order is raised, once no task of this call is running any more.
         """
-        answers = [self._submit(kernel, task) for task in tasks]
+        answers = [self._submit_with_retry(kernel, task) for task in tasks]
         try:
             return [answer.result() for answer in answers]
         except BaseException:
@@ -133,7 +133,7 @@ class ProcessWorkers:
 
     def submit(self, kernel: Callable[..., T], *task: Any) -> _Answer[T]:
         """Start `kernel(*task)` on the next free worker and return at once."""
-        return self._submit(kernel, task)
+        return self._submit_with_retry(kernel, task)
 
     def cpu_seconds(self) -> float:
         """Return processor seconds of all finished tasks."""
@@ -173,27 +173,27 @@ class ProcessWorkers:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _submit(self, kernel: Callable[..., T], task: tuple[Any, ...]) -> _Answer[T]:
+    def _submit_with_retry(self, kernel: Callable[..., T], task: tuple[Any, ...]) -> _Answer[T]:
         try:
-            future = self._start(kernel, task)
+            future = self._start_task(kernel, task)
         except BrokenProcessPool:  # it broke without pending work: nothing is lost
             self.discard()
-            future = self._start(kernel, task)
+            future = self._start_task(kernel, task)
         future.add_done_callback(self._account)
         return _Answer(self, future)
 
-    def _start(self, kernel: Callable[..., T], task: tuple[Any, ...]) -> Future[_Done[T]]:
-        pool = self._ready()
+    def _start_task(self, kernel: Callable[..., T], task: tuple[Any, ...]) -> Future[_Done[T]]:
+        pool = self._open_pool()
         with _starting, _main_hidden():  # a task that finds no idle process starts one, here
             return pool.submit(_measured, kernel, task)
 
-    def _ready(self) -> ProcessPoolExecutor:
+    def _open_pool(self) -> ProcessPoolExecutor:
         if self.is_closed:
             raise JobError(_CLOSED)
         with self._lock:
             if self._pool is None:
                 context = multiprocessing.get_context("spawn")
-                self._pool = ProcessPoolExecutor(self._count, context, initializer=_begin)
+                self._pool = ProcessPoolExecutor(self._count, context, initializer=_prepare_worker)
             return self._pool
 
     def _account(self, future: Future[_Done[Any]]) -> None:
@@ -219,7 +219,7 @@ def _main_hidden() -> Iterator[None]:
         main.update(shown)
 
 
-def _begin() -> None:
+def _prepare_worker() -> None:
     """Prepare a worker process."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(_END, _Work.end)

@@ -24,7 +24,7 @@ from fedboost.ground.disk import (
     SECRET_MODE,
     make_folder,
     on_disk,
-    opened,
+    open_database,
     sync_folder,
     write_file,
 )
@@ -71,14 +71,14 @@ def write_backup(store: Path, file: Path, *, with_key: bool = True) -> Backup:
         raise StoreError("the file is there already", todo="name a new file", file=str(file))
     fresh = file.with_name(file.name + NEW)
     sums: dict[str, str] = {}
-    with on_disk(fresh), _copied(store / DATABASE, file.parent) as database:
+    with on_disk(fresh), _copy_of_database(store / DATABASE, file.parent) as database:
         handle = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, SECRET_MODE)
         try:
             with os.fdopen(handle, "wb") as out:
                 with tarfile.open(fileobj=out, mode="w", format=tarfile.PAX_FORMAT) as archive:
-                    _add(archive, sums, DATABASE, database)
-                    for path in _files(store, with_key):
-                        _add(archive, sums, str(path.relative_to(store)), path)
+                    _add_file(archive, sums, DATABASE, database)
+                    for path in _backed_up_files(store, with_key):
+                        _add_file(archive, sums, str(path.relative_to(store)), path)
                     listed = "".join(f"{sha}  {name}\n" for name, sha in sums.items()).encode()
                     entry = tarfile.TarInfo(SUMS)
                     entry.size = len(listed)
@@ -120,7 +120,7 @@ def restore_backup(file: Path, store: Path) -> Backup:
         shutil.rmtree(fresh, ignore_errors=True)
         make_folder(fresh)
         try:
-            restored = _unpacked(file, fresh)
+            restored = _unpack_files(file, fresh)
             _check_database(fresh / DATABASE)
             if store.exists():
                 store.rmdir()
@@ -133,16 +133,19 @@ def restore_backup(file: Path, store: Path) -> Backup:
 
 
 @contextmanager
-def _copied(database: Path, beside: Path) -> Iterator[Path]:
+def _copy_of_database(database: Path, beside: Path) -> Iterator[Path]:
     """Yield a copy of the database as of one moment, in a folder that is removed afterwards."""
-    with tempfile.TemporaryDirectory(dir=beside) as folder, closing(opened(database, "ro")) as live:
+    with (
+        tempfile.TemporaryDirectory(dir=beside) as folder,
+        closing(open_database(database, "ro")) as live,
+    ):
         copy = Path(folder) / DATABASE
         with closing(sqlite3.connect(copy)) as other:
             live.backup(other)
         yield copy
 
 
-def _files(store: Path, with_key: bool) -> Iterator[Path]:
+def _backed_up_files(store: Path, with_key: bool) -> Iterator[Path]:
     for path in sorted(store.rglob("*")):
         name = str(path.relative_to(store))
         stays = name in _STAYS_HERE or name.endswith(NEW) or (name == KEY and not with_key)
@@ -150,7 +153,7 @@ def _files(store: Path, with_key: bool) -> Iterator[Path]:
             yield path
 
 
-def _add(archive: tarfile.TarFile, sums: dict[str, str], name: str, path: Path) -> None:
+def _add_file(archive: tarfile.TarFile, sums: dict[str, str], name: str, path: Path) -> None:
     """Add a file, unless a running daemon has removed it meanwhile."""
     try:
         file = path.open("rb")
@@ -165,7 +168,7 @@ def _add(archive: tarfile.TarFile, sums: dict[str, str], name: str, path: Path) 
         sums[name] = hashed.hex
 
 
-def _unpacked(file: Path, folder: Path) -> Backup:
+def _unpack_files(file: Path, folder: Path) -> Backup:
     sums: dict[str, str] = {}
     listed = b""
     try:
@@ -173,19 +176,19 @@ def _unpacked(file: Path, folder: Path) -> Backup:
             for entry in archive:
                 content = archive.extractfile(entry)
                 if content is None or not _is_inside(folder, entry.name):
-                    raise _spoilt(file, entry.name)
+                    raise _damaged_backup_error(file, entry.name)
                 if entry.name == SUMS:
                     listed = content.read()
                 else:
-                    sums[entry.name] = _written(content, folder / entry.name, entry.mode)
+                    sums[entry.name] = _write_and_hash(content, folder / entry.name, entry.mode)
     except tarfile.TarError:
-        raise _spoilt(file, "") from None
+        raise _damaged_backup_error(file, "") from None
     expected = dict(line.split("  ", 1)[::-1] for line in listed.decode().splitlines())
     for name in sorted(sums.keys() | expected.keys()):
         if sums.get(name) != expected.get(name):
-            raise _spoilt(file, name)
+            raise _damaged_backup_error(file, name)
     if DATABASE not in sums:
-        raise _spoilt(file, DATABASE)
+        raise _damaged_backup_error(file, DATABASE)
     return Backup(len(sums), file.stat().st_size)
 
 
@@ -193,7 +196,7 @@ def _is_inside(folder: Path, name: str) -> bool:
     return (folder / name).resolve().is_relative_to(folder.resolve())
 
 
-def _written(content: IO[bytes], path: Path, mode: int) -> str:
+def _write_and_hash(content: IO[bytes], path: Path, mode: int) -> str:
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     hashed: Any = _Hashed(content)
     with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as out:
@@ -204,12 +207,12 @@ def _written(content: IO[bytes], path: Path, mode: int) -> str:
 
 
 def _check_database(database: Path) -> None:
-    with closing(opened(database, "rw")) as connection:  # which removes SQLite's other files
+    with closing(open_database(database, "rw")) as connection:  # which removes SQLite's other files
         if connection.execute("PRAGMA integrity_check").fetchone()[0] != "ok":
-            raise _spoilt(database, DATABASE)
+            raise _damaged_backup_error(database, DATABASE)
 
 
-def _spoilt(file: Path, name: str) -> StoreError:
+def _damaged_backup_error(file: Path, name: str) -> StoreError:
     return StoreError(
         "the backup is damaged: its content has changed since it was written",
         todo="use another backup",

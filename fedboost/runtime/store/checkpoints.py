@@ -32,20 +32,20 @@ from fedboost.ground.disk import (
     make_folder,
     on_disk,
     read_file,
-    replacing,
+    replace_file,
     write_file,
 )
 from fedboost.ground.errors import ProtocolError, StoreError
-from fedboost.ground.mapped import let_go
-from fedboost.ground.state import GrownList, joined_state
+from fedboost.ground.mapped import free_pages
+from fedboost.ground.state import GrownList, join_state
 from fedboost.runtime.store import pieces
 from fedboost.runtime.store.pieces import Pieces
 
 log = logging.getLogger(__name__)
 
-FORMAT = 6  # since 6 arrays lie as they are
-PIECE_BYTES = 1 << 23  # of an array, that are written together
-KEPT = 2  # the last joint commit may lie one place behind the last checkpoint
+CHECKPOINT_FORMAT = 6  # since 6 arrays lie as they are
+ARRAY_PIECE_BYTES = 1 << 23  # of an array, that are written together
+CHECKPOINTS_KEPT = 2  # the last joint commit may lie one place behind the last checkpoint
 NUMBER_MAX = 99_999_999  # of a place
 _JSON_NAME = re.compile(r"checkpoint-(\d{8}(?:\.\d{8})*)\.json")
 _ARRAYS = ".arrays"
@@ -90,9 +90,9 @@ class Checkpoints:
             hashed.update(piece)
         digest = hashed.hexdigest()
         body: dict[str, Any] = {
-            "format": FORMAT,
+            "format": CHECKPOINT_FORMAT,
             "place": list(place),
-            "arrays": f"{_stem(place)}-{digest[:16]}{_ARRAYS}",
+            "arrays": f"{_stem_of_place(place)}-{digest[:16]}{_ARRAYS}",
             "arrays_sha256": digest,
             "layout": [(name, array.dtype.str, array.shape) for name, array in arrays.items()],
             "state": dict(state),
@@ -101,15 +101,15 @@ class Checkpoints:
             make_folder(folder)
             before = self._pieces.get(folder)
             if before is None or not before.is_followed_by(grown or {}):
-                before = pieces.fresh(folder)
-            after = before.with_all(grown or {})
+                before = pieces.new_file(folder)
+            after = before.append_lists(grown or {})
             body["grown"] = after.named
-            text = json.dumps({**body, "sha256": _digest(body)}).encode()
-            with replacing(folder / body["arrays"], SECRET_MODE) as file:
+            text = json.dumps({**body, "sha256": _body_digest(body)}).encode()
+            with replace_file(folder / body["arrays"], SECRET_MODE) as file:
                 file.writelines(_pieces_of(contents))
-            write_file(_path(folder, place), text, SECRET_MODE)
+            write_file(_checkpoint_path(folder, place), text, SECRET_MODE)
             self._pieces[folder] = after
-            self._prune(folder)
+            self._remove_old_checkpoints(folder)
 
     def let_go(self) -> None:
         """Forget the lists that have been saved; the next checkpoints hold them anew."""
@@ -133,7 +133,9 @@ class Checkpoints:
         try:
             return self.load(folder, place)
         except StoreError as error:
-            log.warning("no job goes on from %s: %s", _stem(place), "; ".join(error.lines()))
+            log.warning(
+                "no job goes on from %s: %s", _stem_of_place(place), "; ".join(error.lines())
+            )
             return None
 
     def load(self, folder: Path, place: Place | None = None) -> Checkpoint | None:
@@ -144,11 +146,11 @@ class Checkpoints:
         """
         with self._lock:
             if place is not None:
-                return _load(_path(folder, place))
+                return _load_checkpoint(_checkpoint_path(folder, place))
             torn: StoreError | None = None
             for candidate in reversed(self.places(folder)):
                 try:
-                    return _load(_path(folder, candidate))
+                    return _load_checkpoint(_checkpoint_path(folder, candidate))
                 except StoreError as error:
                     torn = torn or error
             if torn is not None:
@@ -160,15 +162,15 @@ class Checkpoints:
         with self._lock, on_disk(folder):
             for later in self.places(folder):
                 if later > place:
-                    _path(folder, later).unlink()
-            self._prune(folder)
+                    _checkpoint_path(folder, later).unlink()
+            self._remove_old_checkpoints(folder)
 
-    def _prune(self, folder: Path) -> None:
+    def _remove_old_checkpoints(self, folder: Path) -> None:
         """Keep the last two checkpoints and the arrays that they name."""
         with on_disk(folder):
-            for old in self.places(folder)[:-KEPT]:
-                _path(folder, old).unlink()
-            kept = [_path(folder, place) for place in self.places(folder)]
+            for old in self.places(folder)[:-CHECKPOINTS_KEPT]:
+                _checkpoint_path(folder, old).unlink()
+            kept = [_checkpoint_path(folder, place) for place in self.places(folder)]
             named = set[str]().union(*(_files_named(path.read_bytes()) for path in kept))
             for path in folder.glob("checkpoint-*"):
                 if path.name.endswith(NEW) or (path.suffix == _ARRAYS and path.name not in named):
@@ -176,13 +178,13 @@ class Checkpoints:
             pieces.remove_others(folder, named)
 
 
-def _load(path: Path) -> Checkpoint:
+def _load_checkpoint(path: Path) -> Checkpoint:
     try:
         body = json.loads(read_file(path))
         claimed = body.pop("sha256")
-        if claimed != _digest(body):
+        if claimed != _body_digest(body):
             raise ValueError
-        if body["format"] != FORMAT:
+        if body["format"] != CHECKPOINT_FORMAT:
             raise StoreError(
                 "a checkpoint was written by another version of fedboost",
                 todo="finish the job with the version that began it, or submit it anew",
@@ -193,28 +195,28 @@ def _load(path: Path) -> Checkpoint:
         arrays_path, arrays_hash = path.parent / body["arrays"], body["arrays_sha256"]
         layout, grown = body["layout"], body["grown"]
     except (ValueError, KeyError, TypeError, AttributeError):
-        raise _torn(path) from None
+        raise _torn_checkpoint_error(path) from None
     try:
         with on_disk(arrays_path):
             arrays = _read_arrays(arrays_path, arrays_hash, layout)
     except (ValueError, TypeError):
-        raise _torn(arrays_path) from None
+        raise _torn_checkpoint_error(arrays_path) from None
     try:
-        gained = pieces.read(path.parent, grown)
+        gained = pieces.read_pieces(path.parent, grown)
     except (ValueError, KeyError, TypeError):
-        raise _torn(path) from None
-    return Checkpoint(place, *joined_state(state, arrays, gained))
+        raise _torn_checkpoint_error(path) from None
+    return Checkpoint(place, *join_state(state, arrays, gained))
 
 
-def _stem(place: Place) -> str:
+def _stem_of_place(place: Place) -> str:
     return "checkpoint-" + ".".join(f"{number:08d}" for number in place)
 
 
-def _path(folder: Path, place: Place) -> Path:
-    return folder / f"{_stem(place)}.json"
+def _checkpoint_path(folder: Path, place: Place) -> Path:
+    return folder / f"{_stem_of_place(place)}.json"
 
 
-def _torn(path: Path) -> StoreError:
+def _torn_checkpoint_error(path: Path) -> StoreError:
     return StoreError(
         "a checkpoint is torn or was changed",
         todo="resume from an earlier one, or start the job anew",
@@ -233,9 +235,9 @@ def _bytes_of(name: str, array: NDArray[Any]) -> memoryview:
 def _pieces_of(contents: Sequence[memoryview]) -> Iterator[memoryview]:
     """Yield bytes of arrays piece by piece; bytes of mapped files leave memory after each piece."""
     for content in contents:
-        for start in range(0, len(content), PIECE_BYTES):
-            yield content[start : start + PIECE_BYTES]
-            let_go(content)
+        for start in range(0, len(content), ARRAY_PIECE_BYTES):
+            yield content[start : start + ARRAY_PIECE_BYTES]
+            free_pages(content)
 
 
 def _read_arrays(
@@ -262,7 +264,7 @@ def _read_arrays(
     return arrays
 
 
-def _digest(body: Mapping[str, Any]) -> str:
+def _body_digest(body: Mapping[str, Any]) -> str:
     text = json.dumps(body, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()
 

@@ -10,8 +10,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
 
-from fedboost.ground.disk import on_disk, opened, transaction
-from fedboost.runtime.store.schema import hashes
+from fedboost.ground.disk import on_disk, open_database, transaction
+from fedboost.runtime.store.schema import with_row_hash
 
 
 def utc_now() -> datetime:
@@ -27,7 +27,7 @@ class Database:
     ) -> None:
         self._path, self._clock = path, clock
         self._mutex = threading.RLock()
-        self._connection = hashes(opened(path, mode))
+        self._connection = with_row_hash(open_database(path, mode))
         with on_disk(path):
             try:
                 self._prepare(read_only=mode == "ro")
@@ -56,10 +56,10 @@ class Database:
         with self._mutex, transaction(self._connection, self._path, kind):
             yield self._connection
 
-    def _read(self, text: str, values: Any = ()) -> list[tuple[Any, ...]]:
+    def _select(self, text: str, values: Any = ()) -> list[tuple[Any, ...]]:
         with self._mutex, on_disk(self._path):
             return self._connection.execute(text, values).fetchall()
 
-    def _has(self, table: str) -> bool:
+    def _has_table(self, table: str) -> bool:
         """Return whether a table is there, which stores of earlier versions may lack."""
-        return bool(self._read("SELECT 1 FROM sqlite_master WHERE name = ?", (table,)))
+        return bool(self._select("SELECT 1 FROM sqlite_master WHERE name = ?", (table,)))

@@ -18,7 +18,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from fedboost.ground.disk import on_disk, opened
+from fedboost.ground.disk import on_disk, open_database
 from fedboost.ground.errors import ConfigError, JobError, PolicyError
 from fedboost.model import shards
 from fedboost.runtime.store.rows_in_common import Disclosures, RowsInCommon
@@ -28,7 +28,7 @@ from fedboost.runtime.store.transcripts import Transcripts
 log = logging.getLogger(__name__)
 
 DAY_S = 86_400.0
-SCHEMA = """CREATE TABLE IF NOT EXISTS forgotten (
+FORGOTTEN_SCHEMA = """CREATE TABLE IF NOT EXISTS forgotten (
     job TEXT PRIMARY KEY, at REAL NOT NULL, keeps_model INTEGER NOT NULL, whole INTEGER NOT NULL
 ) STRICT"""
 # Folders with content that may outlive its job.
@@ -41,12 +41,12 @@ class Forgetting:
     def __init__(self, store: Store) -> None:
         self._store = store
         with store.transaction() as sql:
-            sql.execute(SCHEMA)
+            sql.execute(FORGOTTEN_SCHEMA)
             begun = sql.execute("SELECT job, keeps_model FROM forgotten WHERE NOT whole").fetchall()
         for job, keeps_model in begun:
-            self._finish(job, keeps_model=bool(keeps_model))
+            self._delete_files(job, keeps_model=bool(keeps_model))
         for kind in OF_MODELS:
-            _sweep(store.folder / kind)
+            _remove_leftovers(store.folder / kind)
 
     def forget(self, id_: str, *, keeps_model: bool = False) -> StoredJob:
         """Delete an ended job, and return it; raise JobError if it has not ended.
@@ -59,11 +59,11 @@ class Forgetting:
             sql.execute("DELETE FROM jobs WHERE id = ?", (id_,))
             note = (id_, self._store.now(), keeps_model)
             sql.execute("INSERT OR REPLACE INTO forgotten VALUES (?, ?, ?, 0)", note)
-        self._finish(id_, keeps_model=keeps_model)
+        self._delete_files(id_, keeps_model=keeps_model)
         log.info("%s, which was %s, is deleted", id_, job.state)
         return replace(job, read_manifest=lambda: text)
 
-    def refuse(self, id_: str, party: str) -> None:
+    def refuse_deleted(self, id_: str, party: str) -> None:
         """Raise PolicyError for a job that was deleted here."""
         with self._store.transaction() as sql:
             known = sql.execute("SELECT 1 FROM forgotten WHERE job = ?", (id_,)).fetchone()
@@ -87,7 +87,7 @@ class Forgetting:
         models = self._store.models
         with on_disk(models):
             aged = {name: (models / name / shards.FACTS).stat().st_mtime
-                    for name in shards.names(models)}  # fmt: skip
+                    for name in shards.model_ids(models)}  # fmt: skip
         return [name for name, made in aged.items() if made < before and name not in used]
 
     def delete_model(self, model: str) -> None:
@@ -97,10 +97,12 @@ class Forgetting:
 
     def used(self) -> set[str]:
         """Return the ids named by unfinished jobs: their own, and those of other models."""
-        return set().union(*(_named(job.id, job.manifest) for job in self._store.jobs(*GOING)))
+        return set().union(
+            *(_ids_named_by(job.id, job.manifest) for job in self._store.jobs(*GOING))
+        )
 
-    def _finish(self, id_: str, *, keeps_model: bool) -> None:
-        self._store.vault.destroy(id_)
+    def _delete_files(self, id_: str, *, keeps_model: bool) -> None:
+        self._store.vault.destroy_secrets(id_)
         kinds = [] if keeps_model else list(OF_MODELS)
         self._store.discard(id_, *kinds, "predictions", "reports", "jobs")
         with self._store.transaction() as sql:
@@ -126,7 +128,7 @@ def delete_model(store: Path, model: str) -> None:
     Disclosures(store).delete(model)
     RowsInCommon(store).delete(model)
     Transcripts(store).delete(model)
-    shards.delete(shards.folder_of(store / "models", model))
+    shards.delete_model(shards.folder_of(store / "models", model))
 
 
 def refuse_used(store: Path, model: str) -> None:
@@ -139,10 +141,10 @@ def refuse_used(store: Path, model: str) -> None:
     marks = ", ".join("?" for _ in GOING)
     joined = "jobs JOIN manifests ON manifests.job = jobs.id"
     text = f"SELECT id, state, text FROM {joined} WHERE state IN ({marks})"  # noqa: S608  our words
-    with on_disk(path), closing(opened(path, "ro")) as connection:
+    with on_disk(path), closing(open_database(path, "ro")) as connection:
         going = connection.execute(text, GOING).fetchall()
     for id_, state, manifest in going:
-        if model in _named(id_, manifest):
+        if model in _ids_named_by(id_, manifest):
             raise ConfigError(
                 f"the job {id_}, which is {JobState(state).shown}, needs the model",
                 todo="delete it when the job has ended",
@@ -150,25 +152,25 @@ def refuse_used(store: Path, model: str) -> None:
             )
 
 
-def _named(id_: str, manifest: bytes) -> set[str]:
+def _ids_named_by(id_: str, manifest: bytes) -> set[str]:
     """Return a job's id and every text in its settings, which may be ids of others."""
     try:
         spec = json.loads(manifest)["spec"]
     except (ValueError, KeyError):
         spec = None
-    return {id_, *_texts(spec)}
+    return {id_, *_texts_in(spec)}
 
 
-def _texts(value: Any) -> Iterator[str]:
+def _texts_in(value: Any) -> Iterator[str]:
     if isinstance(value, str):
         yield value
     elif isinstance(value, dict | list):
         inner: Iterable[Any] = value.values() if isinstance(value, dict) else value
         for path in inner:
-            yield from _texts(path)
+            yield from _texts_in(path)
 
 
-def _sweep(folder: Path) -> None:
+def _remove_leftovers(folder: Path) -> None:
     """Remove leftovers of a process that died while it replaced or deleted a model."""
     with on_disk(folder):
         for path in (*folder.glob(".*.old"), *folder.glob(".*.new")):

@@ -27,8 +27,8 @@ class StoreLock:
         self._key = str(path.resolve())
         with _held_lock:
             if self._key in _held:
-                raise _taken(path, os.getpid())
-            self._file = self._take(path)
+                raise _taken_store_error(path, os.getpid())
+            self._file = self._lock_file(path)
             _held.add(self._key)
 
     def release(self) -> None:
@@ -39,7 +39,7 @@ class StoreLock:
                 _held.discard(self._key)
                 self._file = -1
 
-    def _take(self, path: Path) -> int:
+    def _lock_file(self, path: Path) -> int:
         with on_disk(path):
             file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, SECRET_MODE)
             try:
@@ -47,7 +47,7 @@ class StoreLock:
             except (BlockingIOError, PermissionError):
                 holder = os.pread(file, 20, 0).decode("ascii", "replace").strip()
                 os.close(file)
-                raise _taken(path, holder or "unknown") from None
+                raise _taken_store_error(path, holder or "unknown") from None
             except OSError:
                 os.close(file)
                 raise
@@ -66,7 +66,7 @@ def check_here(store: Path) -> None:
         )
 
 
-def _taken(path: Path, holder: int | str) -> StoreError:
+def _taken_store_error(path: Path, holder: int | str) -> StoreError:
     return StoreError(
         f"another daemon (process {holder}) uses this store",
         todo="stop it, or give this daemon its own folder",

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 
-def outlined(text: bytes) -> bytes:
+def encode_outline(text: bytes) -> bytes:
     """Return the outline of a manifest: JSON of the same form with its hash and its names.
 
     Return only the hash for a text that is no manifest.

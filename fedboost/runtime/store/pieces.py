@@ -45,7 +45,7 @@ class Pieces:
         """Return the record of the file for a checkpoint."""
         return {"file": self.path.name, "bytes": self.size, "sha256": self.hashed.hexdigest()}
 
-    def with_all(self, grown: Mapping[str, GrownList]) -> Pieces:
+    def append_lists(self, grown: Mapping[str, GrownList]) -> Pieces:
         """Return the same with the lists' new values; on the disk on return."""
         texts: dict[str, list[str]] = {}
         arrays: dict[str, NDArray[Any]] = {}
@@ -73,12 +73,12 @@ class Pieces:
         )
 
 
-def fresh(folder: Path) -> Pieces:
+def new_file(folder: Path) -> Pieces:
     """Return a new file of pieces in a stage's folder, which the first piece makes."""
     return Pieces(folder / f"grown-{1 + max(_numbers(folder), default=0):08d}.pieces")
 
 
-def read(folder: Path, named: Mapping[str, Any]) -> list[Piece]:
+def read_pieces(folder: Path, named: Mapping[str, Any]) -> list[Piece]:
     """Return the pieces that a checkpoint names, oldest first.
 
     Raise ValueError, KeyError or TypeError if they differ from the written ones, StoreError if the
@@ -91,7 +91,7 @@ def read(folder: Path, named: Mapping[str, Any]) -> list[Piece]:
     content = read_file(folder / named["file"])[: named["bytes"]]
     if hashlib.sha256(content).hexdigest() != named["sha256"]:
         raise ValueError
-    return list(_pieces(content))
+    return list(_parse_pieces(content))
 
 
 def remove_others(folder: Path, names: set[str]) -> None:
@@ -101,7 +101,7 @@ def remove_others(folder: Path, names: set[str]) -> None:
             path.unlink()
 
 
-def _pieces(content: bytes) -> Iterator[Piece]:
+def _parse_pieces(content: bytes) -> Iterator[Piece]:
     at = 0
     while at < len(content):
         start = at + _HEAD_BYTES

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, BinaryIO
 from google.protobuf.message import DecodeError
 
 from fedboost.flow import Place
-from fedboost.ground.disk import SECRET_MODE, make_folder, on_disk, replacing
+from fedboost.ground.disk import SECRET_MODE, make_folder, on_disk, replace_file
 from fedboost.ground.errors import ConfigError, StoreError
 from fedboost.messages.exchange_pb2 import Envelope
 from fedboost.model import shards
@@ -80,15 +80,15 @@ class Recording:
 
     def asked(self, step: str, number: int) -> None:
         """Note a step that was asked for."""
-        self._write(_ASKED, json.dumps([number, step]).encode())
+        self._write_record(_ASKED, json.dumps([number, step]).encode())
 
     def came(self, envelope: Envelope, payload: bytes) -> None:
         """Keep a message that has come."""
-        self._write(_CAME, envelope.SerializeToString(), payload)
+        self._write_record(_CAME, envelope.SerializeToString(), payload)
 
     def left(self, envelope: Envelope, payload: bytes) -> None:
         """Keep a message that leaves."""
-        self._write(_LEFT, envelope.SerializeToString(), payload)
+        self._write_record(_LEFT, envelope.SerializeToString(), payload)
 
     def sync(self) -> None:
         """Return once all of it is on the disk, also if the power fails."""
@@ -101,7 +101,7 @@ class Recording:
             self.sync()
             self._file.close()
 
-    def _write(self, kind: bytes, head: bytes, body: bytes = b"") -> None:
+    def _write_record(self, kind: bytes, head: bytes, body: bytes = b"") -> None:
         with on_disk(self._path):
             self._file.write(b"".join((_HEADER.pack(kind, len(head), len(body)), head, body)))
 
@@ -127,17 +127,17 @@ class Recordings:
         path = folder / RECORDS
         with on_disk(path):
             if rows is not None and not (folder / ROWS).exists():
-                with replacing(folder / ROWS, SECRET_MODE) as file:
+                with replace_file(folder / ROWS, SECRET_MODE) as file:
                     np.save(file, rows.astype("<i8", copy=False))
             handle = os.open(path, os.O_RDWR | os.O_CREAT, SECRET_MODE)
             records = os.fdopen(handle, "r+b", buffering=0)
             end = 0
-            for _, _, offset, n_bytes in _records(records):
+            for _, _, offset, n_bytes in _read_records(records):
                 end = offset + n_bytes
             records.truncate(end)  # remove a half-written record after a crash
             records.seek(end)
         recording = Recording(path, records)
-        recording._write(_OPENED, json.dumps(asdict(opening)).encode())
+        recording._write_record(_OPENED, json.dumps(asdict(opening)).encode())
         return recording
 
     def attempts(self, job: str) -> list[RecordedAttempt]:
@@ -155,8 +155,8 @@ class Recordings:
         attempts: list[RecordedAttempt] = []
         try:
             with on_disk(path), path.open("rb") as file:
-                for kind, head, offset, n_bytes in _records(file):
-                    _take(attempts, kind, head, (path, offset, n_bytes))
+                for kind, head, offset, n_bytes in _read_records(file):
+                    _add_record(attempts, kind, head, (path, offset, n_bytes))
         except (ValueError, TypeError, KeyError, IndexError, DecodeError):
             raise StoreError(
                 "the job's records for a replay are damaged",
@@ -182,7 +182,7 @@ class Recordings:
         shutil.rmtree(self.folder(job), ignore_errors=True)
 
 
-def _records(file: BinaryIO) -> Iterator[tuple[bytes, bytes, int, int]]:
+def _read_records(file: BinaryIO) -> Iterator[tuple[bytes, bytes, int, int]]:
     """Yield kind and head of each whole record, and where its body lies."""
     size, at = os.fstat(file.fileno()).st_size, 0
     while at + _HEADER.size <= size:
@@ -195,7 +195,7 @@ def _records(file: BinaryIO) -> Iterator[tuple[bytes, bytes, int, int]]:
         at = body + body_bytes
 
 
-def _take(
+def _add_record(
     attempts: list[RecordedAttempt], kind: bytes, head: bytes, lies: tuple[Path, int, int]
 ) -> None:
     """Add a record to the attempts; raise ValueError for an invalid one."""

@@ -43,7 +43,7 @@ class JobArtefacts:
     def delete(self, job: str) -> None:
         """Remove the artefact of a job, if there is one."""
         if (self.folder(job) / shards.FACTS).is_file():
-            shards.delete(self.folder(job))
+            shards.delete_model(self.folder(job))
 
 
 class RowsInCommon(JobArtefacts):
@@ -54,15 +54,17 @@ class RowsInCommon(JobArtefacts):
     def save(
         self, job: str, left: Artefact, facts: dict[str, Any], reports: Sequence[StatusReport]
     ) -> None:
-        """Keep an alignment's result; `facts` come from `described`, `reports` from a guest."""
+        """Keep an alignment's result; `facts` come from `description_of`, `reports` from a
+        guest.
+        """
         counts = {count.name: count.count for report in reports for count in report.counts}
         matched = [(m.party, m.brought, m.matched) for report in reports for m in report.ids]
         facts_kept = {**facts, "job": job, COUNTS: counts, MATCHED: matched, KEPT: left.facts}
-        shards.save(self.folder(job), Artefact(facts_kept, left.arrays))
+        shards.save_shard(self.folder(job), Artefact(facts_kept, left.arrays))
 
     def load(self, job: str) -> dict[str, Artefact]:
         """Return the result of an alignment, by the name of its stage."""
-        kept = shards.load(self.folder(job))
+        kept = shards.load_shard(self.folder(job))
         return {kept.facts[STAGE]: Artefact(kept.facts[KEPT], kept.arrays)}
 
     def told(self, job: str) -> StatusReport:
@@ -83,11 +85,11 @@ class RowsInCommon(JobArtefacts):
         """Raise ConfigError if no such rows of the job are kept, DataError if the table's ids have
         changed, PolicyError if they are too few to be opened now.
 
-        `wanted` is the result of `described` for the job that would use them.
+        `wanted` is the result of `description_of` for the job that would use them.
         """
         party = wanted["party"]
         try:
-            kept = shards.load(self.folder(job))
+            kept = shards.load_shard(self.folder(job))
         except ConfigError:
             raise ConfigError(
                 f"no rows in common of the job {job} are kept here",
@@ -112,21 +114,21 @@ class RowsInCommon(JobArtefacts):
                 party=party,
                 kind="the table has other ids than when they were aligned",
             )
-        for size in _sizes(kept):
+        for size in _row_counts(kept):
             try:
                 check_common(size, least)
             except PolicyError as error:
                 raise error.at(party=party) from None
 
 
-def described(stage: str, party: str, spec: JobSpec, frame: Frame) -> dict[str, Any]:
+def description_of(stage: str, party: str, spec: JobSpec, frame: Frame) -> dict[str, Any]:
     """Return the parties and rows of an alignment: two equal descriptions find the same rows."""
-    from fedboost.ground.ids import framed
+    from fedboost.ground.ids import frame_ids
 
     table = spec.parties.table()
     digest = hashlib.sha256(repr((*frame.id_columns, frame.n_rows)).encode())
     for some in frame.ids.blocks():
-        digest.update(framed(some, little_endian=True).data.data)
+        digest.update(frame_ids(some, little_endian=True).data.data)
     return {
         STAGE: stage,
         "party": party,
@@ -138,7 +140,7 @@ def described(stage: str, party: str, spec: JobSpec, frame: Frame) -> dict[str, 
     }
 
 
-def _sizes(kept: Artefact) -> Iterator[int]:
+def _row_counts(kept: Artefact) -> Iterator[int]:
     """Yield the number of rows in common, with each host if a guest keeps them separately."""
     pairs = [rows for name, rows in kept.arrays.items() if name.startswith("with_")]
     for rows in pairs or [kept.arrays["rows"]]:
@@ -158,11 +160,11 @@ class Disclosures(JobArtefacts):
         """Keep the disclosure of a job, with its parties."""
         between = {"protocol": protocol, "guest": table.guest, "hosts": list(table.hosts)}
         facts = {"job": job, **between, **kept.facts}
-        shards.save(self.folder(job), Artefact(facts, kept.arrays))
+        shards.save_shard(self.folder(job), Artefact(facts, kept.arrays))
 
     def load(self, job: str) -> Artefact:
         """Return the artefact that `save` kept."""
-        return shards.load(self.folder(job))
+        return shards.load_shard(self.folder(job))
 
     def check(self, job: str, protocol: str, table: Table) -> None:
         """Raise ConfigError if the job's disclosure is not kept, or was made to other parties."""

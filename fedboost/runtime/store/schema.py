@@ -12,7 +12,7 @@ from typing import Any
 
 from fedboost.ground.disk import transaction
 from fedboost.ground.errors import StoreError
-from fedboost.runtime.store.outlines import outlined
+from fedboost.runtime.store.outlines import encode_outline
 
 # Tables with an own hash of each row in the last column, since SQLite has none.
 HASHED = {
@@ -59,15 +59,15 @@ def _row_hash(*values: object) -> str:
     return hashlib.blake2b(repr(values).encode(), digest_size=16).hexdigest()
 
 
-def hashes(connection: sqlite3.Connection) -> sqlite3.Connection:
+def with_row_hash(connection: sqlite3.Connection) -> sqlite3.Connection:
     """Let a connection write into hashed tables; returns it."""
     connection.create_function("row_hash", -1, _row_hash, deterministic=True)
     connection.create_function("sha256", 1, lambda text: hashlib.sha256(text).hexdigest())
-    connection.create_function("outlined", 1, outlined)
+    connection.create_function("outlined", 1, encode_outline)
     return connection
 
 
-def _hashing(table: str, columns: tuple[str, ...] = ()) -> Iterator[str]:
+def _hash_statements(table: str, columns: tuple[str, ...] = ()) -> Iterator[str]:
     """Yield statements that add hashes to a table's existing and future rows."""
     columns = columns or HASHED[table]
     new = ", ".join(f"NEW.{column}" for column in columns)
@@ -80,7 +80,7 @@ def _hashing(table: str, columns: tuple[str, ...] = ()) -> Iterator[str]:
 
 
 # Kind of an event: the one key of its JSON, as written by `json.dumps`.
-KIND = "substr(json, 3, instr(substr(json, 3), '\"') - 1)"
+EVENT_KIND_SQL = "substr(json, 3, instr(substr(json, 3), '\"') - 1)"
 
 # Additions of each version of a store.
 VERSIONS: Mapping[int, tuple[str, ...]] = {
@@ -101,7 +101,7 @@ VERSIONS: Mapping[int, tuple[str, ...]] = {
             peer TEXT NOT NULL, day TEXT NOT NULL, rows INTEGER NOT NULL, PRIMARY KEY (peer, day)
         ) STRICT""",
     ),
-    2: (*_hashing("jobs", _JOBS_4), *_hashing("events")),
+    2: (*_hash_statements("jobs", _JOBS_4), *_hash_statements("events")),
     3: (
         # Earlier versions made these two when they were first written to.
         """CREATE TABLE IF NOT EXISTS alignments (
@@ -113,21 +113,25 @@ VERSIONS: Mapping[int, tuple[str, ...]] = {
             protocol TEXT NOT NULL, rows INTEGER NOT NULL, planned REAL NOT NULL,
             round REAL NOT NULL, counted REAL NOT NULL, epsilon REAL NOT NULL, told INTEGER NOT NULL
         ) STRICT""",
-        *(statement for name in ("predictions", "alignments") for statement in _hashing(name)),
-        *_hashing("account", _ACCOUNT_3),
+        *(
+            statement
+            for name in ("predictions", "alignments")
+            for statement in _hash_statements(name)
+        ),
+        *_hash_statements("account", _ACCOUNT_3),
     ),
     4: (
         """CREATE TABLE decisions (
             job TEXT NOT NULL, manifest_sha256 TEXT NOT NULL, verdict TEXT NOT NULL,
             user TEXT NOT NULL, at REAL NOT NULL, reason TEXT NOT NULL
         ) STRICT""",
-        *_hashing("decisions"),
+        *_hash_statements("decisions"),
         """INSERT INTO decisions (job, manifest_sha256, verdict, user, at, reason)
             SELECT id, sha256(manifest), 'approved', approved_by, updated, '' FROM jobs
             WHERE approved_by != ''""",
         *(f"DROP TRIGGER jobs_{when}" for when in ("insert", "update")),
         *(f"ALTER TABLE jobs DROP COLUMN {column}" for column in ("hash", "approved_by")),
-        *_hashing("jobs", _JOBS_4),
+        *_hash_statements("jobs", _JOBS_4),
     ),
     5: (
         # Charges only grow. `about` is a column, or empty for the whole table.
@@ -142,7 +146,7 @@ VERSIONS: Mapping[int, tuple[str, ...]] = {
             min(planned, counted + round) FROM account WHERE told AND planned > 0""",
         """INSERT INTO charges SELECT dataset, '', 'epsilon', '', guest, job, epsilon
             FROM account WHERE told AND epsilon > 0""",
-        *_hashing("charges"),
+        *_hash_statements("charges"),
         """CREATE TRIGGER charges_stay BEFORE DELETE ON charges
         BEGIN SELECT raise(ABORT, 'charges only add up'); END""",
         """CREATE TRIGGER charges_rise BEFORE UPDATE OF amount ON charges
@@ -155,14 +159,14 @@ VERSIONS: Mapping[int, tuple[str, ...]] = {
             for name in ("hash", "round", "counted", "told")
         ),
         "ALTER TABLE account ADD COLUMN source TEXT NOT NULL DEFAULT ''",
-        *_hashing("account"),
+        *_hash_statements("account"),
     ),
     6: (
         # Sets of rows that metrics are about, of each class a sketch.
         """CREATE TABLE held_out (
             dataset TEXT NOT NULL, source TEXT NOT NULL, classes TEXT NOT NULL, cells BLOB NOT NULL
         ) STRICT""",
-        *_hashing("held_out", _HELD_OUT_6),
+        *_hash_statements("held_out", _HELD_OUT_6),
         """CREATE TRIGGER held_out_stay BEFORE DELETE ON held_out
         BEGIN SELECT raise(ABORT, 'what was held out stays'); END""",
     ),
@@ -171,7 +175,7 @@ VERSIONS: Mapping[int, tuple[str, ...]] = {
         """CREATE TABLE summed (
             dataset TEXT NOT NULL, source TEXT NOT NULL, parties TEXT NOT NULL
         ) STRICT""",
-        *_hashing("summed"),
+        *_hash_statements("summed"),
         """CREATE TRIGGER summed_stay BEFORE DELETE ON summed
         BEGIN SELECT raise(ABORT, 'what was summed stays'); END""",
     ),
@@ -186,16 +190,16 @@ VERSIONS: Mapping[int, tuple[str, ...]] = {
             job TEXT NOT NULL REFERENCES jobs(id) ON DELETE CASCADE, tag TEXT NOT NULL,
             PRIMARY KEY (job, tag)
         ) STRICT""",
-        *_hashing("tags"),
+        *_hash_statements("tags"),
     ),
     # A status needs few of a journal's entries: they are found by their kind.
-    10: (f"CREATE INDEX IF NOT EXISTS events_kind ON events (job, {KIND}, n)",),
+    10: (f"CREATE INDEX IF NOT EXISTS events_kind ON events (job, {EVENT_KIND_SQL}, n)",),
     11: (
         # The groups of a column's values that jobs may tell apart, JSON: see `value_groups`.
         """CREATE TABLE value_groups (
             dataset TEXT NOT NULL, source TEXT NOT NULL, about TEXT NOT NULL, groups TEXT NOT NULL
         ) STRICT""",
-        *_hashing("value_groups"),
+        *_hash_statements("value_groups"),
         """CREATE TRIGGER value_groups_stay BEFORE DELETE ON value_groups
         BEGIN SELECT raise(ABORT, 'cut points stay'); END""",
         # Further names of a source: tables that share an alias are one.
@@ -203,32 +207,32 @@ VERSIONS: Mapping[int, tuple[str, ...]] = {
             source TEXT NOT NULL, alias TEXT NOT NULL, PRIMARY KEY (source, alias)
         ) STRICT""",
         "CREATE INDEX aliases_alias ON aliases (alias)",
-        *_hashing("aliases"),
+        *_hash_statements("aliases"),
         """CREATE TRIGGER aliases_stay BEFORE DELETE ON aliases
         BEGIN SELECT raise(ABORT, 'aliases only add up'); END""",
         # Texts of jobs, which no listing reads.
         """CREATE TABLE manifests (
             job TEXT PRIMARY KEY REFERENCES jobs(id) ON DELETE CASCADE, text BLOB NOT NULL
         ) STRICT""",
-        *_hashing("manifests"),
+        *_hash_statements("manifests"),
         "INSERT INTO manifests (job, text) SELECT id, manifest FROM jobs",
         *(f"DROP TRIGGER jobs_{when}" for when in ("insert", "update")),
         "ALTER TABLE jobs ADD COLUMN outline BLOB NOT NULL DEFAULT x''",
         "UPDATE jobs SET outline = outlined(manifest)",
         *(f"ALTER TABLE jobs DROP COLUMN {column}" for column in ("hash", "manifest")),
-        *_hashing("jobs"),
+        *_hash_statements("jobs"),
         # Ids that peers have brought to alignments with a table.
         """CREATE TABLE peer_ids (
             peer TEXT NOT NULL, dataset TEXT NOT NULL, day TEXT NOT NULL, ids INTEGER NOT NULL,
             PRIMARY KEY (peer, dataset, day)
         ) STRICT""",
-        *_hashing("peer_ids"),
+        *_hash_statements("peer_ids"),
         # Values released with noise, under keys: see `policy.noisy_values`.
         """CREATE TABLE noisy_values (
             noise TEXT NOT NULL, columns TEXT NOT NULL, ids BLOB NOT NULL, codes BLOB NOT NULL
         ) STRICT""",
         "CREATE INDEX noisy_values_noise ON noisy_values (noise)",
-        *_hashing("noisy_values"),
+        *_hash_statements("noisy_values"),
         """CREATE TRIGGER noisy_values_stay BEFORE DELETE ON noisy_values
         BEGIN SELECT raise(ABORT, 'values that were told stay'); END""",
         # Atoms of the sets of rows that sums and metrics are about: see `row_sets`. Of the sets
@@ -239,7 +243,7 @@ VERSIONS: Mapping[int, tuple[str, ...]] = {
             partitions TEXT NOT NULL, rows INTEGER NOT NULL, sha256 TEXT NOT NULL,
             PRIMARY KEY (dataset, source, part)
         ) STRICT""",
-        *_hashing("atoms"),
+        *_hash_statements("atoms"),
         "ALTER TABLE atoms ADD COLUMN cells BLOB NOT NULL DEFAULT x''",  # last: read by few
         """CREATE TRIGGER atoms_stay BEFORE DELETE ON atoms
         BEGIN SELECT raise(ABORT, 'atoms stay'); END""",
@@ -256,7 +260,7 @@ def migrate(connection: sqlite3.Connection, owner: str, path: Path) -> None:
     Raise StoreError if a newer fedboost wrote them, or if they belong to another daemon or are
     inconsistent.
     """
-    version = hashes(connection).execute("PRAGMA user_version").fetchone()[0]
+    version = with_row_hash(connection).execute("PRAGMA user_version").fetchone()[0]
     if version > SCHEMA_VERSION:
         raise StoreError(
             f"the store has version {version}, this fedboost knows {SCHEMA_VERSION}",
@@ -264,41 +268,41 @@ def migrate(connection: sqlite3.Connection, owner: str, path: Path) -> None:
             file=str(path),
         )
     if version:
-        _check(connection, owner, path)
+        _check_store(connection, owner, path)
     if version == SCHEMA_VERSION:
         _check_counters(connection, path)
         return
     with transaction(connection, path):
-        for statement in _from(version) if version else _fresh():
+        for statement in _upgrade_statements(version) if version else _creation_statements():
             connection.execute(statement)
         if not version:
             connection.execute("INSERT INTO owner VALUES (?)", (owner,))
         connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
 
 
-def _from(version: int) -> Iterator[str]:
+def _upgrade_statements(version: int) -> Iterator[str]:
     """Yield statements that upgrade a store of an older version."""
     for number in range(version + 1, SCHEMA_VERSION + 1):
         yield from VERSIONS[number]
 
 
 @cache
-def _fresh() -> tuple[str, ...]:
+def _creation_statements() -> tuple[str, ...]:
     """Return statements that create a new store's tables in their final form: six times as fast."""
-    with closing(hashes(sqlite3.connect(":memory:"))) as connection:
-        for statement in _from(0):
+    with closing(with_row_hash(sqlite3.connect(":memory:"))) as connection:
+        for statement in _upgrade_statements(0):
             connection.execute(statement)
         made = "SELECT sql FROM sqlite_master WHERE sql IS NOT NULL ORDER BY rowid"
         return tuple(sql for (sql,) in connection.execute(made))
 
 
-def _check(connection: sqlite3.Connection, owner: str, path: Path) -> None:
+def _check_store(connection: sqlite3.Connection, owner: str, path: Path) -> None:
     """Refuse another daemon's store, and a store with inconsistent pages."""
     known = {name for (name,) in connection.execute("SELECT name FROM sqlite_master")}
     for table in known & HASHED.keys():
         checked = connection.execute(f"PRAGMA integrity_check({table})").fetchone()
         if checked[0] != "ok":
-            raise damaged(path)
+            raise damaged_store_error(path)
     recorded = connection.execute("SELECT name FROM owner").fetchone()
     if recorded is None or recorded[0] != owner:
         whose = recorded[0] if recorded else "nobody"
@@ -315,12 +319,12 @@ def _check_counters(connection: sqlite3.Connection, path: Path) -> None:
         columns = ", ".join((*HASHED[table], "hash"))
         try:
             for row in connection.execute(f"SELECT {columns} FROM {table}"):  # noqa: S608  our words
-                whole(row)
+                checked_values(row)
         except ValueError:
-            raise damaged(path) from None
+            raise damaged_store_error(path) from None
 
 
-def damaged(path: Path) -> StoreError:
+def damaged_store_error(path: Path) -> StoreError:
     """Return the error of a store with damaged content."""
     return StoreError(
         "the store is damaged: it holds a value that no fedboost has written",
@@ -330,7 +334,7 @@ def damaged(path: Path) -> StoreError:
     )
 
 
-def whole(row: tuple[Any, ...]) -> list[Any]:
+def checked_values(row: tuple[Any, ...]) -> list[Any]:
     """Return a hashed row's values; raise ValueError if one is damaged."""
     *values, digest = row
     if digest != _row_hash(*values):

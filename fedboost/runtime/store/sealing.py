@@ -3,9 +3,9 @@
 Each secret is AES-256-GCM under a key derived by HKDF from the store's key (``store.key``, made
 once, 0600) and bound to its job and name. It protects against three things: a copy of the jobs'
 folders without ``store.key`` (a backup, a support bundle) reveals nothing; a changed or swapped
-file is refused; after `destroy` the files are gone. It does not protect against a reader of the
-whole store with the daemon's rights, and a disk may keep deleted data. The key is not derived from
-the TLS key, which changes under a running job at each rotation.
+file is refused; after `destroy_secrets` the files are gone. It does not protect against a reader of
+the whole store with the daemon's rights, and a disk may keep deleted data. The key is not derived
+from the TLS key, which changes under a running job at each rotation.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class Vault:
         with self._lock:
             make_folder(path.parent)
             nonce = secrets.token_bytes(NONCE_BYTES)
-            sealed = self._cipher(job, name).encrypt(nonce, secret, MAGIC)
+            sealed = self._secret_cipher(job, name).encrypt(nonce, secret, MAGIC)
             write_file(path, MAGIC + nonce + sealed, SECRET_MODE)
 
     def unseal(self, job: str, name: str) -> bytes:
@@ -80,7 +80,7 @@ class Vault:
         try:
             if not blob.startswith(MAGIC) or len(nonce) < NONCE_BYTES:
                 raise InvalidTag
-            return self._cipher(job, name).decrypt(nonce, blob[head + NONCE_BYTES :], MAGIC)
+            return self._secret_cipher(job, name).decrypt(nonce, blob[head + NONCE_BYTES :], MAGIC)
         except InvalidTag:
             raise StoreError(
                 "a sealed secret is damaged or was sealed for something else",
@@ -104,7 +104,7 @@ class Vault:
 
         return Secrets(self._key).derive("hashes of row ids")
 
-    def destroy(self, job: str) -> None:
+    def destroy_secrets(self, job: str) -> None:
         """Overwrite and remove every secret of the job, if it has any."""
         folder = self._path(job, "seed").parent
         with self._lock, on_disk(folder):
@@ -121,7 +121,7 @@ class Vault:
             raise ProtocolError("a secret's name is not one")
         return self._folder / "jobs" / job_id(job) / SECRETS / f"{name}.sealed"
 
-    def _cipher(self, job: str, name: str) -> AESGCM:
+    def _secret_cipher(self, job: str, name: str) -> AESGCM:
         info = b"\0".join((MAGIC, job.encode(), name.encode()))
         derive = HKDF(algorithm=hashes.SHA256(), length=KEY_BYTES, salt=None, info=info)
         return AESGCM(derive.derive(self._key))

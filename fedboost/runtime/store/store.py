@@ -24,17 +24,29 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from fedboost.ground.disk import NEW, SECRET_MODE, make_own_folder, on_disk, opened, transaction
+from fedboost.ground.disk import (
+    NEW,
+    SECRET_MODE,
+    make_own_folder,
+    on_disk,
+    open_database,
+    transaction,
+)
 from fedboost.ground.errors import JobError, ProtocolError
 from fedboost.runtime.store.lock import StoreLock, check_here
-from fedboost.runtime.store.outlines import outlined, sha256_of
+from fedboost.runtime.store.outlines import encode_outline, sha256_of
 from fedboost.runtime.store.recordings import FOLDER
-from fedboost.runtime.store.schema import KIND, damaged, migrate, whole
+from fedboost.runtime.store.schema import (
+    EVENT_KIND_SQL,
+    checked_values,
+    damaged_store_error,
+    migrate,
+)
 from fedboost.runtime.store.sealing import SECRETS, Vault, job_id
 
 FOLDERS = ("jobs", "models", "predictions", "reports")
 # Files of a job, by folder, with the ends of their names.
-KINDS = {
+JOB_FILE_KINDS = {
     "models": "", "disclosures": "", "alignments": "", "predictions": ".parquet",
     "reports": ".html", "jobs": "",
 }  # fmt: skip
@@ -126,7 +138,7 @@ class Store:
             self.vault = Vault(folder)
             self._connection = self._connect(owner)
             undoing.callback(self._connection.close)
-            self._tidy()
+            self._finish_interrupted_work()
             undoing.pop_all()
 
     def __enter__(self) -> Store:
@@ -148,7 +160,7 @@ class Store:
         if state in (JobState.FAILED, *FINAL):
             raise ProtocolError(f"a job cannot begin as {state}", job=job_id(id_))
         now = self._clock()
-        row = (job_id(id_), name, state, reason, now, now, now, outlined(manifest))
+        row = (job_id(id_), name, state, reason, now, now, now, encode_outline(manifest))
         columns = "id, name, state, reason, since, created, updated, outline"
         with self.transaction() as sql:
             if self.find(id_) is not None:
@@ -166,14 +178,14 @@ class Store:
 
     def find(self, id_: str) -> StoredJob | None:
         """Return the job, or None if it is unknown; `id_` may be any text."""
-        rows = self._read("SELECT * FROM jobs WHERE id = ?", (id_,))
-        with self.sound():
+        rows = self._select("SELECT * FROM jobs WHERE id = ?", (id_,))
+        with self.raise_if_damaged():
             return self._job(rows[0]) if rows else None
 
     def jobs(self, *states: JobState) -> list[StoredJob]:
         """Return all jobs, or those in one of `states`, oldest first; read no manifests."""
-        rows = self._read("SELECT * FROM jobs ORDER BY created, id")
-        with self.sound():
+        rows = self._select("SELECT * FROM jobs ORDER BY created, id")
+        with self.raise_if_damaged():
             jobs = [self._job(row) for row in rows]
         return [job for job in jobs if not states or job.state in states]
 
@@ -184,23 +196,23 @@ class Store:
             if text is not None:
                 sql.execute("INSERT INTO manifests (job, text) VALUES (?, ?)", (id_, text))
 
-    def newest(self, states: Collection[JobState], count: int = -1) -> list[StoredJob]:
+    def newest_jobs(self, states: Collection[JobState], count: int = -1) -> list[StoredJob]:
         """Return the `count` newest jobs in one of `states`, or all of them; read no others."""
         marks = ", ".join("?" * len(states))
         text = f"SELECT * FROM jobs WHERE state IN ({marks}) ORDER BY created DESC, id DESC LIMIT ?"  # noqa: S608  nothing of others
-        rows = self._read(text, (*states, count))
-        with self.sound():
+        rows = self._select(text, (*states, count))
+        with self.raise_if_damaged():
             return [self._job(row) for row in rows]
 
     def counts(self) -> Counter[JobState]:
         """Return the number of jobs in each shown state."""
         counts: Counter[JobState] = Counter()
-        with self.sound():
-            for state, count in self._read("SELECT state, count(*) FROM jobs GROUP BY state"):
+        with self.raise_if_damaged():
+            for state, count in self._select("SELECT state, count(*) FROM jobs GROUP BY state"):
                 counts[JobState(state).shown] += count
         return counts
 
-    def move(
+    def move_to_state(
         self,
         id_: str,
         state: JobState,
@@ -227,9 +239,9 @@ class Store:
                 " WHERE id = ?",
                 (state, reason, waiting_for, since, now, id_),
             )
-            self._append(id_, () if event is None else (event,))
+            self._append_events(id_, () if event is None else (event,))
             if result is not None:
-                self._set(id_, "result", json.dumps(result))
+                self._set_column(id_, "result", json.dumps(result))
         self._end_secrets(id_, state)
         return self.job(id_)
 
@@ -237,7 +249,7 @@ class Store:
         """Count one more attempt (from 1) of the job; durable before it returns."""
         with self.transaction():
             attempt = self.job(id_).attempt + 1
-            self._set(id_, "attempt", attempt)
+            self._set_column(id_, "attempt", attempt)
         return attempt
 
     def set_attempt(self, id_: str, attempt: int) -> None:
@@ -247,14 +259,14 @@ class Store:
         with self.transaction():
             if attempt < self.job(id_).attempt:
                 raise ProtocolError(f"attempt {attempt} of the job is over", job=id_)
-            self._set(id_, "attempt", attempt)
+            self._set_column(id_, "attempt", attempt)
 
     def discard(self, id_: str, *kinds: str) -> None:
-        """Remove a job's files of these `KINDS`, or, as of a cancelled job, of all."""
-        for kind in kinds or KINDS:
-            path = self.folder / kind / f"{job_id(id_)}{KINDS[kind]}"
+        """Remove a job's files of these `JOB_FILE_KINDS`, or, as of a cancelled job, of all."""
+        for kind in kinds or JOB_FILE_KINDS:
+            path = self.folder / kind / f"{job_id(id_)}{JOB_FILE_KINDS[kind]}"
             with on_disk(path):
-                _remove(path)
+                _remove_path(path)
 
     def clear(self, id_: str) -> None:
         """Remove a finished job's files except for `STAYS`."""
@@ -263,19 +275,19 @@ class Store:
             stays = STAYS | ({SECRETS} if (folder / FOLDER).exists() else set())
             for path in folder.iterdir() if folder.exists() else ():
                 if path.name not in stays:
-                    _remove(path)
+                    _remove_path(path)
 
     def _end_secrets(self, id_: str, state: JobState) -> None:
         """Destroy the secrets of a job that is over for good, unless it can be replayed."""
         is_replayable = state is JobState.FINISHED and (self.job_folder(id_) / FOLDER).exists()
         if state in FINAL and not is_replayable:
-            self.vault.destroy(id_)
+            self.vault.destroy_secrets(id_)
 
-    def _tidy(self) -> None:
+    def _finish_interrupted_work(self) -> None:
         """Finish work interrupted by a crash: half-written files, half-ended jobs."""
         with on_disk(self.folder):
             for path in self.folder.rglob(f"*{NEW}"):
-                _remove(path)
+                _remove_path(path)
         for ended in self.jobs(*FINAL):
             self._end_secrets(ended.id, ended.state)
             if ended.state is JobState.CANCELLED:
@@ -287,9 +299,9 @@ class Store:
         """Append to the job's journal; returns the number of the last entry, all durable."""
         with self.transaction():
             self.job(id_)
-            return self._append(id_, events)
+            return self._append_events(id_, events)
 
-    def _append(self, id_: str, events: Sequence[Mapping[str, Any]]) -> int:
+    def _append_events(self, id_: str, events: Sequence[Mapping[str, Any]]) -> int:
         sql = self._connection
         row = sql.execute("SELECT max(n) FROM events WHERE job = ?", (id_,)).fetchone()
         last, now = row[0] or 0, self._clock()
@@ -300,21 +312,23 @@ class Store:
     def events(self, id_: str, after: int = 0, most: int = -1) -> list[JournalEvent]:
         """Return the journal after entry `after`, in order; `most` entries of it, all if -1."""
         text = "SELECT * FROM events WHERE job = ? AND n > ? ORDER BY n LIMIT ?"
-        with self.sound():
-            return list(_events(self._read(text, (id_, after, most)), after))
+        with self.raise_if_damaged():
+            return list(_journal_events(self._select(text, (id_, after, most)), after))
 
     def events_of(self, id_: str, kind: str, *, last: bool = False) -> list[JournalEvent]:
         """Return the job's journal entries of `kind`, in order, or the last of them."""
-        text = f"SELECT * FROM events WHERE job = ? AND {KIND} = ? ORDER BY n DESC LIMIT ?"  # noqa: S608  our words
-        with self.sound():
-            rows = self._read(text, (id_, kind, 1 if last else -1))
-            return [_event(row) for row in reversed(rows)]
+        text = (
+            f"SELECT * FROM events WHERE job = ? AND {EVENT_KIND_SQL} = ? ORDER BY n DESC LIMIT ?"  # noqa: S608  our words
+        )
+        with self.raise_if_damaged():
+            rows = self._select(text, (id_, kind, 1 if last else -1))
+            return [_event_of_row(row) for row in reversed(rows)]
 
     def rounds(self, id_: str) -> list[dict[str, Any]]:
         """Return the rounds that a job's journal has, in order, without its other entries."""
         text = "SELECT * FROM events WHERE job = ? AND json LIKE '{\"round\"%' ORDER BY n"
-        with self.sound():
-            rows = [whole(row) for row in self._read(text, (id_,))]
+        with self.raise_if_damaged():
+            rows = [checked_values(row) for row in self._select(text, (id_,))]
             return [json.loads(text)["round"] for *_, text in rows]
 
     def now(self) -> float:
@@ -323,7 +337,7 @@ class Store:
 
     def today(self) -> str:
         """Return the day (``2026-01-31``, UTC)."""
-        return day(self._clock())
+        return day_of(self._clock())
 
     @contextmanager
     def transaction(self) -> Iterator[sqlite3.Connection]:
@@ -332,12 +346,12 @@ class Store:
             yield self._connection
 
     @contextmanager
-    def sound(self) -> Iterator[None]:
+    def raise_if_damaged(self) -> Iterator[None]:
         """Raise StoreError for an impossible value: the file is damaged."""
         try:
             yield
         except (ValueError, TypeError, RecursionError):
-            raise damaged(self.database) from None
+            raise damaged_store_error(self.database) from None
 
     @property
     def models(self) -> Path:
@@ -351,7 +365,7 @@ class Store:
     def _connect(self, owner: str) -> sqlite3.Connection:
         with on_disk(self.database):
             os.close(os.open(self.database, os.O_RDWR | os.O_CREAT, SECRET_MODE))
-            connection = opened(self.database, "rw")
+            connection = open_database(self.database, "rw")
             try:
                 # FULL: an entry is on the disk before the message it speaks of leaves.
                 for pragma in ("journal_mode = WAL", "synchronous = FULL", "foreign_keys = ON"):
@@ -362,12 +376,12 @@ class Store:
                 raise
             return connection
 
-    def _read(self, text: str, values: tuple[Any, ...] = ()) -> list[Any]:
+    def _select(self, text: str, values: tuple[Any, ...] = ()) -> list[Any]:
         with self._mutex, on_disk(self.database):
             return self._connection.execute(text, values).fetchall()
 
     def _job(self, row: tuple[Any, ...]) -> StoredJob:
-        id_, name, state, *middle, attempt, result, outline = whole(row)
+        id_, name, state, *middle, attempt, result, outline = checked_values(row)
         reason, waiting_for, since, created, updated = middle
         return StoredJob(
             id=id_,
@@ -385,21 +399,21 @@ class Store:
         )
 
     def _manifest(self, id_: str, outline: bytes) -> bytes:
-        rows = self._read("SELECT * FROM manifests WHERE job = ?", (id_,))
-        with self.sound():
-            return bytes(whole(rows[0])[1]) if rows else outline
+        rows = self._select("SELECT * FROM manifests WHERE job = ?", (id_,))
+        with self.raise_if_damaged():
+            return bytes(checked_values(rows[0])[1]) if rows else outline
 
-    def _set(self, id_: str, column: str, value: str | int) -> None:
+    def _set_column(self, id_: str, column: str, value: str | int) -> None:
         text = f"UPDATE jobs SET {column} = ?, updated = ? WHERE id = ?"  # noqa: S608  our columns
         self._connection.execute(text, (value, self._clock(), id_))
 
 
-def day(at: float) -> str:
+def day_of(at: float) -> str:
     """Return the day (``2026-01-31``, UTC) of a time in seconds since 1970."""
     return time.strftime("%Y-%m-%d", time.gmtime(at))
 
 
-def _remove(path: Path) -> None:
+def _remove_path(path: Path) -> None:
     """Remove a file or a whole folder, if there is one."""
     if path.is_dir():
         shutil.rmtree(path)
@@ -407,15 +421,15 @@ def _remove(path: Path) -> None:
         path.unlink(missing_ok=True)
 
 
-def _events(rows: list[tuple[Any, ...]], after: int) -> Iterator[JournalEvent]:
+def _journal_events(rows: list[tuple[Any, ...]], after: int) -> Iterator[JournalEvent]:
     """Yield a journal's entries after `after`; raise ValueError if one is damaged or missing."""
     for place, row in enumerate(rows):
-        event = _event(row)
+        event = _event_of_row(row)
         if event.n != after + 1 + place:
             raise ValueError
         yield event
 
 
-def _event(row: tuple[Any, ...]) -> JournalEvent:
-    _, n, at, text = whole(row)
+def _event_of_row(row: tuple[Any, ...]) -> JournalEvent:
+    _, n, at, text = checked_values(row)
     return JournalEvent(n, at, json.loads(text))

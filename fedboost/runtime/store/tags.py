@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Collection, Sequence
 
 from fedboost.ground.errors import ConfigError
-from fedboost.runtime.store.schema import whole
+from fedboost.runtime.store.schema import checked_values
 from fedboost.runtime.store.store import Store
 
 TAG = re.compile(r"[a-z0-9][a-z0-9._-]{0,31}")
@@ -25,8 +25,8 @@ class Tags:
         with self._store.transaction() as sql:
             rows = sql.execute("SELECT job, tag, hash FROM tags ORDER BY job, tag").fetchall()
         by_job: dict[str, list[str]] = defaultdict(list)
-        with self._store.sound():
-            for job, tag in map(whole, rows):
+        with self._store.raise_if_damaged():
+            for job, tag in map(checked_values, rows):
                 by_job[job].append(tag)
         return {job: tuple(tags) for job, tags in by_job.items()}
 
@@ -48,7 +48,7 @@ class Tags:
                         f"a job has {TAGS_MAX} tags at most", todo="remove some first", job=job
                     )
 
-    def remove(self, jobs: Collection[str], tags: Sequence[str]) -> None:
+    def remove_tags(self, jobs: Collection[str], tags: Sequence[str]) -> None:
         """Take the tags from each of the jobs, durably."""
         pairs = [(job, tag) for job in jobs for tag in tags]
         with self._store.transaction() as sql:

@@ -23,9 +23,16 @@ from typing import Any
 from fedboost import protocols
 from fedboost.audit.findings import Finding
 from fedboost.flow import Artefact, Place
-from fedboost.ground.disk import SECRET_MODE, make_folder, on_disk, opened, read_file, write_file
+from fedboost.ground.disk import (
+    SECRET_MODE,
+    make_folder,
+    on_disk,
+    open_database,
+    read_file,
+    write_file,
+)
 from fedboost.ground.errors import ConfigError, StoreError
-from fedboost.ground.settings import parse
+from fedboost.ground.settings import parse_settings
 from fedboost.model import arrays as archives
 from fedboost.model import shards
 
@@ -57,11 +64,11 @@ class Transcripts:
             return
         folder = self.folder(job)
         facts = np.frombuffer(json.dumps(part.facts).encode(), np.uint8)
-        packed = archives.packed({**part.arrays, FACTS: facts}, compressed=True)
+        packed = archives.pack_arrays({**part.arrays, FACTS: facts}, compressed=True)
         path = folder / f"part-{'.'.join(f'{number:08d}' for number in place)}.npz"
         with on_disk(folder):
             if job not in self._held:
-                self._held[job] = sum(part.stat().st_size for part in self._parts(job))
+                self._held[job] = sum(part.stat().st_size for part in self._round_files(job))
             held = self._held[job] - (path.stat().st_size if path.exists() else 0) + len(packed)
         if place == END or held <= BYTES_MAX:
             make_folder(folder)
@@ -71,8 +78,8 @@ class Transcripts:
     def discard_after(self, job: str, place: Place) -> None:
         """Remove data after a place: the parties agreed to continue from there."""
         self._held.pop(job, None)
-        for path in self._parts(job):
-            if _place(path) > place:
+        for path in self._round_files(job):
+            if _place_of_file(path) > place:
                 with on_disk(path):
                     path.unlink()
 
@@ -83,10 +90,10 @@ class Transcripts:
         """
         facts: dict[str, Any] = {}
         arrays: dict[str, Any] = {}
-        for path in self._parts(job):
+        for path in self._round_files(job):
             packed = read_file(path)
             try:
-                part = archives.read(packed)
+                part = archives.read_arrays(packed)
                 facts |= json.loads(part.pop(FACTS).tobytes())
             except (ValueError, KeyError, TypeError, RecursionError):
                 raise StoreError(
@@ -97,7 +104,7 @@ class Transcripts:
                 ) from None
             arrays |= part
         if not facts:
-            raise self._absent(job)
+            raise self._absent_transcript_error(job)
         return Artefact(facts, arrays)
 
     def delete(self, job: str) -> None:
@@ -129,14 +136,14 @@ class Transcripts:
                 "the findings of the audit are damaged", todo="fedboost audit", file=path.name
             ) from None
 
-    def _absent(self, job: str) -> ConfigError:
+    def _absent_transcript_error(self, job: str) -> ConfigError:
         """Return an error for the owner which explains why a job has no transcript."""
-        spec = self._spec(job)
+        spec = self._spec_of_job(job)
         if spec is None:
             return ConfigError(f"this party has no job {job}", todo="fedboost party jobs", job=job)
         shown = f"fedboost ledger show --job {job} lists what left and came"
-        protocol = protocols.named(spec["protocol"])
-        asks = protocol.policy.asks(parse(protocol.params, spec["params"]))
+        protocol = protocols.load_protocol(spec["protocol"])
+        asks = protocol.policy.asks(parse_settings(protocol.params, spec["params"]))
         if asks.epsilon is not None:
             noise = f"with ε = {asks.epsilon:g} for each" if asks.epsilon < math.inf else "truly"
             what = f"in {protocol.name} hosts tell the bucket of every value, {noise}: no sums"
@@ -150,24 +157,24 @@ class Transcripts:
             job=job,
         )
 
-    def _spec(self, job: str) -> dict[str, Any] | None:
+    def _spec_of_job(self, job: str) -> dict[str, Any] | None:
         """Return a job's spec from the store's journal, even while a daemon writes; None if it is
         absent.
         """
         path = self.store / "store.sqlite"
         if not path.exists():
             return None
-        with on_disk(path), closing(opened(path, "ro")) as connection:
+        with on_disk(path), closing(open_database(path, "ro")) as connection:
             row = connection.execute("SELECT text FROM manifests WHERE job = ?", (job,)).fetchone()
         return None if row is None else json.loads(row[0])["spec"]
 
-    def _parts(self, job: str) -> list[Path]:
+    def _round_files(self, job: str) -> list[Path]:
         """Return the files of the rounds, in order."""
         parts = self.folder(job).glob("part-*.npz")
-        return sorted((path for path in parts if _PART.fullmatch(path.name)), key=_place)
+        return sorted((path for path in parts if _PART.fullmatch(path.name)), key=_place_of_file)
 
 
-def _place(path: Path) -> Place:
+def _place_of_file(path: Path) -> Place:
     match = _PART.fullmatch(path.name)
     assert match is not None
     return tuple(map(int, match[1].split(".")))

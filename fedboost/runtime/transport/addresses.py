@@ -48,7 +48,7 @@ def is_ip(host: str) -> bool:
     return True
 
 
-def _listen(text: str) -> str:
+def _checked_listen(text: str) -> str:
     try:
         split_address(text)
     except ConfigError as error:
@@ -56,23 +56,23 @@ def _listen(text: str) -> str:
     return text
 
 
-def _address(text: str) -> str:
-    if split_address(_listen(text))[1] == 0:
+def _checked_address(text: str) -> str:
+    if split_address(_checked_listen(text))[1] == 0:
         raise ValueError(f"{text!r} has port 0, which cannot be called")
     return text
 
 
-Listen = Annotated[str, AfterValidator(_listen)]  # host:port; port 0 takes any free one
-Address = Annotated[str, AfterValidator(_address)]  # host:port
+Listen = Annotated[str, AfterValidator(_checked_listen)]  # host:port; port 0 takes any free one
+Address = Annotated[str, AfterValidator(_checked_address)]  # host:port
 
 
-def _name(text: str) -> str:
+def _checked_name(text: str) -> str:
     if NAME_PATTERN.fullmatch(text):
         return text
     raise ValueError(f"{text!r} is not a name: a lower-case letter, then letters, digits and '-'")
 
 
-Name = Annotated[str, AfterValidator(_name)]  # of a party, coordinator or user
+CertifiedName = Annotated[str, AfterValidator(_checked_name)]  # of a party, coordinator or user
 
 
 class Timers(Settings):
@@ -91,7 +91,7 @@ class Timers(Settings):
     shutdown_s: float = Field(10.0, gt=0)  # calls that still run at the end may take this
 
     @model_validator(mode="after")
-    def _ordered(self) -> Timers:
+    def _check_order(self) -> Timers:
         if self.retry_first_s > self.retry_max_s:
             raise ValueError("retry_first_s must not be above retry_max_s")
         return self
@@ -100,7 +100,7 @@ class Timers(Settings):
 class Remote(Settings):
     """Another daemon: the name in its certificate, and its address."""
 
-    name: Name
+    name: CertifiedName
     address: Address
 
 

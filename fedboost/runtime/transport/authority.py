@@ -26,20 +26,20 @@ from fedboost.runtime.transport.certificates import (
     CertificateAuthority,
     Leaf,
     Term,
+    certificate_pem,
     key_pem,
     new_key,
     new_signer,
-    pem,
     revocation_list,
-    signed,
+    signed_certificate,
 )
 from fedboost.runtime.transport.identity import (
     CertificateFaultError,
-    Role,
+    CertificateRole,
     check_name,
     further_names,
     general_name,
-    owner,
+    owner_of_certificate,
     read_certificate,
     read_key,
     read_roots,
@@ -62,7 +62,7 @@ class Issued:
     current: bool
 
 
-def create(folder: Path, leaves: Sequence[Leaf], term: Term) -> dict[str, bool]:
+def create_certificates(folder: Path, leaves: Sequence[Leaf], term: Term) -> dict[str, bool]:
     """Add the leaves that are missing, and the CA if there is none; nothing is overwritten.
 
     Returns for ``ca`` and each name whether it was made now. A ConfigError refuses a bad name,
@@ -79,11 +79,11 @@ def create(folder: Path, leaves: Sequence[Leaf], term: Term) -> dict[str, bool]:
     signer = _create_ca(folder, term) if made["ca"] else read_signer(folder)
     for leaf in leaves:
         if made[leaf.name]:
-            _issue(folder, signer, leaf, term, hosts)
+            _issue_certificate(folder, signer, leaf, term, hosts)
     return made
 
 
-def rotate(folder: Path, names: Sequence[str], term: Term) -> None:
+def rotate_certificates(folder: Path, names: Sequence[str], term: Term) -> None:
     """Give each name a new key and certificate, with its present role and alternative names.
 
     Key and certificate are each replaced in one step; a daemon that sees only one new file keeps
@@ -92,28 +92,28 @@ def rotate(folder: Path, names: Sequence[str], term: Term) -> None:
     signer = read_signer(folder)
     leaves = [(name, read_leaf(folder, name)) for name in names]
     for name, old in leaves:
-        leaf = Leaf(_role(folder, name, old), name)
+        leaf = Leaf(_role_in_certificate(folder, name, old), name)
         hosts = further_names(old, *leaf) or [general_name(host) for host in term.hosts]
-        _issue(folder, signer, leaf, term, hosts)
+        _issue_certificate(folder, signer, leaf, term, hosts)
 
 
-def revoke(folder: Path, name: str, now: datetime, *, superseded: bool = False) -> int:
+def revoke_certificates(folder: Path, name: str, now: datetime, *, superseded: bool = False) -> int:
     """Revoke every unexpired certificate of `name`; return their number.
 
-    ``rotate`` then gives the name a valid certificate again. With `superseded` the current one
-    stays: only certificates replaced by rotations are revoked, possibly none.
+    ``rotate_certificates`` then gives the name a valid certificate again. With `superseded` the
+    current one stays: only certificates replaced by rotations are revoked, possibly none.
     """
     signer = read_signer(folder)
     current = read_leaf(folder, name).serial_number
-    old = _revoked(folder)
+    old = _revoked_serials(folder)
     serials = {
         certificate.serial
-        for certificate in issued(folder)
+        for certificate in issued_certificates(folder)
         if certificate.name == name and certificate.not_after > now
     }
     serials = serials - {current} if superseded else serials | {current}
     if not (serials - old or superseded):
-        raise _refused(
+        raise _folder_error(
             f"every certificate of {name} is already revoked",
             folder,
             "nothing is left to do: give ca.crl to all daemons",
@@ -122,11 +122,11 @@ def revoke(folder: Path, name: str, now: datetime, *, superseded: bool = False) 
     return len(serials - old)
 
 
-def issued(folder: Path) -> list[Issued]:
+def issued_certificates(folder: Path) -> list[Issued]:
     """Return every certificate of the folder, oldest first; raise ConfigError without a CA."""
     if not (folder / "ca.pem").exists():
         raise ConfigError("there is no ca.pem", file=str(folder), todo="fedboost certs create")
-    revoked = _revoked(folder)
+    revoked = _revoked_serials(folder)
     current = {read_leaf(folder, name).serial_number for name in _leaf_names(folder)}
     return [
         Issued(
@@ -144,7 +144,7 @@ def issued(folder: Path) -> list[Issued]:
 def _check_leaves(leaves: Sequence[Leaf]) -> None:
     if not leaves:
         raise ConfigError("no name was given for a certificate", todo="give --party NAME or --user")
-    roles: dict[str, Role] = {}
+    roles: dict[str, CertificateRole] = {}
     for leaf in leaves:
         check_name(leaf.name)
         if leaf.name == "ca":
@@ -157,7 +157,7 @@ def _check_leaves(leaves: Sequence[Leaf]) -> None:
 
 
 def _check_same_role(folder: Path, leaf: Leaf) -> None:
-    role = _role(folder, leaf.name, read_leaf(folder, leaf.name))
+    role = _role_in_certificate(folder, leaf.name, read_leaf(folder, leaf.name))
     if role != leaf.role:
         raise ConfigError(
             f"{leaf.name} is already a {role} and cannot be a {leaf.role} too",
@@ -166,23 +166,23 @@ def _check_same_role(folder: Path, leaf: Leaf) -> None:
         )
 
 
-def _role(folder: Path, name: str, certificate: x509.Certificate) -> Role:
+def _role_in_certificate(folder: Path, name: str, certificate: x509.Certificate) -> CertificateRole:
     try:
-        return owner(certificate).role
+        return owner_of_certificate(certificate).role
     except CertificateFaultError as fault:
         path = folder / f"{name}.pem"
-        raise _refused(f"the certificate {fault}", path, ROTATE) from None
+        raise _folder_error(f"the certificate {fault}", path, ROTATE) from None
 
 
 def _create_ca(folder: Path, term: Term) -> CertificateAuthority:
     signer = new_signer(CA_NAME, term.now)
     write_file(folder / "ca.key", key_pem(signer.key), SECRET_MODE)
     write_crl(folder, signer, (), term.now)
-    write_file(folder / "ca.pem", pem(signer.certificate), PUBLIC_MODE)
+    write_file(folder / "ca.pem", certificate_pem(signer.certificate), PUBLIC_MODE)
     return signer
 
 
-def _issue(
+def _issue_certificate(
     folder: Path,
     signer: CertificateAuthority,
     leaf: Leaf,
@@ -197,11 +197,11 @@ def _issue(
             todo="give fewer --days, or make a new CA in another folder",
         )
     key = new_key()
-    certificate = signed(signer, leaf, key.public_key(), term, hosts)
+    certificate = signed_certificate(signer, leaf, key.public_key(), term, hosts)
     # Listed before it exists, so that no certificate can escape a later revocation.
     _append_issued(folder, leaf, certificate)
     write_file(folder / f"{leaf.name}.key", key_pem(key), SECRET_MODE)
-    write_file(folder / f"{leaf.name}.pem", pem(certificate), PUBLIC_MODE)
+    write_file(folder / f"{leaf.name}.pem", certificate_pem(certificate), PUBLIC_MODE)
 
 
 def write_crl(
@@ -211,24 +211,24 @@ def write_crl(
     write_file(folder / "ca.crl", revocation_list(signer, serials, now), PUBLIC_MODE)
 
 
-def _revoked(folder: Path) -> frozenset[int]:
+def _revoked_serials(folder: Path) -> frozenset[int]:
     path = folder / "ca.crl"
-    return read_revoked(path, _read(folder / "ca.pem")) if path.exists() else frozenset()
+    return read_revoked(path, _read_file(folder / "ca.pem")) if path.exists() else frozenset()
 
 
 def read_signer(folder: Path) -> CertificateAuthority:
     """Return the CA that signs in a folder: the one in ca.pem with the key ca.key."""
     try:
-        key = read_key(_read(folder / "ca.key"))
+        key = read_key(_read_file(folder / "ca.key"))
     except CertificateFaultError as fault:
-        raise _refused(
+        raise _folder_error(
             f"the CA {fault}", folder / "ca.key", "fedboost certs renew-ca makes another"
         ) from None
     if isinstance(key, ec.EllipticCurvePrivateKey):
-        for root in read_roots(_read(folder / "ca.pem")):
+        for root in read_roots(_read_file(folder / "ca.pem")):
             if root.public_key() == key.public_key():
                 return CertificateAuthority(root, key)
-    raise _refused(
+    raise _folder_error(
         "ca.key is not the key of ca.pem", folder / "ca.key", "put the CA's own key beside it"
     )
 
@@ -237,9 +237,9 @@ def read_leaf(folder: Path, name: str) -> x509.Certificate:
     """Read the certificate in NAME.pem."""
     path = folder / f"{check_name(name)}.pem"
     try:
-        return read_certificate(_read(path))
+        return read_certificate(_read_file(path))
     except CertificateFaultError as fault:
-        raise _refused(f"the certificate {fault}", path, ROTATE) from None
+        raise _folder_error(f"the certificate {fault}", path, ROTATE) from None
 
 
 def _leaf_names(folder: Path) -> list[str]:
@@ -252,9 +252,9 @@ def _read_issued(folder: Path) -> list[dict[str, str]]:
     if not path.exists():
         return []
     try:
-        entries: list[dict[str, str]] = json.loads(_read(path))
+        entries: list[dict[str, str]] = json.loads(_read_file(path))
     except ValueError:
-        raise _refused(
+        raise _folder_error(
             "the list of issued certificates is damaged", path, "restore the folder from a backup"
         ) from None
     return entries
@@ -286,21 +286,21 @@ def _make_folder(folder: Path) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise _refused(
+        raise _folder_error(
             f"cannot make the folder: {error.strerror}",
             folder,
             "check the path and who may write there",
         ) from None
 
 
-def _read(path: Path) -> bytes:
+def _read_file(path: Path) -> bytes:
     try:
         return path.read_bytes()
     except OSError as error:
-        raise _refused(
+        raise _folder_error(
             f"cannot read the file: {error.strerror}", path, "check the path and who may read it"
         ) from None
 
 
-def _refused(what: str, path: Path, todo: str) -> ConfigError:
+def _folder_error(what: str, path: Path, todo: str) -> ConfigError:
     return ConfigError(what, todo=todo, file=str(path))

@@ -1,7 +1,7 @@
 """Replacement of a development CA in its folder, with valid certificates at every moment.
 
     begin     ca.pem holds the new CA and the old one, ca.key is the new one's
-    rotate    new certificates come from the new CA (`authority.rotate`)
+    rotate    new certificates come from the new CA (`authority.rotate_certificates`)
     retire    ca.pem holds the new CA alone; the old one is in ca.retired, for old signatures
 
 After each step copy the files to all daemons, which reload them without a restart.
@@ -17,12 +17,18 @@ from cryptography.x509 import Certificate
 
 from fedboost.ground.disk import PUBLIC_MODE, SECRET_MODE, read_file, write_file
 from fedboost.ground.errors import ConfigError
-from fedboost.runtime.transport.authority import CA_NAME, issued, read_leaf, read_signer, write_crl
-from fedboost.runtime.transport.certificates import key_pem, new_signer, pem
+from fedboost.runtime.transport.authority import (
+    CA_NAME,
+    issued_certificates,
+    read_leaf,
+    read_signer,
+    write_crl,
+)
+from fedboost.runtime.transport.certificates import certificate_pem, key_pem, new_signer
 from fedboost.runtime.transport.identity import read_roots
 
 
-def begin(folder: Path, now: datetime) -> None:
+def add_new_ca(folder: Path, now: datetime) -> None:
     """Add a new CA, which signs from now on; certificates of both CAs are valid.
 
     Raise ConfigError if an earlier change of CAs has not ended.
@@ -35,16 +41,18 @@ def begin(folder: Path, now: datetime) -> None:
             todo="end the last change first: fedboost certs retire-ca",
             file=str(folder / "ca.pem"),
         )
-    revoked = {certificate.serial for certificate in issued(folder) if certificate.revoked}
+    revoked = {
+        certificate.serial for certificate in issued_certificates(folder) if certificate.revoked
+    }
     fresh = new_signer(f"{CA_NAME} of {now:%Y-%m-%d %H:%M:%S}", now)
     # In this order the folder is whole after each write: see `read_signer`.
-    both = b"".join(map(pem, (fresh.certificate, *old)))
+    both = b"".join(map(certificate_pem, (fresh.certificate, *old)))
     write_file(folder / "ca.pem", both, PUBLIC_MODE)
     write_file(folder / "ca.key", key_pem(fresh.key), SECRET_MODE)
     write_crl(folder, fresh, revoked, now)
 
 
-def retire(folder: Path) -> int:
+def retire_old_cas(folder: Path) -> int:
     """Make the signing CA the only valid one; return the number of retired CAs.
 
     Raise ConfigError with the names that still have a certificate of another CA.
@@ -53,10 +61,12 @@ def retire(folder: Path) -> int:
     others = [r for r in read_roots(read_file(folder / "ca.pem")) if r != signer.certificate]
     names = [
         certificate.name
-        for certificate in issued(folder)
+        for certificate in issued_certificates(folder)
         if certificate.current and not certificate.revoked
     ]
-    late = [name for name in names if not _signed(read_leaf(folder, name), signer.certificate)]
+    late = [
+        name for name in names if not _is_signed_by(read_leaf(folder, name), signer.certificate)
+    ]
     if late:
         raise ConfigError(
             f"certificates of the old CA are in use: {', '.join(late)}",
@@ -65,12 +75,12 @@ def retire(folder: Path) -> int:
         )
     kept = folder / "ca.retired"
     before = read_file(kept) if kept.exists() else b""
-    write_file(kept, before + b"".join(map(pem, others)), PUBLIC_MODE)
-    write_file(folder / "ca.pem", pem(signer.certificate), PUBLIC_MODE)
+    write_file(kept, before + b"".join(map(certificate_pem, others)), PUBLIC_MODE)
+    write_file(folder / "ca.pem", certificate_pem(signer.certificate), PUBLIC_MODE)
     return len(others)
 
 
-def _signed(leaf: Certificate, root: Certificate) -> bool:
+def _is_signed_by(leaf: Certificate, root: Certificate) -> bool:
     try:
         leaf.verify_directly_issued_by(root)
     except (ValueError, TypeError, InvalidSignature):

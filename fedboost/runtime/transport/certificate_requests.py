@@ -11,10 +11,10 @@ from cryptography.x509.oid import NameOID
 
 from fedboost.ground.disk import PUBLIC_MODE, SECRET_MODE, make_folder, read_file, write_file
 from fedboost.ground.errors import ConfigError
-from fedboost.runtime.transport.certificates import Leaf, key_pem, new_key, purposes
+from fedboost.runtime.transport.certificates import Leaf, certificate_purposes, key_pem, new_key
 from fedboost.runtime.transport.identity import (
     CertificateFaultError,
-    PrivateKey,
+    CertificateKey,
     check_name,
     general_name,
     own_names,
@@ -22,7 +22,7 @@ from fedboost.runtime.transport.identity import (
 )
 
 
-def request(folder: Path, leaf: Leaf, hosts: Sequence[str] = ()) -> Path:
+def write_request(folder: Path, leaf: Leaf, hosts: Sequence[str] = ()) -> Path:
     """Write NAME.csr into a folder and return its path; NAME.key is made if it is missing.
 
     A key that is there is kept, so that a daemon runs on until its next certificate is there. A
@@ -33,12 +33,12 @@ def request(folder: Path, leaf: Leaf, hosts: Sequence[str] = ()) -> Path:
         raise ConfigError("ca.key is the CA's own file", todo="choose another name than ca")
     names = [*own_names(*leaf), *(general_name(host) for host in hosts)]
     make_folder(folder)
-    key = _key(folder / f"{leaf.name}.key")
+    key = _read_or_create_key(folder / f"{leaf.name}.key")
     asked = (
         x509.CertificateSigningRequestBuilder()
         .subject_name(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, leaf.name)]))
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-        .add_extension(x509.ExtendedKeyUsage(purposes(leaf.role)), critical=False)
+        .add_extension(x509.ExtendedKeyUsage(certificate_purposes(leaf.role)), critical=False)
         .add_extension(x509.SubjectAlternativeName(names), critical=False)
         .sign(key, hashes.SHA256())
     )
@@ -47,7 +47,7 @@ def request(folder: Path, leaf: Leaf, hosts: Sequence[str] = ()) -> Path:
     return path
 
 
-def _key(path: Path) -> PrivateKey:
+def _read_or_create_key(path: Path) -> CertificateKey:
     if not path.exists():
         made = new_key()
         write_file(path, key_pem(made), SECRET_MODE)

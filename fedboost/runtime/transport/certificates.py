@@ -12,7 +12,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from fedboost.runtime.transport.identity import Role, own_names
+from fedboost.runtime.transport.identity import CertificateRole, own_names
 
 CA_DAYS = 3650
 SKEW = timedelta(minutes=5)  # clocks of two machines may differ by this much
@@ -21,7 +21,7 @@ SKEW = timedelta(minutes=5)  # clocks of two machines may differ by this much
 class Leaf(NamedTuple):
     """Role and name of a certificate's owner."""
 
-    role: Role
+    role: CertificateRole
     name: str
 
 
@@ -51,13 +51,13 @@ def new_signer(common_name: str, now: datetime) -> CertificateAuthority:
     """Return a new CA."""
     key = new_key()
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common_name)])
-    builder = _builder(name, key.public_key(), now, CA_DAYS).issuer_name(name)
+    builder = _certificate_builder(name, key.public_key(), now, CA_DAYS).issuer_name(name)
     builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-    builder = builder.add_extension(_usage(signs_others=True), critical=True)
+    builder = builder.add_extension(_key_usage(signs_others=True), critical=True)
     return CertificateAuthority(builder.sign(key, hashes.SHA256()), key)
 
 
-def signed(
+def signed_certificate(
     signer: CertificateAuthority,
     leaf: Leaf,
     key: ec.EllipticCurvePublicKey,
@@ -69,24 +69,24 @@ def signed(
     authority = x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.key.public_key())
     alternative = x509.SubjectAlternativeName([*own_names(*leaf), *hosts])
     return (
-        _builder(subject, key, term.now, term.days)
+        _certificate_builder(subject, key, term.now, term.days)
         .issuer_name(signer.certificate.subject)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-        .add_extension(_usage(signs_others=False), critical=True)
-        .add_extension(x509.ExtendedKeyUsage(purposes(leaf.role)), critical=False)
+        .add_extension(_key_usage(signs_others=False), critical=True)
+        .add_extension(x509.ExtendedKeyUsage(certificate_purposes(leaf.role)), critical=False)
         .add_extension(alternative, critical=False)
         .add_extension(authority, critical=False)
         .sign(signer.key, hashes.SHA256())
     )
 
 
-def purposes(role: Role) -> list[x509.ObjectIdentifier]:
+def certificate_purposes(role: CertificateRole) -> list[x509.ObjectIdentifier]:
     """Return the purposes of a certificate: a user calls, a daemon also serves."""
     serves = [] if role == "user" else [ExtendedKeyUsageOID.SERVER_AUTH]
     return [ExtendedKeyUsageOID.CLIENT_AUTH, *serves]
 
 
-def _builder(
+def _certificate_builder(
     subject: x509.Name, key: ec.EllipticCurvePublicKey, now: datetime, days: int
 ) -> x509.CertificateBuilder:
     return (
@@ -100,7 +100,7 @@ def _builder(
     )
 
 
-def _usage(*, signs_others: bool) -> x509.KeyUsage:
+def _key_usage(*, signs_others: bool) -> x509.KeyUsage:
     return x509.KeyUsage(
         digital_signature=not signs_others,
         content_commitment=False,
@@ -128,7 +128,7 @@ def revocation_list(signer: CertificateAuthority, serials: Iterable[int], now: d
     return builder.sign(signer.key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
 
 
-def pem(certificate: x509.Certificate) -> bytes:
+def certificate_pem(certificate: x509.Certificate) -> bytes:
     """Return a certificate in PEM."""
     return certificate.public_bytes(serialization.Encoding.PEM)
 

@@ -14,7 +14,7 @@ from weakref import WeakKeyDictionary
 import grpc
 
 from fedboost.ground import wire
-from fedboost.runtime.process.clock import now, pauses
+from fedboost.runtime.process.clock import growing_pauses, monotonic_s
 from fedboost.runtime.transport import status
 from fedboost.runtime.transport.addresses import Timers
 from fedboost.runtime.transport.tls import ServerCertificates, TlsFiles, load_identity
@@ -36,14 +36,14 @@ _stubs = WeakKeyDictionary[grpc.aio.Channel, dict[Any, Any]]()
 class Contact:
     """Time of the last sign of life from a call's other end."""
 
-    at: float = field(default_factory=now)
+    at: float = field(default_factory=monotonic_s)
 
     def made(self) -> None:
         """Record a sign of life."""
-        self.at = now()
+        self.at = monotonic_s()
 
 
-def options(timers: Timers) -> list[tuple[str, Any]]:
+def channel_options(timers: Timers) -> list[tuple[str, Any]]:
     """Return the common options of channels and servers: small messages, pings that detect a dead
     link.
     """
@@ -69,7 +69,7 @@ def options(timers: Timers) -> list[tuple[str, Any]]:
     ]
 
 
-def stub(kind: Callable[[grpc.aio.Channel], Stub], channel: grpc.aio.Channel) -> Stub:
+def service_stub(kind: Callable[[grpc.aio.Channel], Stub], channel: grpc.aio.Channel) -> Stub:
     """Return a channel's stub of a service, made once: it makes something for every method."""
     stubs = _stubs.setdefault(channel, {})
     if kind not in stubs:
@@ -109,7 +109,7 @@ class Dialer:
         self._closing: set[asyncio.Task[None]] = set()
 
     @contextmanager
-    def using(self, name: str, address: str) -> Iterator[grpc.aio.Channel]:
+    def open_channel(self, name: str, address: str) -> Iterator[grpc.aio.Channel]:
         """Yield the channel to the daemon `name`, which must show a certificate with that name.
 
         Inside it stays open, even if our certificate changes.
@@ -121,45 +121,45 @@ class Dialer:
         finally:
             link.users -= 1
             if link.is_old:
-                self._let_go(link)
+                self._release_channel(link)
 
-    def channel(self, name: str, address: str) -> grpc.aio.Channel:
+    def short_call_channel(self, name: str, address: str) -> grpc.aio.Channel:
         """Return the channel for short calls: it may be closed while it is held."""
         return self._link(name, address).channel
 
     def _link(self, name: str, address: str) -> SharedChannel:
-        self._renew()
+        self._retire_outdated()
         if (name, address) not in self._links:
             self._links[name, address] = SharedChannel(self._open(name, address))
         return self._links[name, address]
 
-    def _renew(self) -> None:
+    def _retire_outdated(self) -> None:
         """Set channels with an outdated certificate of ours aside."""
-        if self._certificates is None or now() - self._looked_at < LOOKED_AGAIN_S:
+        if self._certificates is None or monotonic_s() - self._looked_at < LOOKED_AGAIN_S:
             return
-        self._looked_at = now()
+        self._looked_at = monotonic_s()
         if not self._certificates.reload():
             return
         old, self._links = self._links, {}
         for link in old.values():
             link.is_old = True
-            self._let_go(link)
+            self._release_channel(link)
 
-    def _let_go(self, link: SharedChannel) -> None:
+    def _release_channel(self, link: SharedChannel) -> None:
         if not link.users:
             closing = asyncio.create_task(link.channel.close())
             self._closing.add(closing)
             closing.add_done_callback(self._closing.discard)
 
     def _open(self, name: str, address: str) -> grpc.aio.Channel:
-        wanted = options(self.timers)
+        wanted = channel_options(self.timers)
         if self._tls is None:
             return grpc.aio.insecure_channel(address, options=wanted)
         if self._certificates is None:
             self._certificates = ServerCertificates(self._tls)
         if self._certificates.identity.not_after <= datetime.now(UTC):
             load_identity(self._tls)  # raises: to others we would look as if we were gone
-        pems = self._certificates.pems
+        pems = self._certificates.current_pems
         credentials = grpc.ssl_channel_credentials(pems.ca, pems.key, pems.cert)
         wanted.append(("grpc.ssl_target_name_override", name))
         return grpc.aio.secure_channel(address, credentials, options=wanted)
@@ -185,21 +185,21 @@ class Dialer:
         """
         last = contact or Contact()
         first_s, most_s = self.timers.retry_first_s, self.timers.retry_max_s
-        seen, pauses_s, tried = last.at, pauses(first_s, most_s), False
+        seen, pauses_s, tried = last.at, growing_pauses(first_s, most_s), False
         while True:
             try:
-                with self.using(*target) as channel:
+                with self.open_channel(*target) as channel:
                     return await start(channel)
             except grpc.aio.AioRpcError as error:
                 if status.is_link_down(error):
                     self.failed(target[0])
                 # In whole microseconds: no last pause is shorter, or ends behind the window.
-                left_s = math.floor((last.at + retry_s - now()) * 1e6) / 1e6
+                left_s = math.floor((last.at + retry_s - monotonic_s()) * 1e6) / 1e6
                 if not status.is_link_down(error) or retry_s <= 0 or (left_s <= 0 and tried):
-                    raise status.from_call(error, *target) from None
+                    raise status.error_of_call(error, *target) from None
             tried = True
             if last.at > seen:  # it broke after it had worked
-                seen, pauses_s = last.at, pauses(first_s, most_s)
+                seen, pauses_s = last.at, growing_pauses(first_s, most_s)
             # The last try is at the window's end; a link that broke late deserves one as well.
             await asyncio.sleep(min(next(pauses_s), left_s if left_s > 0 else first_s))
 

@@ -28,7 +28,7 @@ class OwnHosts:
         self._names = frozenset({*HERE, *names, *({host.lower()} - set(ANYWHERE))})
         self._with_ips = with_ips
 
-    def include(self, header: str) -> bool:
+    def is_own_host(self, header: str) -> bool:
         """Return whether a request's `Host` is one of ours."""
         match = _HEADER.fullmatch(header)
         if match is None:

@@ -26,11 +26,11 @@ from fedboost.ground import wire
 from fedboost.ground.errors import ConfigError, PeerError, UnreachableError
 from fedboost.messages.job_pb2 import HelloReply
 
-Role: TypeAlias = Literal["party", "coordinator", "user"]
-PrivateKey: TypeAlias = ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey
+CertificateRole: TypeAlias = Literal["party", "coordinator", "user"]
+CertificateKey: TypeAlias = ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey
 Extension = TypeVar("Extension", bound=x509.ExtensionType)
 
-ROLES: tuple[Role, ...] = get_args(Role)
+ROLES: tuple[CertificateRole, ...] = get_args(CertificateRole)
 NAME_PATTERN = re.compile(r"[a-z][a-z0-9-]{0,62}")
 URI_PATTERN = re.compile(r"fedboost:([a-z]+):([a-z][a-z0-9-]{0,62})")
 RSA_BITS_MIN = 2048  # SECURITY: a 1024-bit key is refused
@@ -59,7 +59,7 @@ class CertificateFaultError(ValueError):
 class Peer:
     """Owner of a certificate: role, name, SHA-256 of its DER in hex, serial number."""
 
-    role: Role
+    role: CertificateRole
     name: str
     fingerprint: str
     serial: int
@@ -78,7 +78,7 @@ class Identity:
     _sign: Callable[[bytes], bytes] = field(repr=False, compare=False)
 
     @property
-    def role(self) -> Role:
+    def role(self) -> CertificateRole:
         """``party``, ``coordinator`` or ``user``."""
         return self.peer.role
 
@@ -88,8 +88,8 @@ class Identity:
         return self.peer.name
 
     def sign(self, data: bytes) -> bytes:
-        """Return a signature over `data` that `verify` accepts: ECDSA (DER) or RSA-PSS with
-        SHA-256.
+        """Return a signature over `data` that `verify_signature` accepts: ECDSA (DER) or RSA-PSS
+        with SHA-256.
         """
         return self._sign(SIGNATURE_PREFIX + data)
 
@@ -115,10 +115,10 @@ def identity(certificate_pem: bytes, key_pem: bytes, ca_pem: bytes, now: datetim
     key = read_key(key_pem)
     if _public_bytes(key.public_key()) != _public_bytes(certificate.public_key()):
         raise CertificateFaultError("does not belong to the key")
-    return Identity(peer, certificate_pem, certificate.not_valid_after_utc, _signer(key))
+    return Identity(peer, certificate_pem, certificate.not_valid_after_utc, _signer_with_key(key))
 
 
-def _signer(key: PrivateKey) -> Callable[[bytes], bytes]:
+def _signer_with_key(key: CertificateKey) -> Callable[[bytes], bytes]:
     if isinstance(key, ec.EllipticCurvePrivateKey):
         return lambda text: key.sign(text, ec.ECDSA(hashes.SHA256()))
     return lambda text: key.sign(text, _PSS, hashes.SHA256())
@@ -137,11 +137,11 @@ def verify_certificate(certificate_pem: bytes, ca_pem: bytes, now: datetime | No
         raise PeerError(f"the peer's certificate {fault}") from None
 
 
-def verify(
+def verify_signature(
     certificate_pem: bytes,
     ca_pem: bytes,
     expected_name: str,
-    expected_role: Role,
+    expected_role: CertificateRole,
     data: bytes,
     signature: bytes,
 ) -> Peer:
@@ -189,7 +189,7 @@ def refuse_expired(auth_context: Mapping[str, Sequence[bytes]], now: datetime) -
     peer, not_after = _peer_of(bytes(auth_context["x509_pem_cert"][0]))
     if now > not_after:
         raise UnreachableError(
-            f"the certificate of {peer} expired on {_day(not_after)}",
+            f"the certificate of {peer} expired on {_time_text(not_after)}",
             todo="ask the CA's operator for a new one: fedboost certs rotate",
             **({"party": peer.name} if peer.role == "party" else {}),
         )
@@ -199,7 +199,7 @@ def refuse_expired(auth_context: Mapping[str, Sequence[bytes]], now: datetime) -
 def _peer_of(certificate_pem: bytes) -> tuple[Peer, datetime]:
     certificate = read_certificate(certificate_pem)
     _check_strength(certificate)
-    return owner(certificate), certificate.not_valid_after_utc
+    return owner_of_certificate(certificate), certificate.not_valid_after_utc
 
 
 def read_certificate(pem: bytes) -> x509.Certificate:
@@ -229,7 +229,7 @@ def read_roots(ca_pem: bytes) -> list[x509.Certificate]:
     return roots
 
 
-def read_key(pem: bytes) -> PrivateKey:
+def read_key(pem: bytes) -> CertificateKey:
     """Return the private key in `pem`; the CertificateFaultError reveals nothing of the key."""
     try:
         key = serialization.load_pem_private_key(pem, password=None)
@@ -244,14 +244,14 @@ def check_certificate(
     certificate: x509.Certificate, roots: Sequence[x509.Certificate], now: datetime
 ) -> Peer:
     """Return the owner; raise CertificateFaultError on issuer, dates, strength, role or usage."""
-    root = _issuer(certificate, roots)
+    root = _issuer_of_certificate(certificate, roots)
     _check_dates(certificate, now, "")
     _check_dates(root, now, "has a CA that ")
     _check_strength(certificate)
-    return owner(certificate)
+    return owner_of_certificate(certificate)
 
 
-def owner(certificate: x509.Certificate) -> Peer:
+def owner_of_certificate(certificate: x509.Certificate) -> Peer:
     """Return the role and name in the certificate; raise CertificateFaultError for a bad one."""
     names = _extension(certificate, x509.SubjectAlternativeName)
     uris = names.get_values_for_type(x509.UniformResourceIdentifier) if names else []
@@ -263,13 +263,15 @@ def owner(certificate: x509.Certificate) -> Peer:
     match = URI_PATTERN.fullmatch(ours[0])
     if match is None or match[1] not in ROLES:
         raise CertificateFaultError("has a URI that is not fedboost:ROLE:NAME")
-    role = cast(Role, match[1])
+    role = cast(CertificateRole, match[1])
     _check_usage(certificate, role)
     fingerprint = certificate.fingerprint(hashes.SHA256()).hex()
     return Peer(role, match[2], fingerprint, certificate.serial_number)
 
 
-def _issuer(certificate: x509.Certificate, roots: Sequence[x509.Certificate]) -> x509.Certificate:
+def _issuer_of_certificate(
+    certificate: x509.Certificate, roots: Sequence[x509.Certificate]
+) -> x509.Certificate:
     for root in roots:
         try:
             certificate.verify_directly_issued_by(root)
@@ -281,11 +283,13 @@ def _issuer(certificate: x509.Certificate, roots: Sequence[x509.Certificate]) ->
 
 def _check_dates(certificate: x509.Certificate, now: datetime, whose: str) -> None:
     if now > certificate.not_valid_after_utc:
-        raise CertificateFaultError(f"{whose}expired on {_day(certificate.not_valid_after_utc)}")
-    if now < certificate.not_valid_before_utc:
-        start = _day(certificate.not_valid_before_utc)
         raise CertificateFaultError(
-            f"{whose}is not valid before {start} (this machine's clock says {_day(now)})"
+            f"{whose}expired on {_time_text(certificate.not_valid_after_utc)}"
+        )
+    if now < certificate.not_valid_before_utc:
+        start = _time_text(certificate.not_valid_before_utc)
+        raise CertificateFaultError(
+            f"{whose}is not valid before {start} (this machine's clock says {_time_text(now)})"
         )
 
 
@@ -307,7 +311,7 @@ def _check_strength(certificate: x509.Certificate) -> None:
         raise CertificateFaultError(f"is signed over {digest.name}, which is too weak")
 
 
-def _check_usage(certificate: x509.Certificate, role: Role) -> None:
+def _check_usage(certificate: x509.Certificate, role: CertificateRole) -> None:
     """Refuse a user's certificate that may serve, so no user can pose as a daemon."""
     usage = _extension(certificate, x509.ExtendedKeyUsage)
     if usage is None and role != "user":
@@ -356,11 +360,11 @@ def _public_bytes(key: object) -> bytes:
     )
 
 
-def _day(moment: datetime) -> str:
+def _time_text(moment: datetime) -> str:
     return moment.astimezone(UTC).strftime("%Y-%m-%d %H:%M UTC")
 
 
-def greeting(ours: Identity) -> HelloReply:
+def hello_reply(ours: Identity) -> HelloReply:
     """Return a daemon's identity, for any caller."""
     return HelloReply(
         name=ours.name,
@@ -373,7 +377,7 @@ def greeting(ours: Identity) -> HelloReply:
 
 
 # With a dot: a host name without one could be the name of another party, which it must not be.
-HOST_PATTERN = re.compile(r"[A-Za-z0-9]([A-Za-z0-9-]*[A-Za-z0-9])?(\.[A-Za-z0-9-]+)+")
+DOTTED_HOST_PATTERN = re.compile(r"[A-Za-z0-9]([A-Za-z0-9-]*[A-Za-z0-9])?(\.[A-Za-z0-9-]+)+")
 
 
 def general_name(host: str) -> x509.GeneralName:
@@ -382,7 +386,7 @@ def general_name(host: str) -> x509.GeneralName:
         return x509.IPAddress(ipaddress.ip_address(host))
     except ValueError:
         pass
-    if not HOST_PATTERN.fullmatch(host):
+    if not DOTTED_HOST_PATTERN.fullmatch(host):
         raise ConfigError(
             f"{host!r} is neither an IP address nor a host name with a dot",
             todo="leave it out: clients use the party's name, at any address",
@@ -390,14 +394,16 @@ def general_name(host: str) -> x509.GeneralName:
     return x509.DNSName(host)
 
 
-def further_names(certificate: x509.Certificate, role: Role, name: str) -> list[x509.GeneralName]:
+def further_names(
+    certificate: x509.Certificate, role: CertificateRole, name: str
+) -> list[x509.GeneralName]:
     """Return the names in a certificate beside those of its owner."""
     names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     owners = set(own_names(role, name))
     return [further for further in names if further not in owners]
 
 
-def own_names(role: Role, name: str) -> list[x509.GeneralName]:
+def own_names(role: CertificateRole, name: str) -> list[x509.GeneralName]:
     """Return the names that every certificate of a party, coordinator or user has."""
     uri = x509.UniformResourceIdentifier(f"fedboost:{role}:{name}")
     return [x509.DNSName(name), uri]

@@ -21,14 +21,14 @@ from fedboost.ground import wire
 from fedboost.ground.errors import FedboostError, PeerError
 from fedboost.messages.exchange_pb2 import Parcel, Receipt
 from fedboost.runtime.process import logs
-from fedboost.runtime.process.bridge import hear_out
+from fedboost.runtime.process.bridge import log_failure
 from fedboost.runtime.transport import faults
 from fedboost.runtime.transport.identity import Peer
 
 POSTED_BYTES_MAX = 1 << 18  # a larger one has its own call, so others need not wait
 UNANSWERED_MAX = 256  # unanswered messages of one stream; further ones wait in transit
-TURNS = 4  # of the event loop that a receipt waits for a message to go along with
-STREAMS_MAX = 32  # of one peer, most of them of links that broke; another one ends the oldest
+RECEIPT_TURNS = 4  # of the event loop that a receipt waits for a message to go along with
+PEER_STREAMS_MAX = 32  # of one peer, most of them of links that broke; another one ends the oldest
 
 T = TypeVar("T")
 
@@ -47,8 +47,8 @@ class OutgoingStream:
         self._due: dict[asyncio.Future[bool], int] = {}  # receipts that may go along
         self._carried: dict[int, list[asyncio.Future[bool]]] = {}  # sent receipts, by message
         self._broken: grpc.aio.AioRpcError | None = None
-        self._writing = asyncio.create_task(self._write())
-        self._reading = asyncio.create_task(self._read())
+        self._writing = asyncio.create_task(self._write_parcels())
+        self._reading = asyncio.create_task(self._read_receipts())
 
     @property
     def is_over(self) -> bool:
@@ -70,13 +70,13 @@ class OutgoingStream:
             async with asyncio.timeout(most_s):
                 receipt = await awaited
         except TimeoutError:
-            raise _failed(grpc.StatusCode.DEADLINE_EXCEEDED, "no receipt") from None
+            raise _stream_error(grpc.StatusCode.DEADLINE_EXCEEDED, "no receipt") from None
         finally:
             self._awaited.pop(number)
         if receipt.HasField("fault"):
-            raise faults.from_message(receipt.fault)
+            raise faults.error_of_fault(receipt.fault)
 
-    async def carry(self, number: int) -> bool:
+    async def carry_receipt(self, number: int) -> bool:
         """Send a receipt along with a message that leaves just now; return whether it arrived so.
 
         False also if no message leaves.
@@ -85,7 +85,7 @@ class OutgoingStream:
             return False  # the peer may not read the stream any more
         carried: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         self._due[carried] = number
-        for _ in range(TURNS):
+        for _ in range(RECEIPT_TURNS):
             await asyncio.sleep(0)
             if carried not in self._due:
                 return await carried
@@ -95,11 +95,11 @@ class OutgoingStream:
     def hear(self, receipt: Receipt) -> None:
         """Take note of a receipt; receipts of unknown messages are ignored."""
         for carried in self._carried.pop(receipt.number, ()):
-            _settle(carried, True)
+            _settle_future(carried, True)
         if receipt.number in self._awaited:
-            _settle(self._awaited[receipt.number], receipt)
+            _settle_future(self._awaited[receipt.number], receipt)
 
-    async def _write(self) -> None:
+    async def _write_parcels(self) -> None:
         with suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError):  # `_read` hears why
             # Whether we are let in: to gRPC a write that meets a refusal is a broken link.
             await self._call.initial_metadata()
@@ -116,22 +116,22 @@ class OutgoingStream:
                     await self._call.write(parcel)
                 await self._more.wait()
 
-    async def _read(self) -> None:
-        broken = _failed(grpc.StatusCode.UNAVAILABLE, "the receiver has ended the stream")
+    async def _read_receipts(self) -> None:
+        broken = _stream_error(grpc.StatusCode.UNAVAILABLE, "the receiver has ended the stream")
         try:
             async for receipt in self._call:
                 self.hear(receipt)
         except grpc.aio.AioRpcError as error:
             broken = error
         except asyncio.CancelledError:  # the channel was closed
-            broken = _failed(grpc.StatusCode.CANCELLED, "we have ended the stream")
+            broken = _stream_error(grpc.StatusCode.CANCELLED, "we have ended the stream")
         self._broken = broken
         self._writing.cancel()
         for awaited in self._awaited.values():
             if not awaited.done():
                 awaited.set_exception(broken)
         for carried in chain(self._due, *self._carried.values()):
-            _settle(carried, False)
+            _settle_future(carried, False)
         self._due.clear()
 
 
@@ -142,7 +142,7 @@ class OutgoingStreams:
         self._streams: dict[str, list[tuple[Any, OutgoingStream]]] = {}  # the one to post in last
         self._numbers = count(int(time.time() * 1e9))  # higher than all numbers before a restart
 
-    def to(self, name: str, channel: Any, begin: Callable[[], Any]) -> OutgoingStream:
+    def stream_to(self, name: str, channel: Any, begin: Callable[[], Any]) -> OutgoingStream:
         """Return the stream to a peer on this channel; if there is none, a new one on the call from
         `begin`.
         """
@@ -152,10 +152,10 @@ class OutgoingStreams:
             streams.append((channel, OutgoingStream(begin(), self._numbers)))
         return streams[-1][1]
 
-    async def carry(self, name: str, number: int) -> bool:
+    async def carry_receipt(self, name: str, number: int) -> bool:
         """Send a receipt together with a message, see `OutgoingStream`."""
         streams = self._streams.get(name, [])
-        return bool(streams) and await streams[-1][1].carry(number)
+        return bool(streams) and await streams[-1][1].carry_receipt(number)
 
     def hear(self, name: str, receipt: Receipt) -> None:
         """Handle a receipt from a peer, see `OutgoingStream`; the peer knows the numbers of its
@@ -165,12 +165,12 @@ class OutgoingStreams:
             stream.hear(receipt)
 
 
-def _settle(waits: asyncio.Future[T], result: T) -> None:
+def _settle_future(waits: asyncio.Future[T], result: T) -> None:
     if not waits.done():
         waits.set_result(result)
 
 
-def _failed(code: grpc.StatusCode, details: str) -> grpc.aio.AioRpcError:
+def _stream_error(code: grpc.StatusCode, details: str) -> grpc.aio.AioRpcError:
     return grpc.aio.AioRpcError(code, grpc.aio.Metadata(), grpc.aio.Metadata(), details)
 
 
@@ -195,11 +195,15 @@ class IncomingStream:
         self._replying = asyncio.Lock()
         self.ended = asyncio.Event()  # by us
 
-    async def serve(self, parcels: AsyncIterator[Parcel], judged_again_s: float) -> None:
+    async def take_parcels(self, parcels: AsyncIterator[Parcel], judged_again_s: float) -> None:
         """Handle posted messages until the peer or we end the stream; raise the reason of a
         refusal.
         """
-        works = (self._judge(judged_again_s), self._read(parcels), self.ended.wait())
+        works = (
+            self._recheck_caller(judged_again_s),
+            self._read_parcels(parcels),
+            self.ended.wait(),
+        )
         parts = [asyncio.ensure_future(work) for work in works]
         try:
             done, _ = await asyncio.wait(parts, return_when=asyncio.FIRST_COMPLETED)
@@ -208,15 +212,15 @@ class IncomingStream:
         finally:
             for task in (*parts, *self._taking):
                 task.cancel()
-                task.add_done_callback(hear_out)
+                task.add_done_callback(log_failure)
 
-    async def _judge(self, again_s: float) -> None:
+    async def _recheck_caller(self, again_s: float) -> None:
         """Check the caller regularly, even without messages."""
         while True:
             await asyncio.sleep(again_s)
             self._caller()
 
-    async def _read(self, parcels: AsyncIterator[Parcel]) -> None:
+    async def _read_parcels(self, parcels: AsyncIterator[Parcel]) -> None:
         async for parcel in parcels:
             caller = self._caller()
             if len(parcel.held) > UNANSWERED_MAX:
@@ -224,18 +228,18 @@ class IncomingStream:
             for number in parcel.held:
                 self._outgoing.hear(caller.name, Receipt(number=number))
             await self._room.acquire()
-            taking = asyncio.create_task(self._take(caller, parcel))
+            taking = asyncio.create_task(self._take_message(caller, parcel))
             self._taking.add(taking)
-            taking.add_done_callback(self._taken)
+            taking.add_done_callback(self._release_place)
         if self._taking:
             await asyncio.wait(self._taking)
 
-    def _taken(self, taking: asyncio.Task[None]) -> None:
+    def _release_place(self, taking: asyncio.Task[None]) -> None:
         self._taking.discard(taking)
         self._room.release()
-        hear_out(taking)
+        log_failure(taking)
 
-    async def _take(self, caller: Peer, parcel: Parcel) -> None:
+    async def _take_message(self, caller: Peer, parcel: Parcel) -> None:
         envelope, receipt = parcel.envelope, Receipt(number=parcel.number)
         logs.note_call(envelope)
         try:
@@ -243,9 +247,9 @@ class IncomingStream:
                 payload = wire.piece_data(parcel.piece, envelope.sender)
                 receipt.duplicate = await self._node.accept(caller, envelope, payload)
         except Exception as error:  # every failure becomes one typed refusal
-            receipt.fault.CopyFrom(faults.to_message(self._refused(error)))
+            receipt.fault.CopyFrom(faults.fault_of_error(self._refused(error)))
         else:
-            if await self._outgoing.carry(caller.name, parcel.number):
+            if await self._outgoing.carry_receipt(caller.name, parcel.number):
                 return
         async with self._replying:
             with suppress(grpc.aio.InternalError):  # a dead peer posts unanswered messages again
@@ -264,7 +268,7 @@ class IncomingStreams:
         """Register the stream as one of its peer's while inside."""
         streams = self._open.setdefault(peer.name, [])
         streams.append(stream)
-        for old in streams[:-STREAMS_MAX]:
+        for old in streams[:-PEER_STREAMS_MAX]:
             old.ended.set()
         try:
             yield

@@ -26,10 +26,10 @@ from fedboost.ground.errors import (
 from fedboost.messages.exchange_pb2 import Chunk, Envelope, Parcel, Receipt
 from fedboost.messages.party_pb2 import StepCall, StepReply
 from fedboost.runtime.process import logs
-from fedboost.runtime.process.bridge import hear_out
+from fedboost.runtime.process.bridge import log_failure
 from fedboost.runtime.transport import status
 from fedboost.runtime.transport.addresses import Timers
-from fedboost.runtime.transport.channel import CLAIM_KEY, options
+from fedboost.runtime.transport.channel import CLAIM_KEY, channel_options
 from fedboost.runtime.transport.identity import (
     NAME_PATTERN,
     ROLES,
@@ -76,16 +76,16 @@ class Health:
         """Return the state of a service; NOT_FOUND for an unknown one."""
         if request.value not in self._services:
             await context.abort(grpc.StatusCode.NOT_FOUND, "no such service")
-        return Int32Value(value=self._now(request.value))
+        return Int32Value(value=self._serving_status(request.value))
 
     async def watch(self, request: StringValue, _: Any) -> AsyncIterator[Int32Value]:
         """Yield the state of a service, and again when it changes."""
-        yield Int32Value(value=self._now(request.value))
+        yield Int32Value(value=self._serving_status(request.value))
         await self._stops.wait()
         if request.value in self._services:
             yield Int32Value(value=NOT_SERVING)
 
-    def _now(self, service: str) -> int:
+    def _serving_status(self, service: str) -> int:
         if service not in self._services:
             return SERVICE_UNKNOWN
         return NOT_SERVING if self._stops.is_set() else SERVING
@@ -110,16 +110,20 @@ class CallerGate:
         self.refused: Callable[[FedboostError], None] = lambda _: None  # receives every refusal
         self.arrived: Callable[[Any], None] = lambda _: None  # receives every admitted call
 
-    def caller(self, context: Any) -> Peer:
+    def identify_caller(self, context: Any) -> Peer:
         """Return the caller; refuse a certificate that is not from our CA, revoked or expired.
 
         It is called at each call, and again before each message of a stream.
         """
-        peer = self._claimed(context) if self._revocations is None else self._shown(context)
+        peer = (
+            self._claimed_peer(context)
+            if self._revocations is None
+            else self._peer_by_certificate(context)
+        )
         self.arrived(context)
         return peer
 
-    def _shown(self, context: Any) -> Peer:
+    def _peer_by_certificate(self, context: Any) -> Peer:
         assert self._revocations is not None
         shown = context.auth_context()
         peer = peer_from_auth_context(shown)
@@ -133,7 +137,7 @@ class CallerGate:
         return peer
 
     @staticmethod
-    def _claimed(context: Any) -> Peer:
+    def _claimed_peer(context: Any) -> Peer:
         claim = dict(context.invocation_metadata()).get(CLAIM_KEY, "")
         role, _, name = str(claim).partition(":")
         for known in ROLES:
@@ -159,16 +163,20 @@ class Servicer:
         for method in service.methods:
             if method.client_streaming:
                 streams = method.server_streaming
-                handles = _posts(node, gate, self._streams) if streams else _deliveries(node, gate)
+                handles = (
+                    _post_handler(node, gate, self._streams)
+                    if streams
+                    else _delivery_handler(node, gate)
+                )
                 setattr(self, method.name, handles)
                 continue
-            function = getattr(node, _snake(method.name))
+            function = getattr(node, _snake_case(method.name))
             if method.name == "RunStep":
-                handler: Any = _heartbeats(node, gate)
+                handler: Any = _heartbeat_handler(node, gate)
             elif method.server_streaming:
-                handler = _stream(function, gate)
+                handler = _stream_handler(function, gate)
             else:
-                handler = _unary(function, gate)
+                handler = _unary_handler(function, gate)
             setattr(self, method.name, handler)
 
     def end_streams(self) -> None:
@@ -176,11 +184,11 @@ class Servicer:
         self._streams.end()
 
 
-def _snake(name: str) -> str:
+def _snake_case(name: str) -> str:
     return re.sub(r"(?<!^)(?=[A-Z])", "_", name).lower()
 
 
-def _refusal(error: BaseException, gate: CallerGate) -> FedboostError:
+def _public_refusal(error: BaseException, gate: CallerGate) -> FedboostError:
     """Return the public part of an error, after logging and counting it."""
     if not isinstance(error, FedboostError):
         log.error("a call failed unexpectedly", exc_info=error)
@@ -194,31 +202,31 @@ def _refusal(error: BaseException, gate: CallerGate) -> FedboostError:
     return error
 
 
-async def _refuse(context: Any, error: BaseException, gate: CallerGate) -> None:
-    code, text, metadata = status.to_status(_refusal(error, gate))
+async def _abort_call(context: Any, error: BaseException, gate: CallerGate) -> None:
+    code, text, metadata = status.status_of_error(_public_refusal(error, gate))
     await context.abort(code, text, trailing_metadata=metadata)
 
 
-def _unary(function: Callable[[Peer, Any], Awaitable[Any]], gate: CallerGate) -> Any:
+def _unary_handler(function: Callable[[Peer, Any], Awaitable[Any]], gate: CallerGate) -> Any:
     async def handler(request: Any, context: Any) -> Any:
         logs.note_call(getattr(request, "envelope", request))
         try:
-            return await function(gate.caller(context), request)
+            return await function(gate.identify_caller(context), request)
         except Exception as error:  # every failure becomes one typed refusal
-            await _refuse(context, error, gate)
+            await _abort_call(context, error, gate)
 
     return handler
 
 
-def _stream(function: Callable[[Peer, Any], AsyncIterator[Any]], gate: CallerGate) -> Any:
+def _stream_handler(function: Callable[[Peer, Any], AsyncIterator[Any]], gate: CallerGate) -> Any:
     async def handler(request: Any, context: Any) -> AsyncIterator[Any]:
         logs.note_call(request)
         try:
-            replies = aiter(function(gate.caller(context), request))
+            replies = aiter(function(gate.identify_caller(context), request))
             while (reply := await _next_while_let_in(replies, gate, context)) is not None:
                 yield reply
         except Exception as error:
-            await _refuse(context, error, gate)
+            await _abort_call(context, error, gate)
 
     return handler
 
@@ -233,7 +241,7 @@ async def _next_while_let_in(replies: AsyncIterator[Any], gate: CallerGate, cont
     try:
         while not coming.done():
             await asyncio.wait((coming,), timeout=JUDGED_AGAIN_S)
-            gate.caller(context)
+            gate.identify_caller(context)
         return coming.result()
     finally:
         if not coming.done():
@@ -241,66 +249,69 @@ async def _next_while_let_in(replies: AsyncIterator[Any], gate: CallerGate, cont
             await asyncio.wait((coming,))
 
 
-def _heartbeats(node: Any, gate: CallerGate) -> Any:
+def _heartbeat_handler(node: Any, gate: CallerGate) -> Any:
     async def handler(request: StepCall, context: Any) -> AsyncIterator[StepReply]:
         """Run steps for the leader of the job, and show signs of life meanwhile."""
         logs.note_call(request)
         try:
-            caller = gate.caller(context)
+            caller = gate.identify_caller(context)
             node.check_leads(caller, request.job)
             task = asyncio.ensure_future(node.run_step(caller, request))
-            task.add_done_callback(hear_out)  # the caller may have gone when it ends
+            task.add_done_callback(log_failure)  # the caller may have gone when it ends
             await asyncio.wait((task,), timeout=FIRST_SIGN_S)
             while not task.done():
                 yield node.sign_of_life(request)
                 await asyncio.wait((task,), timeout=HEARTBEAT_S)
-                gate.caller(context)
+                gate.identify_caller(context)
             yield task.result()
         except Exception as error:
-            await _refuse(context, error, gate)
+            await _abort_call(context, error, gate)
 
     return handler
 
 
-def _deliveries(node: Any, gate: CallerGate) -> Any:
+def _delivery_handler(node: Any, gate: CallerGate) -> Any:
     async def handler(chunks: AsyncIterator[Chunk], context: Any) -> Receipt:
         """Receive one message from an admitted caller, chunk by chunk."""
         try:
-            caller = gate.caller(context)
+            caller = gate.identify_caller(context)
             first = await anext(aiter(chunks), None)
             if first is None or not first.HasField("envelope"):
                 raise PeerError(f"{caller} began a message without an envelope")
             envelope = first.envelope
             logs.note_call(envelope)
             with node.admit(caller, envelope):
-                payload = await _assemble(chunks, envelope)
-                gate.caller(context)
+                payload = await _assemble_payload(chunks, envelope)
+                gate.identify_caller(context)
                 return Receipt(duplicate=await node.accept(caller, envelope, payload))
         except Exception as error:
-            await _refuse(context, error, gate)
+            await _abort_call(context, error, gate)
             raise
 
     return handler
 
 
-def _posts(node: Any, gate: CallerGate, streams: IncomingStreams) -> Any:
+def _post_handler(node: Any, gate: CallerGate, streams: IncomingStreams) -> Any:
     async def handler(parcels: AsyncIterator[Parcel], context: Any) -> None:
         """Take in the messages that a peer posts, beside one another."""
         try:
-            peer = gate.caller(context)
+            peer = gate.identify_caller(context)
             node.check_peer(peer)
             await context.send_initial_metadata(())  # the peer waits for it
-            judge, refuse = partial(gate.caller, context), partial(_refusal, gate=gate)
+            judge, refuse = (
+                partial(gate.identify_caller, context),
+                partial(_public_refusal, gate=gate),
+            )
             stream = IncomingStream(node, judge, refuse, context.write, streams.outgoing)
             with streams.opened(peer, stream):
-                await stream.serve(parcels, JUDGED_AGAIN_S)
+                await stream.take_parcels(parcels, JUDGED_AGAIN_S)
         except Exception as error:
-            await _refuse(context, error, gate)
+            await _abort_call(context, error, gate)
 
     return handler
 
 
-async def _assemble(chunks: AsyncIterator[Chunk], envelope: Envelope) -> bytes:
+async def _assemble_payload(chunks: AsyncIterator[Chunk], envelope: Envelope) -> bytes:
     """Return the payload from its pieces; never hold more than the envelope announced."""
     payload = bytearray()
     async for chunk in chunks:
@@ -319,16 +330,18 @@ async def _assemble(chunks: AsyncIterator[Chunk], envelope: Envelope) -> bytes:
     return bytes(payload)
 
 
-def bind(certificates: ServerCertificates | None, listen: str, timers: Timers) -> Any:
+def bind_server(certificates: ServerCertificates | None, listen: str, timers: Timers) -> Any:
     """Return a gRPC server on `listen`, not started; raise ConfigError if the address is taken."""
     settings = [("grpc.so_reuseport", 0), ("grpc.max_concurrent_streams", STREAMS_MAX)]
-    server = grpc.aio.server(options=[*options(timers), *settings])
+    server = grpc.aio.server(options=[*channel_options(timers), *settings])
     try:
         if certificates is None:
             port = server.add_insecure_port(listen)
         else:
             credentials = grpc.dynamic_ssl_server_credentials(
-                certificates.initial(), certificates, require_client_authentication=True
+                certificates.initial_configuration(),
+                certificates,
+                require_client_authentication=True,
             )
             port = server.add_secure_port(listen, credentials)
     except RuntimeError:

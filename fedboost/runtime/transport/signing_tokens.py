@@ -54,7 +54,7 @@ def identity_in(token: SigningToken, ca_pem: bytes, name: str) -> Identity:
             raise CertificateFaultError(f"is {peer}'s, expected party {name}'s")
         if not isinstance(certificate.public_key(), ec.EllipticCurvePublicKey):
             raise CertificateFaultError("has a key that is not ECDSA")
-        ours = Identity(peer, pem, certificate.not_valid_after_utc, _signer(token))
+        ours = Identity(peer, pem, certificate.not_valid_after_utc, _token_signer(token))
         check_signature(pem, peer, b"", ours.sign(b""))
     except CertificateFaultError as fault:
         raise ConfigError(
@@ -69,7 +69,7 @@ def identity_in(token: SigningToken, ca_pem: bytes, name: str) -> Identity:
     return ours
 
 
-def _signer(token: SigningToken) -> Callable[[bytes], bytes]:
+def _token_signer(token: SigningToken) -> Callable[[bytes], bytes]:
     """Return a function that signs a text with the token's key: ECDSA (DER) with SHA-256."""
     pkcs11 = optional_library("pkcs11", "signing", "pkcs11")
     try:
@@ -85,11 +85,11 @@ def _signer(token: SigningToken) -> Callable[[bytes], bytes]:
         ) from None
     one_at_a_time = threading.Lock()
 
-    def sign(text: bytes) -> bytes:
+    def sign_with_token(text: bytes) -> bytes:
         digest = hashlib.sha256(text).digest()
         with one_at_a_time:
             raw: bytes = key.sign(digest, mechanism=pkcs11.Mechanism.ECDSA)
         half = len(raw) // 2
         return encode_dss_signature(*(int.from_bytes(n) for n in (raw[:half], raw[half:])))
 
-    return sign
+    return sign_with_token

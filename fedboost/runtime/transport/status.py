@@ -38,23 +38,25 @@ CODES: dict[type[FedboostError], grpc.StatusCode] = {
 BROKEN = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.INTERNAL, grpc.StatusCode.CANCELLED)
 
 
-def to_status(error: FedboostError) -> tuple[grpc.StatusCode, str, tuple[tuple[str, bytes], ...]]:
+def status_of_error(
+    error: FedboostError,
+) -> tuple[grpc.StatusCode, str, tuple[tuple[str, bytes], ...]]:
     """Return code, text and metadata of a refused call."""
-    packed = faults.to_message(error).SerializeToString()
+    packed = faults.fault_of_error(error).SerializeToString()
     if len(packed) > FAULT_BYTES_MAX:
         packed = Fault(code=error.code, what=error.what[:FAULT_BYTES_MAX]).SerializeToString()
     code = next(CODES[kind] for kind in type(error).__mro__ if kind in CODES)
     return code, error.code, ((FAULT_KEY, packed),)
 
 
-def from_call(error: grpc.aio.AioRpcError, name: str, address: str) -> FedboostError:
+def error_of_call(error: grpc.aio.AioRpcError, name: str, address: str) -> FedboostError:
     """Return the error that ended a call to `name`: the peer's own error if it sent one, otherwise
     the link's.
     """
     for key, value in error.trailing_metadata() or ():
         if key == FAULT_KEY and isinstance(value, bytes):
             try:
-                return faults.from_message(Fault.FromString(value))
+                return faults.error_of_fault(Fault.FromString(value))
             except DecodeError:
                 break
     details = error.details() or ""

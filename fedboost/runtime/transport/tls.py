@@ -17,32 +17,30 @@ from cryptography import x509
 from pydantic import AfterValidator, Field
 
 from fedboost.ground.errors import ConfigError, UnreachableError
-from fedboost.ground.settings import Settings, expanded
+from fedboost.ground.settings import Settings, expand_path
 from fedboost.runtime.transport.identity import (
     UNREADABLE,
     CertificateFaultError,
+    CertificateRole,
     Identity,
     Peer,
-    Role,
     identity,
     peer_from_auth_context,
     read_roots,
-    verify,
     verify_certificate,
 )
 
 __all__ = [
+    "CertificateRole",
     "FilePath",
     "Identity",
     "Peer",
     "Pems",
     "Revocations",
-    "Role",
     "ServerCertificates",
     "TlsFiles",
     "load_identity",
     "peer_from_auth_context",
-    "verify",
     "verify_certificate",
 ]
 
@@ -51,7 +49,7 @@ PEM_BYTES_MAX = 1 << 20  # a bundle of CAs fits; anything larger is not a PEM fi
 
 # A path written in a settings file; ~ is the home folder, relative means relative to where the
 # command runs.
-FilePath = Annotated[Path, Field(strict=False), AfterValidator(expanded)]
+FilePath = Annotated[Path, Field(strict=False), AfterValidator(expand_path)]
 _LIST = re.compile(rb"-----BEGIN X509 CRL-----.*?(?:-----END X509 CRL-----|\Z)", re.DOTALL)
 _Stamp = tuple[tuple[int, int, int] | None, ...]
 
@@ -64,22 +62,22 @@ class TlsFiles(Settings):
     key: FilePath  # PEM: its private key, unencrypted, readable by us only
 
     @property
-    def crl(self) -> Path:
+    def crl_path(self) -> Path:
         """The CA's list of revoked certificates, beside the CA: ``ca.pem`` -> ``ca.crl``."""
         return self.ca.with_suffix(".crl")
 
     @property
-    def retired(self) -> Path:
+    def retired_path(self) -> Path:
         """Path of CAs that no longer sign, beside the CA, for old signatures: ``ca.retired``."""
         return self.ca.with_suffix(".retired")
 
     def read_retired(self) -> bytes:
         """Read the retired CAs' certificates; empty if there is no file."""
-        return _read(self.retired) if self.retired.exists() else b""
+        return _read_pem(self.retired_path) if self.retired_path.exists() else b""
 
     def read(self) -> Pems:
         """Read the three files; a ConfigError names an unreadable one."""
-        return Pems(_read(self.ca), _read(self.cert), _read(self.key))
+        return Pems(_read_pem(self.ca), _read_pem(self.cert), _read_pem(self.key))
 
     def check_key_mode(self) -> None:
         """Raise a ConfigError if users other than the owner and its group may read the key."""
@@ -104,7 +102,7 @@ class Pems:
 def load_identity(
     tls: TlsFiles,
     *,
-    role: Role | None = None,
+    role: CertificateRole | None = None,
     name: str | None = None,
     now: datetime | None = None,
 ) -> Identity:
@@ -117,7 +115,7 @@ def load_identity(
 
 
 def _identity(
-    tls: TlsFiles, pems: Pems, expected: tuple[Role | None, str | None], now: datetime
+    tls: TlsFiles, pems: Pems, expected: tuple[CertificateRole | None, str | None], now: datetime
 ) -> Identity:
     role, name = expected
     try:
@@ -149,12 +147,14 @@ def _identity(
 class ServerCertificates:
     """A daemon's certificate as gRPC asks for it at each new connection, and links out show it.
 
-    Give `initial()` and the object itself to ``grpc.dynamic_ssl_server_credentials``. After
-    ``certs rotate`` new connections get the new certificate; old ones live on. Files that are
+    Give `initial_configuration()` and the object itself to ``grpc.dynamic_ssl_server_credentials``.
+    After ``certs rotate`` new connections get the new certificate; old ones live on. Files that are
     broken or half replaced are logged and the last good certificate stays in use.
     """
 
-    def __init__(self, tls: TlsFiles, *, role: Role | None = None, name: str | None = None) -> None:
+    def __init__(
+        self, tls: TlsFiles, *, role: CertificateRole | None = None, name: str | None = None
+    ) -> None:
         self._tls = tls
         self._lock = threading.Lock()
         self._stamp = self._stamp_now()
@@ -176,12 +176,12 @@ class ServerCertificates:
         return self.identity
 
     @property
-    def pems(self) -> Pems:
+    def current_pems(self) -> Pems:
         """The files' contents that are in use."""
         with self._lock:
             return self._pems
 
-    def initial(self) -> Any:
+    def initial_configuration(self) -> Any:
         """Return the first ``grpc.ServerCertificateConfiguration``."""
         self._shown = self._pems
         return _configuration(self._pems)
@@ -189,7 +189,7 @@ class ServerCertificates:
     def __call__(self) -> Any:
         """Return the new configuration, or None if gRPC already has it."""
         self.reload()
-        pems = self.pems
+        pems = self.current_pems
         if pems is self._shown:
             return None
         self._shown = pems
@@ -217,7 +217,7 @@ class ServerCertificates:
             return changed
 
     def _stamp_now(self) -> _Stamp:
-        return tuple(_stamp(path) for path in (self._tls.ca, self._tls.cert, self._tls.key))
+        return tuple(_file_stamp(path) for path in (self._tls.ca, self._tls.cert, self._tls.key))
 
 
 class Revocations:
@@ -228,7 +228,7 @@ class Revocations:
     """
 
     def __init__(self, tls: TlsFiles) -> None:
-        self._tls, self._list = tls, tls.crl
+        self._tls, self._list = tls, tls.crl_path
         self._lock = threading.Lock()
         self._stamp: tuple[int, int, int] | None = None
         self._serials: frozenset[int] = frozenset()
@@ -258,7 +258,7 @@ class Revocations:
             )
 
     def _refresh(self) -> None:
-        stamp = _stamp(self._list)
+        stamp = _file_stamp(self._list)
         if stamp == self._stamp:
             return
         if stamp is None:
@@ -267,7 +267,7 @@ class Revocations:
                 file=str(self._list),
                 todo="put ca.crl back beside ca.pem",
             )
-        self._serials = read_revoked(self._list, _read(self._tls.ca))
+        self._serials = read_revoked(self._list, _read_pem(self._tls.ca))
         self._stamp = stamp
 
 
@@ -276,7 +276,7 @@ def read_revoked(path: Path, ca_pem: bytes) -> frozenset[int]:
 
     Raise ConfigError unless a CA of `ca_pem` has signed each.
     """
-    text, roots = _read(path), read_roots(ca_pem)
+    text, roots = _read_pem(path), read_roots(ca_pem)
     serials: set[int] = set()
     for block in _LIST.findall(text) or [text]:
         try:
@@ -315,7 +315,7 @@ def _configuration(pems: Pems) -> Any:
     )
 
 
-def _stamp(path: Path) -> tuple[int, int, int] | None:
+def _file_stamp(path: Path) -> tuple[int, int, int] | None:
     """Return a file's stamp: inode, size, time of change in ns; None if the file is absent."""
     try:
         stat = os.stat(path)  # faster than `path.stat`: asked at each message
@@ -324,7 +324,7 @@ def _stamp(path: Path) -> tuple[int, int, int] | None:
     return stat.st_ino, stat.st_size, stat.st_mtime_ns
 
 
-def _read(path: Path) -> bytes:
+def _read_pem(path: Path) -> bytes:
     try:
         with path.open("rb") as file:
             text = file.read(PEM_BYTES_MAX + 1)

@@ -48,7 +48,7 @@ def test_a_key_that_shares_nothing_or_is_written_another_way_is_refused_by_name(
 
     def weak(made, offered):
         epoch = made.members["p01"].epoch
-        signed = (made.members["p01"] if epoch is None else epoch)._signed
+        signed = (made.members["p01"] if epoch is None else epoch)._text_to_sign
         changed = MaskKeys()
         changed.CopyFrom(offered)
         changed.keys.CopyFrom(keys_from(number, *[9] * offered.epoch))
@@ -70,7 +70,7 @@ def test_a_key_that_shares_nothing_or_is_written_another_way_is_refused_by_name(
 def test_keys_replaced_on_their_way_are_refused(mode, field):
     def replaced(offered):
         other = circle(3, dropout="continue", attempt=9).members["p01"]
-        theirs = other.offer_fresh(1) if offered.epoch else other.offer()
+        theirs = other.offer_fresh(1) if offered.epoch else other.offer_key()
         if field == "signature":
             offered.signature = theirs.signature
         elif offered.epoch or field == "keys":
@@ -97,17 +97,17 @@ def test_keys_of_another_party_attempt_or_epoch_are_refused():
     guest = made.members["p00"]
     own = {p: one for p, one in given.items() if p != "p00"}
     with pytest.raises(PeerError, match="signature of p01"):
-        guest.fresh.deal({**own, "p01": given["p02"]})
+        guest.fresh.deal_shares({**own, "p01": given["p02"]})
     with pytest.raises(PeerError, match="signature of p01"):
-        guest.fresh.deal({**own, "p01": later["p01"]})
+        guest.fresh.deal_shares({**own, "p01": later["p01"]})
     guest.offer_fresh(1)
     with pytest.raises(PeerError, match="offered keys of epoch 1, not 2"):
-        guest.fresh.deal(own)
+        guest.fresh.deal_shares(own)
 
 
 def test_stage_keys_of_strangers_or_of_too_few_are_refused():
     made = circle(4)
-    offered = {p: one.offer() for p, one in made.members.items() if p != "p00"}
+    offered = {p: one.offer_key() for p, one in made.members.items() if p != "p00"}
     guest = made.members["p00"]
     with pytest.raises(ProtocolError, match="others than the job's contributors"):
         guest.hear({p: one for p, one in offered.items() if p != "p03"})
@@ -119,7 +119,9 @@ def test_stage_keys_of_strangers_or_of_too_few_are_refused():
 def test_a_party_that_adds_anothers_digit_is_found_out(monkeypatch):
     made = circle(4).meet()
     liar = made.members["p02"]
-    monkeypatch.setattr(liar, "_digit", lambda party=None: Contributor._digit(liar, party or "p03"))
+    monkeypatch.setattr(
+        liar, "_check_digit", lambda party=None: Contributor._check_digit(liar, party or "p03")
+    )
     with pytest.raises(PeerError, match=NOT_ONE_EACH):
         made.add(draws(made.parties))
 
@@ -241,7 +243,7 @@ def test_an_aggregator_that_changes_any_word_of_a_total_is_named(mode, receiver,
 def test_parties_that_were_told_different_totals_never_add_up_again(mode, monkeypatch):
     """What was told goes into the masks of all that follows, also where a contributor has given the
     aggregator the key for tags."""
-    monkeypatch.setattr(Tagging, "fits", lambda *_: True)
+    monkeypatch.setattr(Tagging, "fits_total", lambda *_: True)
     made = circle(4).meet() if mode == "wait" else fresh_circle(4)
     vectors = draws(made.parties)
 
@@ -363,7 +365,7 @@ def test_parties_that_were_told_of_different_survivors_open_nothing():
     )
     for party in fewer:
         with pytest.raises(PeerError, match="received other survivors than we did"):
-            made.members[party].reveal(made.to_all(party, given))
+            made.members[party].reveal_shares(made.to_all(party, given))
         assert made.members[party].fresh._revealed == -1
 
 
@@ -373,7 +375,7 @@ def test_a_list_that_too_few_have_signed_opens_nothing():
     given = signed_by(made, draws(made.parties), lambda _: made.parties)
     few = {p: given[p] for p in ("p00", "p01", "p02")}
     with pytest.raises(UnreachableError, match="3 parties are left, a sum needs 4"):
-        made.members["p00"].reveal(made.to_all("p00", few))
+        made.members["p00"].reveal_shares(made.to_all("p00", few))
 
 
 def test_whose_self_mask_was_given_away_is_not_claimed_to_be_lost_afterwards():
@@ -385,7 +387,7 @@ def test_whose_self_mask_was_given_away_is_not_claimed_to_be_lost_afterwards():
     given = {p: made.members[p].sign(without) for p in without}
     for party in without:
         with pytest.raises(ProtocolError, match="were given away before"):
-            made.members[party].reveal(made.to_all(party, given))
+            made.members[party].reveal_shares(made.to_all(party, given))
 
 
 def test_no_party_ever_gives_both_shares_of_another():

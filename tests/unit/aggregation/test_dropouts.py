@@ -163,7 +163,7 @@ def test_keys_last_for_as_many_sums_as_they_were_made_for():
 def test_nothing_is_added_up_before_there_are_fresh_keys():
     guest = circle(3, dropout="continue").members["p00"]
     with pytest.raises(ProtocolError, match="no fresh keys yet"):
-        guest.reveal({})
+        guest.reveal_shares({})
 
 
 def test_too_few_for_the_owners_policy_is_a_pause_not_a_refusal():
@@ -293,5 +293,5 @@ def test_what_is_opened_is_noted_before_a_share_is_given(again):
 
     pad.write = broken
     with pytest.raises(BrokenDiskError):
-        made.members["p01"].reveal(made.to_all("p01", signed))
+        made.members["p01"].reveal_shares(made.to_all("p01", signed))
     assert made.members["p01"].fresh._revealed == -1

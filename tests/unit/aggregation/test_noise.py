@@ -76,10 +76,10 @@ def test_what_bears_no_noise_stays_closed_once_somebody_is_lost(unit):
         given = {}
         for party in left:
             own = replace(what, fresh=number, place=(number, 0))
-            [given[party]] = made.members[party].give(vectors[party], own)
+            [given[party]] = made.members[party].masked_parts(vectors[party], own)
         aggregator.keep_masked(made.adder, given)
         signed = {p: made.members[p].sign(left) for p in left}
-        shown = {p: made.members[p].reveal(made.to_all(p, signed)) for p in left}
+        shown = {p: made.members[p].reveal_shares(made.to_all(p, signed)) for p in left}
         totals = [out.send for out in aggregator.open_total(made.adder, shown)]
         return made.told(totals, 1 << 62, left)["p00"]
 

@@ -9,7 +9,7 @@ import pytest
 
 from fedboost.aggregation import aggregator
 from fedboost.aggregation.contributor import CHECK_WORDS
-from fedboost.crypto.shamir import PRIME
+from fedboost.crypto.shamir import SHARING_PRIME
 from fedboost.ground import wire
 from fedboost.ground.errors import PeerError, ProtocolError, UnreachableError
 from fedboost.messages.array_pb2 import Array
@@ -112,7 +112,7 @@ def test_shares_dealt_for_anothers_place_are_refused_and_the_dealer_named(field)
         made.deal(1)
 
 
-@pytest.mark.parametrize("value", [PRIME, 2**264 - 1])
+@pytest.mark.parametrize("value", [SHARING_PRIME, 2**264 - 1])
 def test_shares_beyond_the_prime_are_refused_as_they_are_dealt(value):
     made = circle(3, dropout="continue").meet()
 
@@ -140,21 +140,21 @@ def test_shares_of_another_epoch_or_of_nobody_who_offered_keys_are_refused():
     offered = {p: one.offer_fresh(1) for p, one in made.members.items()}
     few = {p: own for p, own in offered.items() if p != "p03"}
     given = {
-        p: one.fresh.deal(made.to_all(p, few if p == "p00" else offered))
+        p: one.fresh.deal_shares(made.to_all(p, few if p == "p00" else offered))
         for p, one in made.members.items()
     }
     got = {p: given[p]["p00"] for p in ("p01", "p02", "p03")}
     with pytest.raises(ProtocolError, match="come from p03"):
-        made.members["p00"].hold(got, made.parties)
+        made.members["p00"].hold_shares(got, made.parties)
 
 
 def test_a_party_adds_nothing_up_in_which_it_has_no_part():
     made = circle(4, dropout="continue", colluders=0).meet()
     offered = {p: one.offer_fresh(1) for p, one in made.members.items()}
-    given = {p: one.fresh.deal(made.to_all(p, offered)) for p, one in made.members.items()}
+    given = {p: one.fresh.deal_shares(made.to_all(p, offered)) for p, one in made.members.items()}
     got = {p: given[p]["p03"] for p in made.parties if p != "p03"}
     with pytest.raises(ProtocolError, match="without a part in the sum"):
-        made.members["p03"].hold(got, made.parties[:3])
+        made.members["p03"].hold_shares(got, made.parties[:3])
 
 
 # Words that an aggregator cannot follow

@@ -63,7 +63,7 @@ def test_the_last_place_that_all_have_alike_is_gone_on_from(place, others):
 
 def test_records_that_tell_of_other_sums_are_refused_by_name():
     made = circle(3)
-    made.members["p02"].broadcast(b"a total that nobody else heard")
+    made.members["p02"].add_to_history(b"a total that nobody else heard")
     with pytest.raises(PeerError, match="p02 has another record of the sums so far") as caught:
         made.meet()
     assert caught.value.where["party"] == "p02"
@@ -72,11 +72,11 @@ def test_records_that_tell_of_other_sums_are_refused_by_name():
 def test_a_party_that_went_on_otherwise_is_found_behind_the_last_sum():
     made = circle(3).meet()
     made.add(draws(made.parties))
-    made.members["p01"].broadcast(b"another tree")
-    shown = {party: one.stand() for party, one in made.members.items()}
+    made.members["p01"].add_to_history(b"another tree")
+    shown = {party: one.signed_standing() for party, one in made.members.items()}
     assert {one.tag_key for one in shown.values()} == {b""}
     with pytest.raises(PeerError, match="p01 has another record of the sums so far"):
-        made.members["p00"].meet(made.to_all("p00", shown))
+        made.members["p00"].compare_standings(made.to_all("p00", shown))
 
 
 @pytest.mark.parametrize("field", ["history", "tag_key", "signature"])
@@ -115,11 +115,11 @@ def test_the_key_for_tags_is_the_guests_and_has_its_length(sender, key):
 
 def test_nothing_is_added_up_before_records_were_compared():
     made = circle(3)
-    offered = {party: one.offer() for party, one in made.members.items()}
+    offered = {party: one.offer_key() for party, one in made.members.items()}
     for party, one in made.members.items():
         one.hear(made.to_all(party, offered))
     with pytest.raises(ProtocolError, match="no key for tags"):
-        list(made.members["p01"].give(np.zeros(2, np.int64), WHAT))
+        list(made.members["p01"].masked_parts(np.zeros(2, np.int64), WHAT))
 
 
 @pytest.mark.parametrize(
@@ -135,7 +135,9 @@ def test_nothing_is_added_up_before_records_were_compared():
 def test_vectors_of_different_statistics_add_up_to_noise(other):
     made = circle(3).meet()
     members, vectors = made.members, draws(made.parties)
-    own = {p: one.give(vectors[p], other if p == "p01" else WHAT) for p, one in members.items()}
+    own = {
+        p: one.masked_parts(vectors[p], other if p == "p01" else WHAT) for p, one in members.items()
+    }
     words = np.sum([np.frombuffer(next(one).words.data, "<u8") for one in own.values()], axis=0)
     assert np.abs(words.view(np.int64)[:5]).max() > 2**48
 

@@ -159,9 +159,9 @@ def test_vectors_of_different_lengths_are_not_added():
 def test_a_second_vector_before_the_sum_of_the_first_is_refused():
     made = circle(3).meet()
     guest = made.members["p00"]
-    list(guest.give(np.zeros(3, np.int64), WHAT))
+    list(guest.masked_parts(np.zeros(3, np.int64), WHAT))
     with pytest.raises(ProtocolError, match="before the sum of the last one"):
-        list(guest.give(np.ones(3, np.int64), WHAT))
+        list(guest.masked_parts(np.ones(3, np.int64), WHAT))
 
 
 def test_a_sum_that_was_refused_is_not_followed_by_another():
@@ -172,7 +172,7 @@ def test_a_sum_that_was_refused_is_not_followed_by_another():
     with pytest.raises(PeerError):
         guest.total(iter([Total(number=2)]), 1)
     with pytest.raises(ProtocolError):
-        list(guest.give(np.zeros(1, np.int64), WHAT))
+        list(guest.masked_parts(np.zeros(1, np.int64), WHAT))
 
 
 # How many it takes

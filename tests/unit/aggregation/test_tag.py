@@ -4,7 +4,7 @@ import gmpy2
 import numpy as np
 import pytest
 
-from fedboost.aggregation.standing import PRIME, TAG_WORDS, Tagging, inner
+from fedboost.aggregation.standing import TAG_PRIME, TAG_WORDS, Tagging, inner_product
 
 KEY = bytes(range(32))
 LARGEST, LEAST = 2**63 - 1, -(2**63)
@@ -17,8 +17,8 @@ def naive(left, right):
 
 def test_the_modulus_is_a_prime_of_89_bits():
     """Only then has a changed total one chance in 2^64 at most."""
-    assert gmpy2.is_prime(PRIME, 40)
-    assert PRIME.bit_length() == 89
+    assert gmpy2.is_prime(TAG_PRIME, 40)
+    assert TAG_PRIME.bit_length() == 89
 
 
 def vectors(count, words, draw, most=2**57):
@@ -35,9 +35,9 @@ def test_the_inner_product_is_that_of_pythons_numbers(words):
         np.full(words, LARGEST),
         np.full(words, -1),
     ):
-        assert inner(left, right) == naive(left, right)
+        assert inner_product(left, right) == naive(left, right)
     ones = np.full(words, 2**64 - 1, np.uint64)
-    assert inner(ones, np.full(words, LEAST)) == naive(ones, np.full(words, LEAST))
+    assert inner_product(ones, np.full(words, LEAST)) == naive(ones, np.full(words, LEAST))
 
 
 @pytest.mark.parametrize("parties", [2, 3, 65])
@@ -48,9 +48,9 @@ def test_the_sum_of_tags_is_that_of_the_total(parties, words):
     tags_of = [tagging.of(one, adds_pad=place == 0) for place, one in enumerate(own)]
     tag = np.sum(tags_of, axis=0)
     assert tag.shape == (TAG_WORDS,)
-    assert tagging.fits(np.sum(own, axis=0), tag)
-    assert not Tagging(KEY, b"sum 2", words).fits(np.sum(own, axis=0), tag)
-    assert not Tagging(bytes(32), b"sum 1", words).fits(np.sum(own, axis=0), tag)
+    assert tagging.fits_total(np.sum(own, axis=0), tag)
+    assert not Tagging(KEY, b"sum 2", words).fits_total(np.sum(own, axis=0), tag)
+    assert not Tagging(bytes(32), b"sum 1", words).fits_total(np.sum(own, axis=0), tag)
 
 
 @pytest.mark.parametrize("error", [1, -1, 2**32, 2**62, -(2**62), 2**63 - 1, -(2**63)])
@@ -63,7 +63,7 @@ def test_no_error_passes_however_many_zeros_it_ends_with(error):
         tag = tagging.of(total, adds_pad=True)
         changed = total.copy()
         changed[draw.integers(0, 8, 2)] += error
-        assert not tagging.fits(changed, tag)
+        assert not tagging.fits_total(changed, tag)
 
 
 def test_a_multiple_of_a_total_does_not_have_the_multiple_of_its_tag():
@@ -71,11 +71,11 @@ def test_a_multiple_of_a_total_does_not_have_the_multiple_of_its_tag():
     total = np.array([3, -4, 5])
     tagging = Tagging(KEY, b"a sum", 3)
     tag = tagging.of(total, adds_pad=True)
-    assert tagging.fits(total, tag)
-    assert not tagging.fits(2 * total, 2 * tag)
+    assert tagging.fits_total(total, tag)
+    assert not tagging.fits_total(2 * total, 2 * tag)
     bare = tagging.of(total, adds_pad=False)
     low, high = (2 * bare).tolist()
-    assert (low + (high << 45) - inner(tagging._stream, 2 * total)) % PRIME == 0
+    assert (low + (high << 45) - inner_product(tagging._stream, 2 * total)) % TAG_PRIME == 0
 
 
 def test_keys_for_tags_do_not_print():

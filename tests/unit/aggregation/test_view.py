@@ -184,10 +184,10 @@ def test_a_sum_that_lacks_a_party_does_not_spend_the_masks_of_the_next(used):
 def test_a_party_that_is_asked_for_a_vector_again_masks_none():
     made = circle(3).meet()
     guest = made.members["p00"]
-    [first] = guest.give(np.zeros(4, np.int64), WHAT)
+    [first] = guest.masked_parts(np.zeros(4, np.int64), WHAT)
     for vector in (np.zeros(4, np.int64), np.ones(4, np.int64)):
         with pytest.raises(ProtocolError):
-            list(guest.give(vector, WHAT))
+            list(guest.masked_parts(vector, WHAT))
     assert isinstance(first, Masked)
     assert guest.number == 1
 
@@ -199,13 +199,13 @@ def test_what_was_heard_before_changes_every_mask_that_follows():
         made = circle(3).meet()
         guest = made.members["p00"]
         if heard:
-            guest.broadcast(heard)
-        list(guest.give(np.zeros(4, np.int64), WHAT))
+            guest.add_to_history(heard)
+        list(guest.masked_parts(np.zeros(4, np.int64), WHAT))
         keys += [key for key, _ in guest._streams()]
     assert len(set(keys)) == 6
 
 
 def test_masked_words_travel_as_what_they_are():
-    [masked] = circle(3).meet().members["p00"].give(np.zeros(4, np.int64), WHAT)
+    [masked] = circle(3).meet().members["p00"].masked_parts(np.zeros(4, np.int64), WHAT)
     assert wire.describe(masked) == "Masked(number, words=i8[8])"
     assert str(masked) == wire.describe(masked)

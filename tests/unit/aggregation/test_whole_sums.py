@@ -83,7 +83,7 @@ def test_who_has_opened_a_sum_of_all_gives_no_shares_of_a_lost_party():
     signed = {p: made.members[p].sign(without) for p in without}
     for party in without:
         with pytest.raises(ProtocolError, match="were given away before"):
-            made.members[party].reveal(made.to_all(party, signed))
+            made.members[party].reveal_shares(made.to_all(party, signed))
 
 
 @pytest.mark.parametrize(("count", "colluders"), [(3, 0), (4, 0), (4, 1), (5, 1), (6, 2)])
@@ -103,7 +103,7 @@ def test_of_a_party_that_some_believe_lost_only_one_share_finds_enough(count, co
             for party, believes in zip(honest, believing, strict=True):
                 one, stays = made.members[party], believes == (attempt == 1)
                 got = made.to_all(party, signed)
-                shown = one.reveal_whole(here) if stays else one.reveal(got)
+                shown = one.reveal_whole(here) if stays else one.reveal_shares(got)
                 if shown.HasField("shares"):
                     (whole if stays else without).add(party)
         assert not whole & without

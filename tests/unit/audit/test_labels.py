@@ -50,20 +50,20 @@ def test_too_few_labels_of_one_side_are_refused(positive):
 
 def test_losses_are_those_of_a_rows_own_class():
     y = np.array([1.0, 0.0])
-    binary = attacks.losses(y, np.array([[0.8], [0.4]]), classes=True)
+    binary = attacks.row_losses(y, np.array([[0.8], [0.4]]), classes=True)
     np.testing.assert_allclose(binary, -np.log([0.8, 0.6]))
-    several = attacks.losses(y, np.array([[0.1, 0.9], [0.7, 0.3]]), classes=True)
+    several = attacks.row_losses(y, np.array([[0.1, 0.9], [0.7, 0.3]]), classes=True)
     np.testing.assert_allclose(several, -np.log([0.9, 0.7]))
-    assert attacks.losses(y, np.array([3.0, 1.0]), classes=False).tolist() == [2.0, 1.0]
+    assert attacks.row_losses(y, np.array([3.0, 1.0]), classes=False).tolist() == [2.0, 1.0]
 
 
 def test_an_overfitted_model_tells_who_was_learnt_from(positive):
     draw = np.random.default_rng(8)
     training = draw.random(1500) < 0.6
     loss = draw.random(1500) + ~training
-    found = attacks.of_guest([], loss, training)
+    found = attacks.attack_guest([], loss, training)
     assert [(one.attack, one.value) for one in found] == [(MEMBERS, 1.0)]
-    assert attacks.of_guest([], draw.random(1500), training)[0].value == pytest.approx(
+    assert attacks.attack_guest([], draw.random(1500), training)[0].value == pytest.approx(
         0.5, abs=0.05
     )
 
@@ -75,7 +75,7 @@ def test_what_cannot_be_tried_is_left_out(positive):
         GuestView("shop", groupings(positive, 5, 1.0), np.zeros(1500, np.bool_)),
     ]
     told = []
-    found = attacks.of_guest(views, np.zeros(1500), everybody, lambda *done: told.append(done))
+    found = attacks.attack_guest(views, np.zeros(1500), everybody, lambda *done: told.append(done))
     assert [(one.attack, one.about) for one in found] == [(CLUSTERS, "telco")]
     assert "telco that knew 20 labels" in found[0].sentence()
     assert told[-1] == (3, 3)

@@ -83,7 +83,7 @@ def test_a_job_that_carries_on_has_the_transcript_of_one_that_never_stopped(para
 def test_a_host_knows_its_cells_and_every_node_whose_sums_left():
     room, kept = transcripts_of(made({"max_depth": 3}, (2, 3, 2), 300))
     host = room.state(TELCO)
-    given = transcript.releases(kept[TELCO])
+    given = transcript.known_releases(kept[TELCO])
     rows = room.contexts[TELCO].parts["train"]
     assert np.array_equal(given.cells, host.bins[rows])
     assert given.values == 2
@@ -99,18 +99,18 @@ def test_a_host_knows_its_cells_and_every_node_whose_sums_left():
 def test_sums_of_many_trees_on_few_rows_tell_a_hosts_bins_and_of_few_trees_they_do_not():
     job = made({"n_estimators": 30, "max_depth": 4, "learning_rate": 0.1}, (2, 2), 300, held=None)
     _, kept = transcripts_of(job)
-    (many,) = transcript.audit(kept[TELCO], AttackPlan(("all",))).findings
+    (many,) = transcript.run_audit(kept[TELCO], AttackPlan(("all",))).findings
     assert many.value > 0.95
     assert many.chance < 0.25
     first = {n: a for n, a in kept[TELCO].arrays.items() if n[:6] in (record.CELLS, "000000")}
-    (few,) = transcript.audit(Artefact(kept[TELCO].facts, first), AttackPlan(("all",))).findings
+    (few,) = transcript.run_audit(Artefact(kept[TELCO].facts, first), AttackPlan(("all",))).findings
     assert few.value < 0.6
 
 
 def test_a_guest_sees_what_hosts_could_tell_of_its_labels_and_members():
     job = made({"n_estimators": 15, "max_depth": 4}, (2, 2, 2), 400, held=0.3)
     _, kept = transcripts_of(job)
-    found = transcript.audit(kept[GUEST], AttackPlan()).findings
+    found = transcript.run_audit(kept[GUEST], AttackPlan()).findings
     assert [one.about for one in found] == [TELCO, SHOP, ""]
     assert all(one.value > 0.8 for one in found[:2])
     assert found[2].value > 0.55
@@ -129,9 +129,9 @@ def test_a_host_sees_only_what_it_is_told_and_its_own_last_splits():
 
 def test_numbers_and_classes_are_asked_about_by_one_side():
     y = np.array([0.0, 1.0, 1.0, 2.0])
-    assert transcript.two_sides(y, "multi:softprob").tolist() == [False, True, True, False]
-    assert transcript.two_sides(y, "binary:logistic").tolist() == [False, True, True, True]
-    assert transcript.two_sides(y, "reg:squarederror").tolist() == [False, False, False, True]
+    assert transcript.binary_labels(y, "multi:softprob").tolist() == [False, True, True, False]
+    assert transcript.binary_labels(y, "binary:logistic").tolist() == [False, True, True, True]
+    assert transcript.binary_labels(y, "reg:squarederror").tolist() == [False, False, False, True]
 
 
 # Hosts that have some of the rows
@@ -151,13 +151,13 @@ def test_parties_of_a_hybrid_job_know_what_their_layers_told(split):
             assert seen[training][own >= 0].tolist() == own[own >= 0].tolist()
         else:
             assert set(seen.tolist()) <= set(range(3, 7)), "more than bottom nodes"
-    found = transcript.audit(kept[GUEST], AttackPlan()).findings
+    found = transcript.run_audit(kept[GUEST], AttackPlan()).findings
     assert {one.about for one in found} == {TELCO, SHOP, ""}
     if split == "unscored":
         with pytest.raises(ConfigError, match="no tree with released sums"):
-            transcript.audit(kept[TELCO], AttackPlan())
+            transcript.run_audit(kept[TELCO], AttackPlan())
     else:
-        (sums,) = transcript.audit(kept[TELCO], AttackPlan(("all",))).findings
+        (sums,) = transcript.run_audit(kept[TELCO], AttackPlan(("all",))).findings
         assert sums.value > sums.chance
 
 
@@ -231,10 +231,10 @@ def test_findings_are_kept_for_the_report(kept):
 def test_a_transcript_without_a_tree_is_refused(kept):
     empty = Artefact({"kind": "host"}, {"cells": np.zeros((3, 1), np.uint8)})
     with pytest.raises(ConfigError, match="no tree"):
-        transcript.audit(empty, AttackPlan())
+        transcript.run_audit(empty, AttackPlan())
     running = Artefact({"kind": "guest", "hosts": []}, {"000000.at.1": np.zeros(3, np.int16)})
     with pytest.raises(ConfigError, match="not over"):
-        transcript.audit(running, AttackPlan())
+        transcript.run_audit(running, AttackPlan())
 
 
 def test_wide_tables_are_kept_in_part():
@@ -243,5 +243,5 @@ def test_wide_tables_are_kept_in_part():
     assert len(names) == record.COLUMNS_KEPT_MAX == kept[TELCO].arrays["cells"].shape[1]
     assert (names[0], names[-1]) == ("c0", "c69")
     assert json.dumps(kept[TELCO].facts)
-    found = attacks.targets(transcript.releases(kept[TELCO]), 5)
+    found = attacks.draw_targets(transcript.known_releases(kept[TELCO]), 5)
     assert len({one.column for one in found}) == 5

@@ -192,7 +192,7 @@ def test_counts_from_the_trees_are_what_the_job_asked_for(tmp_path, asked):
 @pytest.mark.parametrize("rows", [2, 400, 512, 513, 21_000, 73_531, 10**6])
 def test_sums_are_packed_as_jobs_pack_them(rows):
     found = Packing.for_rows(rows, 2048)
-    bits = fixed_point.for_rows(rows, BITS_ENCRYPTED, 1.0, 0.25).bits
+    bits = fixed_point.encoding_for_rows(rows, BITS_ENCRYPTED, 1.0, 0.25).bits
     layout = GhLayout(bits, rows, 2047)
     assert (found.h_bits, found.capacity) == (layout.h_bits, layout.lanes[0].capacity)
     assert found.field_bits == layout.n_bit

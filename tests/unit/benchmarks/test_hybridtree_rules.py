@@ -69,7 +69,7 @@ def test_rows_told_are_those_that_satisfy_the_rule():
     trained = local.train(table, SMALL)
     trees = [tree for (tree,) in trained.rounds]
     gains = measuring.gains_of(trained, trees, table)
-    assert set(gains) == {one.rule for one in conditions.found(trees, inner=True)}
+    assert set(gains) == {one.rule for one in conditions.find_rules(trees, inner=True)}
     for rule, (rows, _) in gains.items():
         own = np.ones(500, np.bool_)
         for column, asked in rule:

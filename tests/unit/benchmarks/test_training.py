@@ -133,8 +133,8 @@ def test_a_lone_tree_is_the_first_of_its_forest():
     params = fedgbf.lone(0)
     alone = TreeParams(n_estimators=4, forest=params["forest"], seed=params["seed"])
     for number in range(4):
-        forest = sampling.of_round(whole, gradients, number, number).trees
-        tree = sampling.of_round(alone, gradients, number, number).trees
+        forest = sampling.round_sample(whole, gradients, number, number).trees
+        tree = sampling.round_sample(alone, gradients, number, number).trees
         assert len(tree) == 1
         np.testing.assert_array_equal(forest[0], tree[0])
 

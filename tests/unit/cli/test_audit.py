@@ -14,7 +14,7 @@ from fedboost.cli import outcome
 from fedboost.cli.audit import audit
 from fedboost.data.sources import SourceSpec
 from fedboost.ground.errors import ConfigError
-from fedboost.ground.settings import load
+from fedboost.ground.settings import load_settings
 from fedboost.ground.workers import Serial
 from fedboost.report import page
 from fedboost.runtime.cluster import local
@@ -51,7 +51,9 @@ def world(tmp_path_factory):
         (folder / f"{party}.yaml").write_text(yaml.safe_dump(raw))
 
     async def work():
-        async with local.cluster(folder / "cluster", spec_of(JOB), sources, Serial()) as cluster:
+        async with local.open_cluster(
+            folder / "cluster", spec_of(JOB), sources, Serial()
+        ) as cluster:
             trained = await cluster.run(spec_of(JOB))
             noisy = job_spec("federboost-vertical", (GUEST, TELCO), params=NOISY)
             told = await cluster.run(noisy)
@@ -113,11 +115,13 @@ def test_what_was_found_is_drawn_alone_and_in_the_jobs_report(world):
     folder, trained, _, _ = world
     alone = (folder / f"{TELCO}.html").read_text()
     assert "What the others could have learnt" in alone
-    own = outcome.report_additions(load(PartyConfig, folder / f"{GUEST}.yaml"), trained.status.id)
-    whole = page.render(trained, own.ledger, own.findings)
+    own = outcome.report_additions(
+        load_settings(PartyConfig, folder / f"{GUEST}.yaml"), trained.status.id
+    )
+    whole = page.render_page(trained, own.ledger, own.findings)
     assert 'id="audit"' in whole
     assert "own disclosure ledger" in whole
-    assert 'id="audit"' not in page.render(trained)
+    assert 'id="audit"' not in page.render_page(trained)
 
 
 def test_linear_programming_alone_can_be_asked_for(world):
@@ -133,7 +137,7 @@ def test_linear_programming_alone_can_be_asked_for(world):
 
 def test_findings_of_another_version_are_to_be_made_again(world):
     folder, trained, _, _ = world
-    party, job = load(PartyConfig, folder / f"{GUEST}.yaml"), trained.status.id
+    party, job = load_settings(PartyConfig, folder / f"{GUEST}.yaml"), trained.status.id
     kept = Transcripts(party.store)
     before = kept.findings(job)
     (kept.folder(job) / FINDINGS).write_text('[{"attack": "of old"}]')

@@ -13,7 +13,7 @@ from fedboost.cli import submit as job_commands
 from fedboost.cli.groups import job_group
 from fedboost.cli.outcome import Turns
 from fedboost.ground.errors import ConfigError, FedboostError, PolicyError, UnreachableError
-from fedboost.ground.settings import parse
+from fedboost.ground.settings import parse_settings
 from fedboost.job import JobSpec
 from fedboost.messages.job_pb2 import Event, Finished, JobJournal, JobStatus
 from fedboost.runtime.client import client
@@ -32,7 +32,7 @@ def spec_of(*guests):
         "parties": {**named, "hosts": ["telco"]},
         "data": {**data, "telco": {"dataset": "d"}},
     }
-    return parse(JobSpec, raw)
+    return parse_settings(JobSpec, raw)
 
 
 def result_for(name):
@@ -50,7 +50,7 @@ def journal_of(name, state="finished", reason=NOBODY):
     if state == "finished":
         result = json.dumps(result_for(name)).encode()
         return JobJournal(status=status, events=[Event(finished=Finished(result=result))])
-    status.reason.CopyFrom(faults.to_message(reason))
+    status.reason.CopyFrom(faults.fault_of_error(reason))
     return JobJournal(status=status)
 
 
@@ -69,7 +69,7 @@ def turns(spec, ends, *, as_json=True):
         return journal_of(one.name, state, reason), result
 
     asyncio.run(made.run(runs))
-    return made.conclude(), ran
+    return made.print_all(), ran
 
 
 def test_jobs_that_all_finish_are_one_object(capsys):
@@ -168,7 +168,7 @@ class Coordinator:
         return None
 
     async def submit(self, text):
-        spec = parse(JobSpec, json.loads(text))
+        spec = parse_settings(JobSpec, json.loads(text))
         if len(self.taken) == self.most:
             raise ConfigError("the coordinator has enough")
         self.taken[f"{spec.name}-01"] = spec
@@ -188,8 +188,8 @@ def submit(monkeypatch, tmp_path):
     async def watched(client, job):
         return None
 
-    monkeypatch.setattr(job_commands, "watched", watched)
-    monkeypatch.setattr(connect, "settings", lambda *_: SimpleNamespace())
+    monkeypatch.setattr(job_commands, "watch_job", watched)
+    monkeypatch.setattr(connect, "client_settings", lambda *_: SimpleNamespace())
 
     def run(spec, *more, most=9):
         coordinator = Coordinator(most)

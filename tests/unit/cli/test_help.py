@@ -117,7 +117,7 @@ def test_help_fits_a_terminal(name):
 def test_each_shell_gets_a_script_of_its_own(shell):
     said = CliRunner().invoke(cli, ["completion", shell])
     assert said.exit_code == 0, said.output
-    assert f"{complete.VARIABLE}={shell}_complete" in said.output
+    assert f"{complete.COMPLETION_VARIABLE}={shell}_complete" in said.output
 
 
 def test_bash_reads_its_script():
@@ -126,7 +126,9 @@ def test_bash_reads_its_script():
 
 
 def completed(args, typed=""):
-    found = ShellComplete(cli, {}, "fedboost", complete.VARIABLE).get_completions(args, typed)
+    found = ShellComplete(cli, {}, "fedboost", complete.COMPLETION_VARIABLE).get_completions(
+        args, typed
+    )
     return [one.value for one in found]
 
 
@@ -140,7 +142,7 @@ def test_names_of_certificates_are_completed(tmp_path):
     from datetime import UTC, datetime
 
     names = [Leaf("party", "bank"), Leaf("party", "telco")]
-    authority.create(tmp_path, names, Term(datetime.now(UTC)))
+    authority.create_certificates(tmp_path, names, Term(datetime.now(UTC)))
     assert completed(["certs", "rotate", "--out", str(tmp_path)], "b") == ["bank"]
     assert completed(["certs", "rotate", "--out", str(tmp_path / "none")]) == []
 

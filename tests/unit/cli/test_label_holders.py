@@ -46,7 +46,7 @@ def in_process(spec, sources, folder, **_):
     """`run_job` without daemons."""
 
     async def work():
-        async with local.cluster(folder, spec, sources, Serial()) as cluster:
+        async with local.open_cluster(folder, spec, sources, Serial()) as cluster:
             return await cluster.run(spec)
 
     journal = now(work())
@@ -84,12 +84,12 @@ def test_two_guests_train_in_turn_a_model_each(town):
         assert (one["name"], one["state"], one["trees"]) == (f"fraud-{guest}", "finished", 2)
         assert one["rows"]["train"] == len(ROWS[guest])
         stores = folder / "cluster" / "var"
-        assert shards.names(stores / guest / "models") == [one["model"]]
+        assert shards.model_ids(stores / guest / "models") == [one["model"]]
         facts = shards.load_facts(stores / guest / "models" / one["model"])
         assert (facts["guest"], facts["hosts"]) == (guest, ["telco"])
         assert Path(one["report"]).is_file()
         assert f"{guest}->telco" in one["bytes"]
-    held = shards.names(folder / "cluster" / "var" / "telco" / "models")
+    held = shards.model_ids(folder / "cluster" / "var" / "telco" / "models")
     assert sorted(held) == sorted(said["models"])
 
 
@@ -109,7 +109,7 @@ def test_each_model_scores_the_rows_of_its_guest(town, monkeypatch, tmp_path):
 def test_a_job_that_does_not_finish_writes_no_predictions(town, monkeypatch, tmp_path):
     folder, said = town
     status = JobStatus(id="p-1", name="p", state="failed")
-    status.reason.CopyFrom(faults.to_message(DataError("the ids of nobody meet")))
+    status.reason.CopyFrom(faults.fault_of_error(DataError("the ids of nobody meet")))
     monkeypatch.setattr(predicting, "run_job", lambda *_, **__: (JobJournal(status=status), {}))
     where = ("--cluster", folder / "cluster", "--out", tmp_path / "P.parquet", "--json")
     ended = model("predict", said["models"][0], *data(folder, ("bank", "telco")), *where)

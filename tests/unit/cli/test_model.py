@@ -39,7 +39,7 @@ def folder(made, tmp_path):
     """A local cluster's folder with one model, and the settings file of each party."""
     for party in PARTIES:
         store = tmp_path / "var" / party
-        shards.save(store / "models" / MODEL, made[party])
+        shards.save_shard(store / "models" / MODEL, made[party])
         raw = {
             "name": party,
             "listen": "127.0.0.1:7101",
@@ -66,7 +66,7 @@ def refused(*args):
 
 
 def test_list_shows_every_model_once_as_its_guest_knows_it(made, folder):
-    shards.save(folder / "var" / "shop" / "models" / OTHER, made["shop"])
+    shards.save_shard(folder / "var" / "shop" / "models" / OTHER, made["shop"])
     found = json.loads(model("list", "--cluster", folder, "--json").stdout)["models"]
     assert [one["here"] for one in found] == [["bank", "shop", "telco"], ["shop"]]
     first = found[0]
@@ -81,7 +81,7 @@ def test_list_shows_every_model_once_as_its_guest_knows_it(made, folder):
 def test_list_of_a_party_shows_its_own_shards(folder):
     found = json.loads(model("list", "--config", folder / "telco.yaml", "--json").stdout)
     assert [(one["model"], one["role"]) for one in found["models"]] == [(MODEL, "host")]
-    shards.delete(folder / "var" / "telco" / "models" / MODEL)
+    shards.delete_model(folder / "var" / "telco" / "models" / MODEL)
     assert model("list", "--config", folder / "telco.yaml").stdout == "no models\n"
 
 
@@ -115,7 +115,7 @@ def test_show_of_a_host_has_its_splits_without_gain(folder):
 
 def test_words_of_a_column_cannot_steer_the_terminal(made, folder):
     facts = {**made["telco"].facts, "columns": ["a\x1b[2J", "[red]b", "c", "city"]}
-    shards.save(folder / "var/telco/models" / MODEL, Artefact(facts, made["telco"].arrays))
+    shards.save_shard(folder / "var/telco/models" / MODEL, Artefact(facts, made["telco"].arrays))
     text = model("show", MODEL, "--config", folder / "telco.yaml", "--trees", 4).stdout
     assert "\x1b" not in text
     assert "[red]b" in text
@@ -126,7 +126,7 @@ def test_show_names_categories_and_they_cannot_steer_the_terminal_either(made, f
     assert "city in {'city " in model(*shown).stdout
     cities = [f"\x1b[2J\u202e\n[red]{i}" for i in range(12)]
     facts = {**made["telco"].facts, "categories": {"city": cities}}
-    shards.save(folder / "var/telco/models" / MODEL, Artefact(facts, made["telco"].arrays))
+    shards.save_shard(folder / "var/telco/models" / MODEL, Artefact(facts, made["telco"].arrays))
     text = model(*shown).stdout
     assert "city in {'\\x1b[2J\\u202e\\n[red]" in text
     assert text.replace("\n", "").isprintable()
@@ -134,7 +134,7 @@ def test_show_names_categories_and_they_cannot_steer_the_terminal_either(made, f
 
 def test_rules_of_a_guest_say_how_many_it_does_not_know(folder):
     bank = random_model(2)["bank"]  # some of its leaves lie below its own splits alone
-    shards.save(folder / "var/bank/models" / MODEL, bank)
+    shards.save_shard(folder / "var/bank/models" / MODEL, bank)
     text = model("rules", MODEL, "--cluster", folder).stdout
     rules, unknown = shared_rules(bank)
     assert f"{unknown} leaves lie below splits of other parties" in text
@@ -152,7 +152,7 @@ def test_rules_of_nothing_and_of_a_host_are_refused_or_none(made, folder):
     assert error.where == {"column": "calls"}
     one = {name: array[:1] for name, array in made["bank"].arrays.items()}
     one |= {"owner": np.array([-1], np.int16)}
-    shards.save(folder / "var/bank/models" / OTHER, Artefact(made["bank"].facts, one))
+    shards.save_shard(folder / "var/bank/models" / OTHER, Artefact(made["bank"].facts, one))
     assert model("rules", OTHER, "--config", folder / "bank.yaml").stdout == "no rules\n"
 
 
@@ -161,7 +161,7 @@ def test_words_of_a_rule_cannot_steer_the_terminal(folder):
     categories = {"branch": ["\x1b[31mnorth", "south\n", "west"]}
     bank = random_model(2)["bank"]
     facts = {**bank.facts, "columns": names, "categories": categories}
-    shards.save(folder / "var/bank/models" / MODEL, Artefact(facts, bank.arrays))
+    shards.save_shard(folder / "var/bank/models" / MODEL, Artefact(facts, bank.arrays))
     text = model("rules", MODEL, "--cluster", folder, "--top", 100).stdout
     assert "\x1b" not in text
     assert "[red]income" in text
@@ -214,16 +214,16 @@ def test_export_refuses_what_cannot_be(folder):
 def test_delete_asks_first_and_then_deletes_every_shard_here(folder):
     kept = model("delete", MODEL, "--cluster", folder, input="n\n")
     assert kept.return_value == 1
-    assert shards.names(folder / "var" / "bank" / "models") == [MODEL]
+    assert shards.model_ids(folder / "var" / "bank" / "models") == [MODEL]
     said = json.loads(model("delete", MODEL, "--cluster", folder, "--yes", "--json").stdout)
     assert said == {"model": MODEL, "deleted": ["bank", "shop", "telco"]}
-    assert all(shards.names(folder / "var" / p / "models") == [] for p in PARTIES)
+    assert all(shards.model_ids(folder / "var" / p / "models") == [] for p in PARTIES)
     assert "no model" in refused("delete", MODEL, "--cluster", folder, "--yes").what
 
 
 def test_delete_at_one_party_leaves_the_others(folder):
     model("delete", MODEL, "--config", folder / "telco.yaml", "--yes")
-    left = {p: shards.names(folder / "var" / p / "models") for p in PARTIES}
+    left = {p: shards.model_ids(folder / "var" / p / "models") for p in PARTIES}
     assert left == {"bank": [MODEL], "telco": [], "shop": [MODEL]}
 
 

@@ -15,7 +15,7 @@ from fedboost.core.params import TreeParams
 from fedboost.flow import Artefact
 from fedboost.ground.errors import ConfigError, DataError
 from fedboost.model import contributions, shards, vertical, whole
-from fedboost.report.contributions import Effect, svg
+from fedboost.report.contributions import Effect, effects_svg
 from tests.support.models import random_model
 from tests.support.whole_models import (
     CITIES,
@@ -94,7 +94,7 @@ def test_a_sparse_table_counts_what_it_does_not_store_as_zero():
     frame = sparse_table(5, rows=120)
     found = trained(frame)
     shard = model_of(frame, found)
-    shares = contributions.contributions(whole.joined(shard), frame.values)
+    shares = contributions.contributions(whole.as_joined(shard), frame.values)
     ours = whole.margins(shard, frame)
     np.testing.assert_allclose(shares.sum(axis=2, dtype=np.float64), ours, rtol=0, atol=GAP_MAX)
     assert np.count_nonzero(cells(frame)) < frame.values.shape[0] * frame.values.shape[1] / 2
@@ -105,7 +105,7 @@ def cut(frame):
     """One pooled model as the shards of three owners, by party."""
     params = TreeParams(n_estimators=4, max_depth=4, max_bin=6)
     whole_shard = model_of(frame, trained(frame, **params.model_dump(exclude_defaults=True)))
-    arrays = whole.as_guests(whole_shard).arrays
+    arrays = whole.as_guest_shard(whole_shard).arrays
     names = whole_shard.facts["columns"]
     owner = [next(k for k, own in enumerate(PARTS.values()) if name in own) for name in names]
     inner = arrays["owner"] == vertical.GUEST
@@ -131,7 +131,7 @@ def town(cut, frame, folder, ids=None):
     """A local cluster's folder with the three shards, and every party's table as --data."""
     data = []
     for party, shard in cut[0].items():
-        shards.save(folder / "var" / party / "models" / MODEL, shard)
+        shards.save_shard(folder / "var" / party / "models" / MODEL, shard)
         file = on_disk(frame, folder / f"{party}.parquet", PARTS[party], (ids or {}).get(party))
         data += ["--data", f"{party}={file}"]
     return data
@@ -167,7 +167,7 @@ def test_every_partys_table_is_asked_for_and_no_other(cut, frame, tmp_path):
 
 def test_without_a_hosts_splits_nothing_is_explained(cut, frame, tmp_path):
     data = town(cut, frame, tmp_path)
-    shards.delete(tmp_path / "var" / "telco" / "models" / MODEL)
+    shards.delete_model(tmp_path / "var" / "telco" / "models" / MODEL)
     assert "the splits of telco are missing" in refused(tmp_path, *data).what
 
 
@@ -200,7 +200,7 @@ def test_nodes_that_weigh_nothing_are_refused_and_never_written():
     shard = model_of(frame, trained(frame))
     shard.arrays["cover"] = np.zeros_like(shard.arrays["cover"])
     with pytest.raises(DataError, match="weigh nothing"):
-        contributions.contributions(whole.joined(shard), np.zeros((2, 4), np.float32))
+        contributions.contributions(whole.as_joined(shard), np.zeros((2, 4), np.float32))
 
 
 def test_the_picture_has_a_bar_for_each_of_the_greatest_columns(frame, tmp_path):
@@ -219,7 +219,7 @@ def test_the_picture_has_a_bar_for_each_of_the_greatest_columns(frame, tmp_path)
 
 
 def test_a_picture_of_many_classes_has_a_colour_for_five_and_one_for_the_rest():
-    text = svg([Effect("a<b", tuple([0.1] * 8)), Effect("c", tuple([0.0] * 8))], 10, MODEL)
+    text = effects_svg([Effect("a<b", tuple([0.1] * 8)), Effect("c", tuple([0.0] * 8))], 10, MODEL)
     page = ET.fromstring(text)
     texts = ["".join(one.itertext()) for one in page.iter("{http://www.w3.org/2000/svg}text")]
     assert [t for t in texts if "class" in t] == [
@@ -231,7 +231,12 @@ def test_a_picture_of_many_classes_has_a_colour_for_five_and_one_for_the_rest():
 
 def test_a_merged_models_columns_are_known_by_their_party():
     made = random_model(3)
-    model = vertical.join(made["bank"], {party: made[party] for party in ("telco", "shop")})
+    model = vertical.join_shards(made["bank"], {party: made[party] for party in ("telco", "shop")})
     assert contributions.parties(model)[0] == "bank"
-    assert contributions.known(model, "telco")["columns"] == ["calls", "age", "odd [a<b]", "city"]
-    assert list(contributions.known(model, "telco")["categories"]) == ["city"]
+    assert contributions.party_facts(model, "telco")["columns"] == [
+        "calls",
+        "age",
+        "odd [a<b]",
+        "city",
+    ]
+    assert list(contributions.party_facts(model, "telco")["categories"]) == ["city"]

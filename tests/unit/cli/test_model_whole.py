@@ -181,7 +181,7 @@ def test_a_table_without_a_column_of_the_model_is_refused_by_its_name(folder, fr
 def test_a_damaged_shard_is_refused_with_its_party(folder, frame, found):
     broken = model_of(frame, found)
     broken.facts["trees"] = 9
-    shards.save(folder / "var" / "bank" / "models" / MODEL, broken)
+    shards.save_shard(folder / "var" / "bank" / "models" / MODEL, broken)
     args = ("--cluster", folder, "--data", f"bank={folder / 'new.parquet'}")
     error = refused("predict", MODEL, *args, "--out", folder / "p.parquet", kind=DataError)
     assert error.what == "the model says 9 trees, has 4"
@@ -192,7 +192,7 @@ def test_export_needs_one_store_and_no_other_shard(folder, frame, found):
     out, host = folder / "m.json", ("--config", folder / "telco.yaml")
     said = model("export", MODEL, *host, "--out", out, "--json")
     assert json.loads(said.stdout) == {"model": MODEL, "format": "xgboost-json", "out": str(out)}
-    assert out.read_text() == xgboost_json(whole.joined(model_of(frame, found)))
+    assert out.read_text() == xgboost_json(whole.as_joined(model_of(frame, found)))
     model("export", MODEL, *host, "--format", "json", "--out", out)
     assert out.read_text() == own_shard(model_of(frame, found, "telco"))
     error = refused("export", MODEL, *host, "--out", out, "--with", out)
@@ -236,7 +236,7 @@ def test_rules_show_what_trees_share_at_any_party(folder, frame, found):
     assert raw["model"] == MODEL
     assert raw["unknown_leaves"] == 0
     trees = [tree for (tree,) in found.rounds]
-    expected = [list(one.trees) for one in conditions.found(trees)]
+    expected = [list(one.trees) for one in conditions.find_rules(trees)]
     assert [one["trees"] for one in raw["rules"]] == expected
     first = raw["rules"][0]
     assert first["share"] == len(first["trees"]) / len(trees)
@@ -258,7 +258,7 @@ def test_rules_can_be_those_of_some_columns(folder):
 
 def test_delete_at_one_party_leaves_the_model_to_the_others(folder):
     model("delete", MODEL, "--config", folder / "telco.yaml", "--yes")
-    left = {p: shards.names(folder / "var" / p / "models") for p in PARTIES}
+    left = {p: shards.model_ids(folder / "var" / p / "models") for p in PARTIES}
     assert left == {"bank": [MODEL], "telco": [], "shop": [MODEL]}
 
 

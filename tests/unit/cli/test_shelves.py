@@ -27,7 +27,7 @@ def shelves(tmp_path):
     made = random_model(21)
     for party in PARTIES:
         store = tmp_path / "var" / party / "models"
-        shards.save(store / MODEL, made[party])
+        shards.save_shard(store / MODEL, made[party])
         for model in (NEWER, FRAUD):
             add(store, made[party], model)
     return Shelves({party: tmp_path / "var" / party for party in PARTIES}, cluster=tmp_path)
@@ -37,7 +37,7 @@ def add(store, shard, model):
     """Keep a shard as another model's."""
     name, day = ADDED[model]
     facts = {"job": model, "name": name, "created": f"2026-{day}T12:00:00+00:00"}
-    shards.save(store / model, Artefact({**shard.facts, **facts}, shard.arrays))
+    shards.save_shard(store / model, Artefact({**shard.facts, **facts}, shard.arrays))
 
 
 @pytest.mark.parametrize(

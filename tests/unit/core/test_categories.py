@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedboost.core import categories
-from fedboost.core.categories import SET_BYTES, as_set, as_sets, divisions, holds, members
+from fedboost.core.categories import SET_BYTES, as_set, as_sets, divisions, set_holds, set_members
 from fedboost.core.fixed_point import FixedPoint
 from fedboost.core.params import MAX_BIN, TreeParams
 
@@ -164,13 +164,13 @@ bins = st.sets(st.integers(0, MAX_BIN - 1), max_size=MAX_BIN)
 def test_a_set_of_bins_comes_back_and_is_held_number_by_number(own):
     held = as_set(np.array(sorted(own), np.int64))
     assert len(held) == SET_BYTES
-    assert members(held) == sorted(own)
+    assert set_members(held) == sorted(own)
     sets = as_sets([b"", held])
     assert sets.shape == (2, SET_BYTES)
     assert sets.dtype == np.uint8
     for number in range(-3, 8 * SET_BYTES + 3):
-        assert holds(sets, 1, number) == (number in own)
-        assert not holds(sets, 0, number)
+        assert set_holds(sets, 1, number) == (number in own)
+        assert not set_holds(sets, 0, number)
 
 
 @pytest.mark.parametrize("number", [0, 7, 8, 253, MAX_BIN - 1])
@@ -181,6 +181,6 @@ def test_bits_of_a_set_stand_where_other_programs_look_for_them(number):
 
 
 def test_every_bin_that_a_column_can_have_fits_into_a_set():
-    assert members(as_set(np.arange(MAX_BIN))) == list(range(MAX_BIN))
+    assert set_members(as_set(np.arange(MAX_BIN))) == list(range(MAX_BIN))
     assert 8 * categories.SET_BYTES >= MAX_BIN
     assert as_sets([]).shape == (0, SET_BYTES)

@@ -10,7 +10,7 @@ from fedboost.core.column_readings import ColumnReading
 from fedboost.core.gbun import GbunParams, Normal
 from fedboost.core.networks import Network
 from fedboost.ground.errors import ConfigError
-from fedboost.ground.settings import parse
+from fedboost.ground.settings import parse_settings
 from tests.unit.core.test_gbun import params_of, table
 
 
@@ -19,7 +19,7 @@ def cut_table(form="rank", n=400, **how):
     rows = table(n=n, columns=4, **how)
     said = {"columns": form, "max_bin": 8, "quantile_tolerance": 0, "weights_per_output": 3}
     params = params_of(**said, outputs=12)
-    return rows, params, ColumnReading.of_values(rows.values, params)
+    return rows, params, ColumnReading.from_values(rows.values, params)
 
 
 def naive_indicators(values, cuts):
@@ -41,7 +41,7 @@ def test_looked_up_outputs_are_products_with_the_written_out_columns(sparse, mis
     )
     values = rows.values.toarray() if sparse else rows.values
     whole = naive_indicators(values, reading.cuts)
-    columns, which, weight = column_readings._drawn(network, tuple(reading.cuts.width), 3)
+    columns, which, weight = column_readings._draw_inputs(network, tuple(reading.cuts.width), 3)
     expected = np.zeros((400, params.outputs))
     for i, (c, place, own) in enumerate(zip(columns, which, weight, strict=True)):
         expected[:, i // 3] += own * whole[c][:, place]
@@ -52,7 +52,7 @@ def test_looked_up_outputs_are_products_with_the_written_out_columns(sparse, mis
 
 
 def test_a_column_is_drawn_as_often_whatever_number_of_cuts_it_has():
-    columns, which, weight = column_readings._drawn(Network(0, 1, 1000), (31, 0, 1), 4)
+    columns, which, weight = column_readings._draw_inputs(Network(0, 1, 1000), (31, 0, 1), 4)
     assert set(columns.tolist()) == {0, 2}
     assert abs((columns == 0).mean() - 0.5) < 0.03
     assert set(which[columns == 0].tolist()) == set(range(31))
@@ -97,9 +97,11 @@ def test_forms_take_turns_and_each_round_is_one_of_theirs():
 def test_sharpness_multiplies_normalised_outputs(sharpness):
     draw = np.random.default_rng(0)
     z = draw.normal(size=(50, 4))
-    normal = Normal.of_sums(50, z.sum(axis=0), (z**2).sum(axis=0), sharpness)
+    normal = Normal.from_sums(50, z.sum(axis=0), (z**2).sum(axis=0), sharpness)
     scores = np.exp(sharpness * (z - z.mean(axis=0)) / z.std(axis=0, ddof=1))
-    np.testing.assert_allclose(gbun.shares(z.copy(), normal), scores / scores.sum(axis=1)[:, None])
+    np.testing.assert_allclose(
+        gbun.output_shares(z.copy(), normal), scores / scores.sum(axis=1)[:, None]
+    )
 
 
 @pytest.mark.parametrize(
@@ -111,4 +113,4 @@ def test_sharpness_multiplies_normalised_outputs(sharpness):
 )  # fmt: skip
 def test_settings_of_columns_are_bounded(said, key):
     with pytest.raises(ConfigError, match=key):
-        parse(GbunParams, said)
+        parse_settings(GbunParams, said)

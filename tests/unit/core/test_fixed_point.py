@@ -12,7 +12,7 @@ from fedboost.ground.errors import ConfigError, JobError
 
 @given(st.integers(1, 2**40), st.floats(1e-300, 1e300), st.floats(1e-300, 1e300))
 def test_sums_of_all_rows_at_the_bound_fit_int64_with_room_for_a_difference(n, g_bound, h_bound):
-    fixed = fixed_point.for_rows(n, None, g_bound, h_bound)
+    fixed = fixed_point.encoding_for_rows(n, None, g_bound, h_bound)
     assert n * 2**fixed.bits <= 2**62
     assert fixed.bits == 53 or (n * 2 ** (fixed.bits + 1) > 2**62)
     assert g_bound <= fixed.g_bound < 2 * g_bound
@@ -53,7 +53,7 @@ def test_rows_of_few_bits_are_rounded_block_by_block_as_each_by_itself(monkeypat
     draw = np.random.default_rng(5)
     g, h, fractions = (draw.random(size) for size in ((50, 2), (50, 2), (50, 4)))
     fixed = FixedPoint(9, 1.0, 1.0)
-    monkeypatch.setattr(fixed_point, "BLOCK", 16)
+    monkeypatch.setattr(fixed_point, "ROUNDED_AT_ONCE", 16)
     whole = fixed.encode(g, h, lambda _: fractions)
 
     def alone(row):
@@ -64,7 +64,7 @@ def test_rows_of_few_bits_are_rounded_block_by_block_as_each_by_itself(monkeypat
 
 @pytest.mark.parametrize("bits", [8, 12, 15])
 def test_of_few_bits_the_bounds_are_the_greatest_integers(bits):
-    fixed, most = fixed_point.for_rows(1000, bits, 1.0, 0.25), 2**bits - 1
+    fixed, most = fixed_point.encoding_for_rows(1000, bits, 1.0, 0.25), 2**bits - 1
     ends = np.array([[1.0], [-1.0], [0.0]]), np.array([[0.25], [0.0], [0.25]])
     for seed in range(20):
         draw = np.random.default_rng(seed)
@@ -100,11 +100,11 @@ def test_values_beyond_the_declared_bound_are_refused(g, h):
 
 
 def test_bits_that_do_not_fit_are_refused_not_corrected():
-    assert fixed_point.for_rows(2**20, 42, 1.0, 1.0).bits == 42
+    assert fixed_point.encoding_for_rows(2**20, 42, 1.0, 1.0).bits == 42
     with pytest.raises(
         ConfigError, match="precision_bits is 43; sums of 1048576 rows need 4 to 42"
     ):
-        fixed_point.for_rows(2**20, 43, 1.0, 1.0)
+        fixed_point.encoding_for_rows(2**20, 43, 1.0, 1.0)
 
 
 @pytest.mark.parametrize("bound", [0.0, -1.0, np.inf, np.nan])

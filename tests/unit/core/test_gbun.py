@@ -18,7 +18,7 @@ from fedboost.core.local import TrainingTable
 from fedboost.core.networks import Network
 from fedboost.core.objectives import Summary
 from fedboost.ground.errors import ConfigError, DataError, JobError
-from fedboost.ground.settings import parse
+from fedboost.ground.settings import parse_settings
 from tests.conftest import ROOT
 from tests.unit.core.test_local import labels_for
 from tests.unit.core.test_networks import peak_mib
@@ -60,7 +60,7 @@ def naive(rows, params):
         x = x - np.nanmean(x, axis=0)
         deviation = np.nanstd(x, axis=0, ddof=1)
         x = np.nan_to_num(x / np.where(deviation > 0, deviation, 1.0))
-    objective = objectives.start(params, Summary.of(params, rows.y, rows.weights))
+    objective = objectives.start_objective(params, Summary.of(params, rows.y, rows.weights))
     margin = np.tile(objective.base_margin, (len(x), 1))
     for number in range(params.n_estimators):
         network = Network(number, params.seed, params.outputs)
@@ -221,14 +221,14 @@ def test_a_constant_column_tells_nothing_and_is_told_apart_by_no_rounding(value)
 
 
 def test_an_output_that_is_the_same_for_all_rows_has_the_deviation_one():
-    normal = Normal.of_sums(4, np.array([8.0, 0.0, 10.0]), np.array([16.0, 0.0, 30.0]), 1.0)
+    normal = Normal.from_sums(4, np.array([8.0, 0.0, 10.0]), np.array([16.0, 0.0, 30.0]), 1.0)
     np.testing.assert_allclose(normal.mean, [2.0, 0.0, 2.5])
     np.testing.assert_allclose(normal.deviation, [1.0, 1.0, np.sqrt((30 - 25) / 3)])
 
 
 def test_the_deviation_is_that_of_n_minus_one_values():
     values = np.array([[1.0], [2.0], [np.nan], [6.0]], np.float32)
-    scale = Scale.of_values(values)
+    scale = Scale.from_values(values)
     assert scale.mean[0] == pytest.approx(3.0)
     assert scale.deviation[0] == pytest.approx(np.std([1, 2, 6], ddof=1))
     inputs = scale.inputs(values)
@@ -256,14 +256,14 @@ def test_without_lambda_equations_that_have_a_solution_are_solved():
 
 def test_medians_are_refused():
     with pytest.raises(ConfigError) as error:
-        parse(GbunParams, {"objective": "reg:absoluteerror"})
+        parse_settings(GbunParams, {"objective": "reg:absoluteerror"})
     assert "reg:absoluteerror moves by medians" in " ".join(error.value.lines())
 
 
 @pytest.mark.parametrize("outputs", [1, 1025, 0])
 def test_outputs_are_bounded(outputs):
     with pytest.raises(ConfigError, match="outputs"):
-        parse(GbunParams, {"outputs": outputs})
+        parse_settings(GbunParams, {"outputs": outputs})
 
 
 def test_weights_that_are_all_zero_and_labels_of_one_class_are_refused():

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from fedboost.core import binning, split
 from fedboost.core.categories import as_set
-from fedboost.core.groups import Minimum, Segments, coarsened, released
+from fedboost.core.groups import Minimum, Segments, coarsen_groups, released_mask
 from fedboost.core.partition import ROOT, Partition, left_child, parent, right_child
 
 MISSING = 8  # the last cell of every column
@@ -179,7 +179,7 @@ def test_the_kernel_groups_as_its_naive_twin(counts, allowed, steps, bins, least
     rows[~may] = 0  # what is ruled out holds nobody
     sides = [(r[None], m[None]) for r, m in zip(rows, may, strict=True)]
     n_bins, asked = np.array([bins]), np.array([least])
-    (found,) = coarsened(before[None], sides, n_bins, asked)
+    (found,) = coarsen_groups(before[None], sides, n_bins, asked)
     expected = coarsened_naively(before.tolist(), list(zip(rows, may, strict=True)), bins, least)
     got: dict[int, list[int]] = {}
     for cell in [*range(bins), MISSING]:
@@ -203,7 +203,7 @@ def test_a_column_that_asks_for_one_row_keeps_every_cell():
 def test_candidates_lie_between_groups_only():
     own = np.array([[[0, 0, 1, 1, 2], [0, 1, 1, 1, 1]]], np.uint16)
     listed = split.candidates(np.array([4, 4], np.int32), np.array([True, True]))
-    found = released(own, listed, np.array([4, 4]))[0]
+    found = released_mask(own, listed, np.array([4, 4]))[0]
     kept = zip(listed.column[found], listed.bin[found], listed.missing_left[found], strict=True)
     assert [tuple(map(int, one)) for one in kept] == [
         (0, 1, 0),

@@ -19,8 +19,8 @@ from fedboost.core import (
 )
 from fedboost.core.binning import Binning
 from fedboost.core.bins import Bins
-from fedboost.core.growing_trees import GrowingTrees, planted
-from fedboost.core.growth import GrowingTree, choose
+from fedboost.core.growing_trees import GrowingTrees, plant_trees
+from fedboost.core.growth import GrowingTree, best_splits
 from fedboost.core.local import TrainingTable, Watched
 from fedboost.core.objectives import Summary
 from fedboost.core.params import TreeParams
@@ -66,11 +66,11 @@ def job(seed, outputs=1, categorical=(), zeros=False, rate=1.0, **params):
     pull = np.nan_to_num(values[:, :1] + values[:, 2:3])
     g = np.clip(rng.normal(pull, 0.3, (N, outputs)), -4, 4)
     h = rng.uniform(0.1, 1.0, (N, outputs))
-    fixed = fixed_point.for_rows(N, None, 4.0, 1.0)
+    fixed = fixed_point.encoding_for_rows(N, None, 4.0, 1.0)
     settings = TreeParams(**{"max_bin": 8, "max_depth": 4, "min_child_weight": 2.0, **params})
     rules = Rules(settings, binning.fit(values, 8, categorical), fixed)
-    rows = sampling.rows(seed, 0, N, rate)
-    columns = TreeColumns.drawn(TreeParams(seed=seed, colsample_bytree=rate), 0, (4,)).all
+    rows = sampling.round_rows(seed, 0, N, rate)
+    columns = TreeColumns.draw_columns(TreeParams(seed=seed, colsample_bytree=rate), 0, (4,)).all
     return Job(rules, values, fixed.encode(g, h), rows, columns, zeros)
 
 
@@ -116,7 +116,7 @@ def test_parties_that_hold_the_rows_grow_the_tree_of_one_table(case, n_parties):
     for seed in range(3):
         own = job(seed, **CASES[case])
         whole, apart = own.growing(), homes(seed, n_parties)
-        expected = local.grow(whole)
+        expected = local.grow_tree(whole)
         assert expected.n_nodes > 3
         parties = [own.growing(home) for home in apart]
         grow_together(parties)
@@ -138,7 +138,7 @@ def test_layers_may_have_columns_of_their_own():
     own = job(6, rate=0.9)
     layers = [own.columns[1:], own.columns[:1], own.columns]
     own.layers = layers
-    expected = local.grow(own.growing())
+    expected = local.grow_tree(own.growing())
     depth = np.log2(expected.node + 1).astype(int)
     for layer, usable in enumerate(layers):
         assert set(expected.feature[(depth == layer) & ~expected.is_leaf]) <= set(usable)
@@ -149,7 +149,7 @@ def test_layers_may_have_columns_of_their_own():
     for usable in layers:
         stump = replace(own, layers=[usable])
         alone = replace(job(6, max_depth=1), rows=own.rows, columns=usable)
-        assert_same(local.grow(stump.growing()), local.grow(alone.growing()))
+        assert_same(local.grow_tree(stump.growing()), local.grow_tree(alone.growing()))
 
 
 def test_missing_rows_that_add_up_to_nothing_count_as_none():
@@ -157,7 +157,7 @@ def test_missing_rows_that_add_up_to_nothing_count_as_none():
     for seed in range(4):
         own = job(seed, min_child_weight=0.0)
         own.gh[np.isnan(own.values).any(axis=1)] = 0
-        tree = local.grow(own.growing())
+        tree = local.grow_tree(own.growing())
         bins = own.rules.binning.transform(own.values)
         naive = naive_tree(own.rules, bins, own.gh, own.rows, own.columns)
         assert tree.node.tolist() == sorted(naive)
@@ -191,8 +191,8 @@ def naive_leaves(tree, most):
 @pytest.mark.parametrize("seed", range(4))
 def test_few_leaves_are_those_that_the_greatest_gains_of_the_whole_tree_make(seed, leaves):
     said = {"max_depth": 5, "max_leaves": leaves, "grow_policy": "lossguide"}
-    own, whole = job(seed, **said), local.grow(job(seed, max_depth=5).growing())
-    tree = local.grow(own.growing())
+    own, whole = job(seed, **said), local.grow_tree(job(seed, max_depth=5).growing())
+    tree = local.grow_tree(own.growing())
     divided = naive_leaves(whole, leaves)
     assert set(tree.node[~tree.is_leaf].tolist()) == divided
     assert tree.is_leaf.sum() == min(leaves, whole.is_leaf.sum())
@@ -231,7 +231,7 @@ def test_the_lighter_child_is_asked_for_and_the_left_one_if_equal():
     rules = Rules(
         TreeParams(max_depth=2, min_child_weight=0.0),
         Binning(4, (np.array([0.5], np.float32), np.array([0.5], np.float32))),
-        fixed_point.for_rows(8, 20, 4.0, 4.0),
+        fixed_point.encoding_for_rows(8, 20, 4.0, 4.0),
     )
     bins = np.column_stack([np.repeat([0, 1], 4), np.tile([0, 1], 4)]).astype(np.uint8, order="F")
     gradient = np.repeat([3, -3], 4)
@@ -270,7 +270,7 @@ def test_a_tree_closed_early_is_a_shallower_one(layers):
     for party in parties:
         party.close()
         assert party.is_over
-        assert_same(party.tree(), local.grow(shallow.growing()))
+        assert_same(party.tree(), local.grow_tree(shallow.growing()))
 
 
 def test_a_tree_closed_before_its_root_is_a_leaf_of_nothing():
@@ -287,7 +287,7 @@ def test_a_tree_closed_before_its_root_is_a_leaf_of_nothing():
 def shared(table, params):
     """Rules, objective and cut points of a table whose rows many parties hold."""
     summary = Summary.of(params, table.y, table.weights)
-    objective = objectives.start(params, summary)
+    objective = objectives.start_objective(params, summary)
     fixed = objectives.encoding(params, objective, summary)
     cuts = binning.fit(table.values, params.max_bin, table.categorical)
     return Rules(params, cuts, fixed), objective
@@ -306,9 +306,9 @@ def train_apart(table, params, n_columns):
         tree_batches = []
         for party, context in enumerate(contexts):
             gradients = objective.gradients(context.margin, context.y, context.weight)
-            drawn = sampling.of_round(params, gradients[0], number, number, party)
+            drawn = sampling.round_sample(params, gradients[0], number, number, party)
             own = replace(rules, own_rows_min=table.own_rows_min[party : party + 1])
-            trees = planted(own, context.bins, gradients, drawn, number, (n_columns,))
+            trees = plant_trees(own, context.bins, gradients, drawn, number, (n_columns,))
             tree_batches.append(GrowingTrees(list(trees)))
         while not tree_batches[0].is_over:
             total = added(tree_batches)
@@ -361,10 +361,10 @@ def test_a_grove_goes_on_while_one_tree_grows_and_closes_all():
         TrainingTable(values, labels_for("binary:logistic", logit)), rules.binning, objective
     )
     gradients = objective.gradients(context.margin, context.y, context.weight)
-    drawn = sampling.of_round(params, gradients[0], 0, 0)
+    drawn = sampling.round_sample(params, gradients[0], 0, 0)
 
     def tree_batch():
-        return GrowingTrees(list(planted(rules, context.bins, gradients, drawn, 0, (4,))))
+        return GrowingTrees(list(plant_trees(rules, context.bins, gradients, drawn, 0, (4,))))
 
     early, whole = tree_batch(), tree_batch()
     early.trees[1].close()
@@ -397,9 +397,9 @@ def test_nodes_scored_together_have_the_splits_of_nodes_scored_alone(outputs, ca
     columns = np.array([0, 1, 3], np.int32)
     cells = histogram.build(bins, nodes, own.gh, 9, columns)
     totals = np.array([own.gh[rows].sum(axis=0) for rows in nodes])
-    together = choose(own.rules, cells, totals, columns)
+    together = best_splits(own.rules, cells, totals, columns)
     alone = [
-        choose(own.rules, one[None], total[None], columns)[0]
+        best_splits(own.rules, one[None], total[None], columns)[0]
         for one, total in zip(cells, totals, strict=True)
     ]
     assert together[-1] is None
@@ -416,7 +416,7 @@ def test_nodes_scored_together_have_the_splits_of_nodes_scored_alone(outputs, ca
 def test_of_equal_gains_the_lowest_column_wins_be_it_of_categories_or_not():
     values = np.repeat([[0.0], [1.0]], 4, axis=0) * np.ones((8, 3))
     gh = np.column_stack([np.repeat([-2, 2], 4), np.full(8, 4)]).astype(np.int64) << 18
-    fixed = fixed_point.for_rows(8, 20, 4.0, 4.0)
+    fixed = fixed_point.encoding_for_rows(8, 20, 4.0, 4.0)
     rows, every = [np.arange(8, dtype=np.int32)], np.arange(3, dtype=np.int32)
     for categorical in ((), (0,), (1, 2), (0, 1, 2)):
         cuts = binning.fit(values.astype(np.float32), 4, categorical)
@@ -424,7 +424,7 @@ def test_of_equal_gains_the_lowest_column_wins_be_it_of_categories_or_not():
         bins = cuts.transform(values.astype(np.float32))
         for columns in (every, every[1:], every[::2][1:]):
             cells = histogram.build(bins, rows, gh, 5, columns)
-            (found,) = choose(rules, cells, gh.sum(axis=0)[None], columns)
+            (found,) = best_splits(rules, cells, gh.sum(axis=0)[None], columns)
             assert found is not None
             won, left = found
             assert won.column == columns[0]

@@ -38,8 +38,8 @@ def test_sums_are_those_of_adding_row_by_row(seed, outputs):
 def test_totals_are_those_of_rows_picked_out():
     _, gh, rows = sample(3, outputs=2)
     for inside in (*rows, np.empty(0, np.int32)):
-        assert np.array_equal(histogram.total(gh, inside), gh[inside].sum(axis=0))
-        assert np.array_equal(histogram.total_sizes(gh, inside), np.abs(gh[inside]).sum(axis=0))
+        assert np.array_equal(histogram.signed_total(gh, inside), gh[inside].sum(axis=0))
+        assert np.array_equal(histogram.absolute_total(gh, inside), np.abs(gh[inside]).sum(axis=0))
 
 
 @pytest.mark.parametrize("outputs", [1, 3])
@@ -64,10 +64,10 @@ def test_children_by_subtraction_are_children_added_up():
     columns = np.arange(3, dtype=np.int32)
     cells = {ROOT: histogram.build(bins, [partition.rows(ROOT)], gh, 6)[0]}
     partition.divide(ROOT, bins[:, 0] > 1)
-    cells = histogram.children(bins, partition, gh, cells, columns)
+    cells = histogram.child_histograms(bins, partition, gh, cells, columns)
     assert list(cells) == [1, 2]
     partition.divide(2, bins[partition.rows(2), 1] > 2)
-    cells |= histogram.children(bins, partition, gh, {2: cells[2]}, columns)
+    cells |= histogram.child_histograms(bins, partition, gh, {2: cells[2]}, columns)
     for node in partition.leaves():
         assert np.array_equal(cells[node], naive(bins, [partition.rows(node)], gh, 6)[0])
 

@@ -14,7 +14,7 @@ from fedboost.core.objectives import Summary
 from fedboost.core.params import Goss, TreeParams
 from fedboost.core.rules import Rules
 from fedboost.ground.errors import ConfigError
-from fedboost.ground.settings import parse
+from fedboost.ground.settings import parse_settings
 from tests.support import pooled_hybrid
 from tests.support.columns import chosen
 from tests.support.pooled_hybrid import HostColumns
@@ -124,7 +124,7 @@ def test_a_tree_is_the_naive_one(depths, hosts, missing, label):
     objective = "reg:squarederror" if label == "number" else "binary:logistic"
     said = {"guest_depth": depths[0], "host_depth": depths[1], "reg_lambda": 0.5}
     params, trained = trained_once(table, parts, objective=objective, **said)
-    loss = objectives.start(params, Summary.of(params, table.y, table.weights))
+    loss = objectives.start_objective(params, Summary.of(params, table.y, table.weights))
     base = np.tile(loss.base_margin, (len(table.y), 1))
     g, h = (one[:, 0] for one in loss.gradients(base, table.y, table.weights))
     own = [(part.values, part.rows) for part in parts]
@@ -138,7 +138,7 @@ def test_a_tree_is_the_naive_one(depths, hosts, missing, label):
 
 def values_of(trained, params, table, parts):
     """The only tree's values of all rows, without learning_rate, and its bottom nodes' alone."""
-    loss = objectives.start(params, Summary.of(params, table.y, table.weights))
+    loss = objectives.start_objective(params, Summary.of(params, table.y, table.weights))
     fixed = hybrid.encoding(params, loss, Summary.of(params, table.y, table.weights))
     rules = [Rules(params, own, fixed) for own in trained.binnings]
     every = [table.values, *(part.values for part in parts)]
@@ -233,12 +233,12 @@ def test_a_residual_is_g_plus_h_times_the_leaf_to_half_a_unit():
     value = draw.uniform(-2, 2, (50, 3))
     gh = fixed.encode(g, h)
     before = gh.copy()
-    moved = hybrid.residual(gh, value, fixed)
+    moved = hybrid.residual_gradients(gh, value, fixed)
     assert gh.tobytes() == before.tobytes()
     assert moved[:, 1::2].tobytes() == gh[:, 1::2].tobytes()
     exact = gh[:, 0::2] + fixed.decode_h(gh[:, 1::2]) * value / fixed.g_unit
     assert np.abs(moved[:, 0::2] - exact).max() <= 0.5
-    assert hybrid.residual(gh, np.zeros((50, 3)), fixed).tobytes() == gh.tobytes()
+    assert hybrid.residual_gradients(gh, np.zeros((50, 3)), fixed).tobytes() == gh.tobytes()
 
 
 def test_residuals_of_a_bottom_node_sum_up_to_what_reg_lambda_left():
@@ -248,7 +248,7 @@ def test_residuals_of_a_bottom_node_sum_up_to_what_reg_lambda_left():
     G, H = fixed.decode_g(gh[:, 0].sum()), fixed.decode_h(gh[:, 1].sum())
     for lam in (0.0, 1.0, 7.0):
         value = np.full((50, 1), -G / (H + lam))
-        rest = fixed.decode_g(hybrid.residual(gh, value, fixed)[:, 0].sum())
+        rest = fixed.decode_g(hybrid.residual_gradients(gh, value, fixed)[:, 0].sum())
         assert rest == pytest.approx(lam * G / (H + lam), abs=1e-9)
 
 
@@ -269,7 +269,7 @@ def test_no_residual_leaves_the_bounds_of_the_encoding(g_bound, h_bound, rows, b
     h = np.array([[1.0], [1.0], [1.0], [1.0], [1.0]]) * (factor * h_bound)
     most = hybrid.value_max(fixed)
     value = np.array([[-most], [most], [most], [-most], [most]])
-    moved = hybrid.residual(fixed.encode(g, h), value, fixed)
+    moved = hybrid.residual_gradients(fixed.encode(g, h), value, fixed)
     assert np.abs(moved).max() <= 1 << fixed.bits
     assert moved[:, 1].min() >= 0
 
@@ -284,10 +284,10 @@ def test_a_bottom_node_whose_hessians_are_almost_0_is_cut():
     h = np.array([[1e-9], [1e-9], [0.25], [0.25]])
     rows, columns = np.arange(4, dtype=np.int32), np.arange(1, dtype=np.int32)
     gh = fixed.encode(g, h)
-    tree = hybrid.top(rules, bins, gh, rows, chosen(columns), 1)
+    tree = hybrid.grow_top(rules, bins, gh, rows, chosen(columns), 1)
     most = hybrid.value_max(fixed)
     assert tree.value[1:, 0].tolist() == [-most, pytest.approx(4e-3)]
-    lone = hybrid.top(rules, bins, gh[:2], rows[:2], chosen(columns[:0]), 1)
+    lone = hybrid.grow_top(rules, bins, gh[:2], rows[:2], chosen(columns[:0]), 1)
     assert lone.value.tolist() == [[-most]]
     assert most > 16.0
 
@@ -313,7 +313,7 @@ def test_a_bottom_node_whose_hessians_are_almost_0_is_cut():
 )
 def test_settings_that_no_tree_can_have_are_refused(raw, word):
     with pytest.raises(ConfigError) as refused:
-        parse(HybridParams, raw)
+        parse_settings(HybridParams, raw)
     assert word in " ".join(refused.value.lines())
 
 
@@ -321,4 +321,4 @@ def test_settings_that_no_tree_can_have_are_refused(raw, word):
     "raw", [{}, {"guest_depth": 13, "host_depth": 1}, {"guest_depth": 4, "max_depth": 5}]
 )
 def test_settings_that_agree_are_taken(raw):
-    assert parse(HybridParams, raw).split == "scored"
+    assert parse_settings(HybridParams, raw).split == "scored"

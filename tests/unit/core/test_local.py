@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from fedboost.core import binning, fixed_point, local, metrics, objectives, sampling
-from fedboost.core.categories import members
+from fedboost.core.categories import set_members
 from fedboost.core.growth import GrowingTree
 from fedboost.core.local import TrainingTable
 from fedboost.core.objectives import OBJECTIVES, Summary
@@ -15,7 +15,7 @@ from fedboost.core.params import TreeParams
 from fedboost.core.rules import Rules
 from fedboost.core.sampling import TreeColumns
 from fedboost.ground.errors import ConfigError, DataError
-from fedboost.ground.settings import parse
+from fedboost.ground.settings import parse_settings
 
 
 def sample(seed, n=400, columns=4, missing=0.15):
@@ -125,14 +125,14 @@ def test_a_tree_is_the_one_grown_row_by_row(seed, outputs, categorical):
     g = np.clip(g, -4, 4)
     for c in categorical:  # more than there are bins, in an order that says nothing
         values[:, c] = (7 * np.clip(np.round(3 * values[:, c]), -5, 5) + 35) % 11
-    fixed = fixed_point.for_rows(150, None, 4.0, 1.0)
+    fixed = fixed_point.encoding_for_rows(150, None, 4.0, 1.0)
     params = params_for("binary:logistic", gamma=0.3, min_child_weight=4.0)
     rules = Rules(params, binning.fit(values, 8, categorical), fixed)
     bins, gh = rules.binning.transform(values), fixed.encode(g, h)
-    rows = sampling.rows(seed, 0, 150, 0.9)
+    rows = sampling.round_rows(seed, 0, 150, 0.9)
     drawn = params.model_copy(update={"colsample_bytree": 0.8, "seed": seed})
-    columns = TreeColumns.drawn(drawn, 0, (4,))
-    tree = local.grow(GrowingTree(rules, bins, gh, rows, columns))
+    columns = TreeColumns.draw_columns(drawn, 0, (4,))
+    tree = local.grow_tree(GrowingTree(rules, bins, gh, rows, columns))
     naive = naive_tree(rules, bins, gh, rows, columns.all)
     assert tree.node.tolist() == sorted(naive)
     assert tree.n_nodes > 3
@@ -140,7 +140,7 @@ def test_a_tree_is_the_one_grown_row_by_row(seed, outputs, categorical):
         assert tree.left_bins[~tree.is_leaf].any(axis=1).all()
     for i, node in enumerate(tree.node.tolist()):
         if not tree.is_leaf[i]:
-            held = frozenset(members(tree.left_bins[i].tobytes()))
+            held = frozenset(set_members(tree.left_bins[i].tobytes()))
             divided = held or int(tree.bin[i])
             assert (int(tree.feature[i]), divided, bool(tree.missing_left[i])) == naive[node]
             continue
@@ -347,11 +347,11 @@ def test_leaves_of_few_bits_are_those_of_the_gradients_themselves(more):
     y[7] = 500.0
     table = local.TrainingTable(values, y)
     said = {"n_estimators": 1, "max_depth": 3, "precision_bits": 7, "min_child_weight": 0.0}
-    params = parse(TreeParams, {"objective": "reg:tweedie", **said, **more})
+    params = parse_settings(TreeParams, {"objective": "reg:tweedie", **said, **more})
     trained = local.train(table, params)
-    objective = objectives.start(params, Summary.of(params, y, table.weights))
+    objective = objectives.start_objective(params, Summary.of(params, y, table.weights))
     g, h = objective.gradients(np.tile(objective.base_margin, (400, 1)), y, table.weights)
-    sample = sampling.of_round(params, g, 0, 0)
+    sample = sampling.round_sample(params, g, 0, 0)
     g, h = (part[sample.rows] * sample.factor[:, None] for part in (g, h))
     ((tree,),) = trained.rounds
     bins = trained.binning.transform(values)

@@ -11,7 +11,7 @@ from fedboost.core import fixed_point, gains, local, monotone
 from fedboost.core.local import TrainingTable
 from fedboost.core.params import TreeParams
 from fedboost.ground.errors import ConfigError
-from fedboost.ground.settings import parse
+from fedboost.ground.settings import parse_settings
 from tests import tiers
 
 KINDS: dict[str, dict[str, Any]] = {
@@ -56,15 +56,18 @@ def test_predictions_move_as_the_constraints_say_at_every_row(
 
 def test_without_bounds_and_directions_the_gains_are_the_usual_ones():
     draw = np.random.default_rng(1)
-    fixed, params = fixed_point.for_rows(100, None, 4.0, 1.0), TreeParams(min_child_weight=0.0)
+    fixed, params = (
+        fixed_point.encoding_for_rows(100, None, 4.0, 1.0),
+        TreeParams(min_child_weight=0.0),
+    )
     sums = fixed.encode(draw.normal(size=(40, 1)), draw.uniform(0.1, 1.0, (40, 1)))
     total = sums.sum(axis=0)
     free = np.array([monotone.ANY])
-    found = gains.gains(sums, total, params, fixed, free)
-    usual = gains.gains(sums, total, params, fixed)
+    found = gains.split_gains(sums, total, params, fixed, free)
+    usual = gains.split_gains(sums, total, params, fixed)
     np.testing.assert_allclose(found, usual, rtol=1e-9, atol=1e-9)
     with_direction = [
-        gains.gains(sums, total, params, fixed, free, np.full(40, sign, np.int8))
+        gains.split_gains(sums, total, params, fixed, free, np.full(40, sign, np.int8))
         for sign in (1, -1)
     ]
     assert (np.isfinite(with_direction[0]) ^ np.isfinite(with_direction[1])).all()
@@ -72,15 +75,15 @@ def test_without_bounds_and_directions_the_gains_are_the_usual_ones():
 
 @pytest.mark.parametrize("direction", [-1, 0, 1])
 def test_children_share_their_nodes_bounds_at_the_middle_of_their_weights(direction):
-    fixed = fixed_point.for_rows(10, None, 4.0, 1.0)
+    fixed = fixed_point.encoding_for_rows(10, None, 4.0, 1.0)
     params = TreeParams(reg_lambda=0.0)
     sides = fixed.encode(np.array([[1.0], [-3.0]]), np.ones((2, 1)))
-    found = monotone.of_children(sides, direction, (-1.5, 2.0), params, fixed)
+    found = monotone.child_bounds(sides, direction, (-1.5, 2.0), params, fixed)
     if direction == 0:
         assert found == ((-1.5, 2.0), (-1.5, 2.0))
         return
     middle = (-1.0 + 2.0) / 2  # the right weight, 3, is cut at its node's bound
-    assert direction == -1 or found == monotone.of_children(
+    assert direction == -1 or found == monotone.child_bounds(
         sides, monotone.BY_WEIGHT, (-1.5, 2.0), params, fixed
     )
     lower, upper = found[::direction]
@@ -111,5 +114,5 @@ def test_children_share_their_nodes_bounds_at_the_middle_of_their_weights(direct
 )
 def test_constraints_that_cannot_hold_are_refused(raw, word):
     with pytest.raises(ConfigError) as refused:
-        parse(TreeParams, raw)
+        parse_settings(TreeParams, raw)
     assert word in " ".join(refused.value.lines())

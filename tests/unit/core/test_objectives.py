@@ -31,7 +31,7 @@ def params_for(name, **more):
 
 def begun(params, y, weight):
     """The objective that rows start."""
-    return objectives.start(params, Summary.of(params, y, weight))
+    return objectives.start_objective(params, Summary.of(params, y, weight))
 
 
 def labels_for(name, n, rng):
@@ -116,7 +116,7 @@ def test_a_wider_summary_starts_alike_and_its_bounds_hold_too(name):
     y, weight = labels_for(name, 30, rng), rng.uniform(0.5, 2.0, 30)
     exact = Summary.of(params_for(name), y, weight)
     wide = replace(exact, low=min(exact.low, -64.0), high=64.0, weight_max=2.0 * exact.weight_max)
-    objective = objectives.start(params_for(name), wide)
+    objective = objectives.start_objective(params_for(name), wide)
     assert np.array_equal(objective.base_margin, begun(params_for(name), y, weight).base_margin)
     bounds, least = objective.bounds(wide), begun(params_for(name), y, weight).bounds(exact)
     assert bounds[0] > least[0]
@@ -289,6 +289,6 @@ def test_predictions_far_below_labels_of_reg_gamma_move_up_by_a_step_of_about_on
 def test_labels_do_not_show_in_the_repr():
     y = np.array([1234567.0, 7654321.0])
     summary = Summary.of(params_for("reg:squarederror"), y, np.ones(2))
-    objective = objectives.start(params_for("reg:squarederror"), summary)
+    objective = objectives.start_objective(params_for("reg:squarederror"), summary)
     assert not any(digit in repr(objective) for digit in "123456789")
     assert repr(summary) == "Summary(rows=2)"

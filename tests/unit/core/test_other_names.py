@@ -5,7 +5,7 @@ import pytest
 from fedboost.core import other_names
 from fedboost.core.params import BoostingParams, TreeParams
 from fedboost.ground.errors import ConfigError
-from fedboost.ground.settings import parse
+from fedboost.ground.settings import parse_settings
 from fedboost.sdk import SecureBoostClassifier
 from fedboost.sdk.refusals import InvalidParameterError
 
@@ -21,14 +21,14 @@ def test_every_name_leads_somewhere_and_none_is_a_parameter_itself():
 @pytest.mark.parametrize("name", OTHERS)
 def test_a_job_file_with_it_is_told_what_to_write(name):
     with pytest.raises(ConfigError, match=f"unknown key '{name}'") as refused:
-        parse(TreeParams, {name: 1})
-    assert refused.value.todo == other_names.remedy(name, TreeParams.model_fields)
+        parse_settings(TreeParams, {name: 1})
+    assert refused.value.todo == other_names.name_remedy(name, TreeParams.model_fields)
 
 
 def test_a_name_of_what_a_protocol_does_not_have_is_not_promised():
-    assert other_names.remedy("feature_fraction", BoostingParams.model_fields) is None
+    assert other_names.name_remedy("feature_fraction", BoostingParams.model_fields) is None
     with pytest.raises(ConfigError) as refused:
-        parse(BoostingParams, {"feature_fraction": 0.5})
+        parse_settings(BoostingParams, {"feature_fraction": 0.5})
     assert refused.value.todo.startswith("remove it, or write one of: ")
 
 

@@ -223,20 +223,20 @@ def test_columns_do_not_see_a_node_few_rows_apart():
 def test_trees_with_a_least_of_one_are_those_without_any(case):
     for seed in range(3):
         own = job(seed, **case)
-        plain = local.grow(own.growing())
+        plain = local.grow_tree(own.growing())
         for least, groups in (((1,), ()), ((1, 1), (100, 140))):
             own.rules = replace(own.rules, own_rows_min=least, row_groups=groups)
-            assert_same(local.grow(own.growing()), plain)
+            assert_same(local.grow_tree(own.growing()), plain)
 
 
 def test_views_that_join_and_move_nothing_leave_trees_as_they_are():
     for seed in range(3):
         own = job(seed, categorical=(1,))
-        plain = local.grow(own.growing())
+        plain = local.grow_tree(own.growing())
         own.rules = replace(own.rules, own_rows_min=(9,))
         with mock.patch.object(own_rows.OwnRows, "__init__", loose(OwnRows.__init__)):
-            assert_same(local.grow(own.growing()), plain)
-        assert local.grow(own.growing()).cover.tobytes() != plain.cover.tobytes()
+            assert_same(local.grow_tree(own.growing()), plain)
+        assert local.grow_tree(own.growing()).cover.tobytes() != plain.cover.tobytes()
 
 
 def loose(begin):
@@ -254,7 +254,7 @@ def test_a_tree_taken_up_between_two_layers_grows_on_as_it_would_have(case):
             begun.take(begun.sums())
         later.load_state(load_state(GrowingState, *state_dict(GrowingState, begun)))
         assert np.array_equal(later.sums(), begun.sums())
-        assert_same(local.grow(later), local.grow(whole))
+        assert_same(local.grow_tree(later), local.grow_tree(whole))
 
 
 @pytest.mark.parametrize("outputs", [1, 2])
@@ -262,7 +262,7 @@ def test_covers_of_children_add_up_and_none_is_negative(outputs):
     for seed in range(4):
         own = job(seed, outputs, categorical=(2,), min_child_weight=0.0, max_depth=6)
         own.rules = replace(own.rules, own_rows_min=(5,))
-        tree = local.grow(own.growing())
+        tree = local.grow_tree(own.growing())
         cover = dict(zip(tree.node.tolist(), tree.cover.tolist(), strict=True))
         assert min(cover.values()) >= 0.0
         assert len(cover) > 7
@@ -285,7 +285,7 @@ def test_parties_with_a_least_each_grow_the_tree_of_one_table():
             for m, home in zip(least, apart, strict=True)
         ]
         grow_together(parties)
-        expected = local.grow(whole.growing(order))
+        expected = local.grow_tree(whole.growing(order))
         for party in parties:
             assert_same(party.tree(), expected)
 

@@ -6,25 +6,25 @@ from fedboost.core.metrics import METRICS
 from fedboost.core.objectives import OBJECTIVES, ObjectiveParams, metrics_of
 from fedboost.core.params import TreeParams
 from fedboost.ground.errors import ConfigError
-from fedboost.ground.settings import parse
+from fedboost.ground.settings import parse_settings
 
 
 def test_the_defaults_are_valid_and_metrics_follow_the_objective():
-    params = parse(TreeParams, {})
+    params = parse_settings(TreeParams, {})
     assert params.metrics == ("auc", "logloss")
     assert params.n_outputs == params.trees_per_round == 1
 
 
 def test_lists_and_single_names_of_metrics_are_taken_as_yaml_gives_them():
-    assert parse(TreeParams, {"eval_metric": ["auc", "ks"]}).metrics == ("auc", "ks")
-    assert parse(TreeParams, {"eval_metric": "auc"}).metrics == ("auc",)
+    assert parse_settings(TreeParams, {"eval_metric": ["auc", "ks"]}).metrics == ("auc", "ks")
+    assert parse_settings(TreeParams, {"eval_metric": "auc"}).metrics == ("auc",)
 
 
 def test_classes_decide_the_trees_of_a_round():
     raw = {"objective": "multi:softprob", "num_class": 4}
-    assert parse(TreeParams, raw).trees_per_round == 4
+    assert parse_settings(TreeParams, raw).trees_per_round == 4
     raw |= {"multi_output": True}
-    params = parse(TreeParams, raw)
+    params = parse_settings(TreeParams, raw)
     assert (params.trees_per_round, params.n_outputs) == (1, 4)
 
 
@@ -62,14 +62,14 @@ def test_every_objective_has_metrics_that_exist():
 )
 def test_what_does_not_fit_is_refused_with_its_name(raw, text):
     with pytest.raises(ConfigError, match=text):
-        parse(TreeParams, raw)
+        parse_settings(TreeParams, raw)
 
 
 @pytest.mark.parametrize("objective", OBJECTIVES)
 def test_parameters_are_kept_without_the_settings_of_other_objectives(objective):
     classes = {"num_class": 3} if OBJECTIVES[objective].has_many_classes else {}
-    params = parse(TreeParams, {"objective": objective, **classes})
+    params = parse_settings(TreeParams, {"objective": objective, **classes})
     kept = params.model_dump(mode="json")
     others = set(ObjectiveParams.model_fields) - set(OBJECTIVES[objective].settings)
     assert set(kept) == set(TreeParams.model_fields) - others
-    assert parse(TreeParams, kept) == params
+    assert parse_settings(TreeParams, kept) == params

@@ -11,12 +11,12 @@ from scipy.sparse import csc_array
 from fedboost.core.binning import Binning
 from fedboost.core.bins import SparseBins
 from fedboost.core.placement import (
-    SAMPLED_MOST,
+    SAMPLE_ROWS_MAX,
     ColumnShares,
     NarrowedRows,
     entropy_least,
     entropy_of,
-    vary,
+    varying_columns,
 )
 from tests import tiers
 
@@ -114,14 +114,14 @@ def test_a_column_of_one_bin_tells_nothing():
     assert entropy_of(np.array([0.5, 0.25, 0.25])) == 1.5
 
 
-FEW = np.arange(1, 2 * SAMPLED_MOST, 6000)  # of every other row a sample has none
+FEW = np.arange(1, 2 * SAMPLE_ROWS_MAX, 6000)  # of every other row a sample has none
 
 
 @pytest.mark.parametrize("held_out", [False, True])
 @pytest.mark.parametrize("cell", [1, 2])
 def test_who_is_in_a_cell_of_few_rows_is_told_in_full(cell, held_out):
     """A rare value, and a missing one, in a column where all other rows are alike."""
-    bins = np.zeros((2 * SAMPLED_MOST, 1), np.uint8)
+    bins = np.zeros((2 * SAMPLE_ROWS_MAX, 1), np.uint8)
     bins[FEW] = cell
     learnt = np.ones(len(bins), bool)
     learnt[FEW] = not held_out
@@ -132,7 +132,7 @@ def test_who_is_in_a_cell_of_few_rows_is_told_in_full(cell, held_out):
 
 
 def test_who_lacks_a_value_is_told_by_two_cuts_where_few_do():
-    bins = np.random.default_rng(3).integers(0, 32, (2 * SAMPLED_MOST, 1)).astype(np.uint8)
+    bins = np.random.default_rng(3).integers(0, 32, (2 * SAMPLE_ROWS_MAX, 1)).astype(np.uint8)
     bins[FEW] = 32
     placement, rows = binned(bins, 32), np.arange(len(bins), dtype=np.int32)
     lacks = bins[:, 0] == 32
@@ -149,8 +149,8 @@ def test_columns_vary_where_one_row_differs():
     values[:, 3] = np.nan
     values[:-1, 4] = np.nan
     expected = [False, True, True, False, True]
-    assert vary(values).tolist() == expected
-    assert vary(csc_array(values)).tolist() == expected
-    assert vary(values[:0]).tolist() == [False] * 5
+    assert varying_columns(values).tolist() == expected
+    assert varying_columns(csc_array(values)).tolist() == expected
+    assert varying_columns(values[:0]).tolist() == [False] * 5
     assert entropy_least(2) == 1.0
     assert entropy_least(1) == 0.0

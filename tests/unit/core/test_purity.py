@@ -42,13 +42,13 @@ def test_an_empty_node_is_not_pure():
 def test_rows_held_out_are_not_counted():
     y = np.array([0.0, 0, 0, 1, 1, 1, 1, 1])
     training = np.array([1, 1, 1, 1, 1, 1, 0, 0], np.bool_)
-    own = PurityLimit.of_labels("binary:logistic", y, training, 0.9)
+    own = PurityLimit.from_labels("binary:logistic", y, training, 0.9)
     assert own.of(rows((0, 6))) == own.of(rows((0, 8))) == 0.5
 
 
 def test_labels_that_are_numbers_are_above_the_mean_or_not():
     y = np.array([1.0, 1, 1, 9, 9, 2])
-    own = PurityLimit.of_labels("reg:squarederror", y, np.ones(6, np.bool_), 0.75)
+    own = PurityLimit.from_labels("reg:squarederror", y, np.ones(6, np.bool_), 0.75)
     assert own.of(rows((3, 5))) == pytest.approx(1.0 / (1.0 + 1 / 5))
     assert own.is_exceeded(rows((3, 5)))
     assert not own.is_exceeded(rows((2, 4)))
@@ -57,5 +57,5 @@ def test_labels_that_are_numbers_are_above_the_mean_or_not():
 @pytest.mark.parametrize("objective", ["multi:softprob", "reg:squarederror"])
 def test_one_class_alone_is_pure_for_nobody_to_learn(objective):
     """All labels are equal: there is no class to tell from another, whatever is shown."""
-    own = PurityLimit.of_labels(objective, np.ones(4), np.ones(4, np.bool_), 0.9)
+    own = PurityLimit.from_labels(objective, np.ones(4), np.ones(4, np.bool_), 0.9)
     assert own.of(rows((0, 4))) == own.of(rows((0, 1))) == 1.0

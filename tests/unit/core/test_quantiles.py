@@ -8,7 +8,7 @@ from hypothesis.extra import numpy as hnp
 from scipy.sparse import csc_array
 
 from fedboost.core.binning import Binning
-from fedboost.core.quantiles import GROUP_MIN, ROUNDS_MAX, Probes, Ranked, Search
+from fedboost.core.quantiles import GROUP_MIN, SEARCH_ROUNDS_MAX, Probes, Ranked, Search
 from fedboost.ground.errors import DataError, JobError
 from tests import tiers
 
@@ -30,8 +30,8 @@ def found(parts, buckets, tolerance):
     search = Search(present, buckets, tolerance)
     rounds = []
     while not search.is_over:
-        probes = search.probes()
-        below = np.sum([party.below(probes) for party in parties], axis=0)
+        probes = search.next_probes()
+        below = np.sum([party.count_below(probes) for party in parties], axis=0)
         search.take(below)
         rounds.append((probes, below))
     return search, rounds
@@ -59,7 +59,7 @@ def exact_counts(column, buckets):
 @given(tables, st.integers(1, 12), st.integers(1, 8))
 def test_the_exact_search_ends_at_the_ranks_of_the_pooled_column(values, buckets, n_parties):
     search, rounds = found(shared_out(values, n_parties), buckets, tolerance=0)
-    assert len(rounds) <= ROUNDS_MAX
+    assert len(rounds) <= SEARCH_ROUNDS_MAX
     for column, cuts in enumerate(search.cuts()):
         assert cuts.dtype == np.float32
         assert np.isfinite(cuts).all()
@@ -75,7 +75,7 @@ def test_a_tolerant_search_is_near_the_rank_or_at_a_tie_and_leaves_groups(
 ):
     values = np.repeat(values, 4, axis=0)
     search, rounds = found(shared_out(values, 3, seed), buckets, tolerance)
-    assert len(rounds) <= ROUNDS_MAX
+    assert len(rounds) <= SEARCH_ROUNDS_MAX
     least = GROUP_MIN if tolerance is None else tolerance
     for column, cuts in enumerate(search.cuts()):
         own = values[:, column][~np.isnan(values[:, column])]
@@ -149,7 +149,7 @@ def test_a_value_of_every_bits_length_is_told_from_its_neighbour_in_32_rounds():
         high = np.nextafter(low, np.float32(np.inf))
         values = np.repeat(np.array([low, high], np.float32), [30, 10])[:, None]
         search, rounds = found([values], 8, tolerance=0)
-        assert len(rounds) <= ROUNDS_MAX == 32
+        assert len(rounds) <= SEARCH_ROUNDS_MAX == 32
         assert search.cuts()[0].tolist() == [high]
 
 
@@ -186,7 +186,7 @@ def test_missing_values_and_empty_columns_need_no_rounds_of_their_own():
     assert len(search.cuts()[1]) == 3
     empty = Search(np.zeros(3, np.int64), 32, None)
     assert empty.is_over
-    assert len(empty.probes()) == 0
+    assert len(empty.next_probes()) == 0
 
 
 def gaps(counts, total):
@@ -219,9 +219,9 @@ def test_sums_that_cannot_be_counts_are_refused(bad):
     party = Ranked.of(values)
     search = Search(party.present(), 4, tolerance=5)
     for _ in range(6):  # until a column's targets have probes of their own
-        search.take(party.below(search.probes()))
-    probes = search.probes()
-    below = party.below(probes)
+        search.take(party.count_below(search.next_probes()))
+    probes = search.next_probes()
+    below = party.count_below(probes)
     if bad == "negative":
         below[0] = -1
     elif bad == "too many":
@@ -257,10 +257,10 @@ def test_infinite_values_are_refused_with_their_column():
 
 def test_equal_probes_of_one_column_are_sent_once_and_of_two_columns_twice():
     search = Search(np.array([100, 100]), 8, tolerance=0)
-    probes = search.probes()
+    probes = search.next_probes()
     assert probes.column.tolist() == [0, 1]
     assert probes.value.tolist() == [0.0, 0.0]
-    assert Ranked.of(np.array([[-1.0, 5.0]], np.float32)).below(probes).tolist() == [1, 0]
+    assert Ranked.of(np.array([[-1.0, 5.0]], np.float32)).count_below(probes).tolist() == [1, 0]
 
 
 def test_a_party_does_not_show_its_values_when_printed():

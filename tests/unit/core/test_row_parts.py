@@ -41,9 +41,9 @@ def test_any_number_of_holders_grows_the_tree_of_one_table(case, least):
     for seed, count in enumerate((1, 2, 3, 9)):
         own = job(seed, **case)
         own.rules = replace(own.rules, own_rows_min=(least,))
-        expected = local.grow(own.growing())
+        expected = local.grow_tree(own.growing())
         assert expected.n_nodes > 1
-        assert_same(local.grow(shared(own, count, least).growing()), expected)
+        assert_same(local.grow_tree(shared(own, count, least).growing()), expected)
 
 
 @pytest.mark.parametrize("least", [1, 7])
@@ -54,7 +54,7 @@ def test_a_tree_is_taken_up_between_two_layers(least):
     begun.take(begun.sums())
     later.load_state(load_state(GrowingState, *state_dict(GrowingState, begun)))
     assert np.array_equal(later.sums(), begun.sums())
-    assert_same(local.grow(later), local.grow(begun))
+    assert_same(local.grow_tree(later), local.grow_tree(begun))
 
 
 @pytest.mark.parametrize("least", [1, 7])
@@ -86,7 +86,7 @@ def test_nobody_is_given_gradients_who_does_not_take_any():
 def test_holders_see_bins_and_no_values():
     own = shared(job(1, categorical=(1,)), 2)
     growing = own.growing()
-    local.grow(growing)
+    local.grow_tree(growing)
     assert own.rules.elsewhere
     for table in own.rules.elsewhere.kept:
         assert not any(map(len, (*table.binning.cuts, *table.binning.categories.values())))

@@ -13,33 +13,33 @@ from fedboost.ground.errors import PolicyError
 
 
 def test_draws_never_change_between_releases():
-    words = sampling.draws(7, sampling.Purpose.ROWS, 3, n=2).tolist()
+    words = sampling.random_words(7, sampling.Purpose.ROWS, 3, n=2).tolist()
     assert words == [16242344006293646974, 17067495578922004301]
 
 
 def test_draws_differ_by_seed_purpose_and_round():
-    base = sampling.draws(1, sampling.Purpose.ROWS, 0, n=4).tolist()
+    base = sampling.random_words(1, sampling.Purpose.ROWS, 0, n=4).tolist()
     others = [
-        sampling.draws(2, sampling.Purpose.ROWS, 0, n=4).tolist(),
-        sampling.draws(1, sampling.Purpose.GOSS, 0, n=4).tolist(),
-        sampling.draws(1, sampling.Purpose.ROWS, 1, n=4).tolist(),
+        sampling.random_words(2, sampling.Purpose.ROWS, 0, n=4).tolist(),
+        sampling.random_words(1, sampling.Purpose.GOSS, 0, n=4).tolist(),
+        sampling.random_words(1, sampling.Purpose.ROWS, 1, n=4).tolist(),
     ]
     assert all(other != base for other in others)
 
 
 def test_rows_are_drawn_at_the_rate_and_ascend():
-    rows = sampling.rows(5, 2, 20_000, 0.3)
+    rows = sampling.round_rows(5, 2, 20_000, 0.3)
     assert rows.dtype == np.int32
     assert np.all(np.diff(rows) > 0)
     assert abs(len(rows) - 6000) < 300
-    assert np.array_equal(rows, sampling.rows(5, 2, 20_000, 0.3))
-    assert not np.array_equal(rows, sampling.rows(5, 3, 20_000, 0.3))
-    assert np.array_equal(sampling.rows(5, 2, 4, 1.0), np.arange(4))
-    assert len(sampling.rows(5, 2, 3, 1e-9)) == 1
+    assert np.array_equal(rows, sampling.round_rows(5, 2, 20_000, 0.3))
+    assert not np.array_equal(rows, sampling.round_rows(5, 3, 20_000, 0.3))
+    assert np.array_equal(sampling.round_rows(5, 2, 4, 1.0), np.arange(4))
+    assert len(sampling.round_rows(5, 2, 3, 1e-9)) == 1
 
 
 def columns(rate, counts):
-    return TreeColumns.drawn(TreeParams(seed=1, colsample_bytree=rate), 0, counts).all
+    return TreeColumns.draw_columns(TreeParams(seed=1, colsample_bytree=rate), 0, counts).all
 
 
 def test_each_party_draws_its_own_columns():
@@ -62,9 +62,11 @@ def test_nodes_draw_of_their_layers_columns_and_these_of_their_trees(
 ):
     shares = {"colsample_bytree": bytree, "colsample_bylevel": bylevel, "colsample_bynode": bynode}
     params = TreeParams(seed=tree, **shares)
-    drawn = TreeColumns.drawn(params, tree, counts)
-    of_layers = TreeColumns.drawn(params.model_copy(update={"colsample_bynode": 1.0}), tree, counts)
-    usable, above = drawn.usable(range(31)), of_layers.usable(range(31))
+    drawn = TreeColumns.draw_columns(params, tree, counts)
+    of_layers = TreeColumns.draw_columns(
+        params.model_copy(update={"colsample_bynode": 1.0}), tree, counts
+    )
+    usable, above = drawn.usable_masks(range(31)), of_layers.usable_masks(range(31))
     if usable is None:
         assert bylevel == bynode == 1.0
         return
@@ -74,7 +76,7 @@ def test_nodes_draw_of_their_layers_columns_and_these_of_their_trees(
     for layer in range(5):
         assert (above[2**layer - 1 : 2 ** (layer + 1) - 1] == above[2**layer - 1]).all()
     for party, count in enumerate(counts):  # each draws as it would by itself
-        own = TreeColumns.drawn(params, tree, (count,), first=party).usable(range(31))
+        own = TreeColumns.draw_columns(params, tree, (count,), first=party).usable_masks(range(31))
         assert own is not None
         inside = (drawn.all >= starts[party]) & (drawn.all < starts[party + 1])
         assert np.array_equal(own, usable[:, inside])
@@ -86,11 +88,11 @@ def test_nodes_draw_of_their_layers_columns_and_these_of_their_trees(
 
 def test_nodes_and_layers_draw_apart():
     params = TreeParams(colsample_bylevel=0.5, colsample_bynode=0.5, seed=3)
-    drawn = TreeColumns.drawn(params, 0, (40,)).usable(range(127))
+    drawn = TreeColumns.draw_columns(params, 0, (40,)).usable_masks(range(127))
     assert drawn is not None
     assert len(np.unique(drawn, axis=0)) == 127
     assert abs(drawn.mean() - 0.25) < 0.01
-    other = TreeColumns.drawn(params, 1, (40,)).usable(range(127))
+    other = TreeColumns.draw_columns(params, 1, (40,)).usable_masks(range(127))
     assert other is not None
     assert not np.array_equal(drawn, other)
 
@@ -122,10 +124,10 @@ def test_each_party_draws_among_its_own_rows(how):
     params, groups = TreeParams(seed=3, **how), (40, 1, 60, 40)
     gradients = np.random.default_rng(3).normal(0, 1, (141, 2))
     gradients[101:] = gradients[:40]  # the same rows with another party
-    drawn = sampling.of_groups(params, gradients, 2, groups)
+    drawn = sampling.sample_of_parties(params, gradients, 2, groups)
     starts = [0, 40, 41, 101]
     for party, (start, count) in enumerate(zip(starts, groups, strict=True)):
-        own = sampling.of_round(params, gradients[start : start + count], 2, 2, party)
+        own = sampling.round_sample(params, gradients[start : start + count], 2, 2, party)
         inside = (drawn.rows >= start) & (drawn.rows < start + count)
         assert np.array_equal(drawn.rows[inside], own.rows + start)
         assert np.array_equal(drawn.factor[inside], own.factor)
@@ -144,18 +146,18 @@ def test_each_party_draws_among_its_own_rows(how):
 )
 def test_a_party_without_rows_draws_none_and_changes_no_others_draw(params):
     gradients = np.linspace(-1, 1, 60)[:, None]
-    found = sampling.of_groups(params, gradients, 3, (25, 0, 35))
-    none = sampling.of_round(params, gradients[:0], 3, 3, party=1)
+    found = sampling.sample_of_parties(params, gradients, 3, (25, 0, 35))
+    none = sampling.round_sample(params, gradients[:0], 3, 3, party=1)
     assert (len(none.rows), len(none.factor), *map(len, none.trees)) == (0, 0, 0)
-    last = sampling.of_round(params, gradients[25:], 3, 3, party=2)
+    last = sampling.round_sample(params, gradients[25:], 3, 3, party=2)
     assert found.rows[found.rows >= 25].tolist() == (25 + last.rows).tolist()
 
 
 def test_a_lone_party_draws_what_a_table_draws():
     params = TreeParams(seed=2**40, subsample=0.5)
-    alone = sampling.of_groups(params, np.zeros((100, 1)), 5, (100,))
-    assert np.array_equal(alone.rows, sampling.rows(2**40, 5, 100, 0.5))
-    assert np.array_equal(sampling.of_round(params, np.zeros((100, 1)), 5, 5).rows, alone.rows)
+    alone = sampling.sample_of_parties(params, np.zeros((100, 1)), 5, (100,))
+    assert np.array_equal(alone.rows, sampling.round_rows(2**40, 5, 100, 0.5))
+    assert np.array_equal(sampling.round_sample(params, np.zeros((100, 1)), 5, 5).rows, alone.rows)
 
 
 def test_all_rows_may_be_top_rows():
@@ -187,29 +189,31 @@ def test_not_a_number_is_never_better():
 
 def test_a_rows_fractions_are_the_same_whichever_rows_are_drawn():
     g = np.random.default_rng(1).normal(0, 1, (1000, 2))
-    whole = sampling.of_round(TreeParams(seed=3), g, 4, 4).fractions(2)
-    some = sampling.of_round(TreeParams(seed=3, subsample=0.3), g, 4, 4)
+    whole = sampling.round_sample(TreeParams(seed=3), g, 4, 4).fractions(2)
+    some = sampling.round_sample(TreeParams(seed=3, subsample=0.3), g, 4, 4)
     assert (some.fractions(2) == whole[some.rows]).all()
     assert whole.min() >= 0.0
     assert whole.max() < 1.0
     for other in (TreeParams(seed=4), TreeParams(seed=3)):
         number = 4 if other.seed == 4 else 5
-        assert (sampling.of_round(other, g, number, number).fractions(2) != whole).all()
+        assert (sampling.round_sample(other, g, number, number).fractions(2) != whole).all()
 
 
 def test_fractions_are_those_of_all_words_at_once(monkeypatch):
     draws = sampling.RowDraws(seed=3, round_number=4, n_rows=50, party=0)
     whole = draws.fractions(3)
-    monkeypatch.setattr(sampling, "BLOCK", 16)
+    monkeypatch.setattr(sampling, "WORDS_AT_ONCE", 16)
     assert (draws.fractions(3) == whole).all()
-    words = sampling.draws(3, sampling.Purpose.ROUNDING, 4, n=150)
+    words = sampling.random_words(3, sampling.Purpose.ROUNDING, 4, n=150)
     assert (whole.ravel() == (words >> np.uint64(11)) / 2.0**53).all()
 
 
 def test_fractions_of_a_table_are_those_of_its_parties():
     g, params = np.ones((30, 1)), TreeParams(seed=3)
-    whole = sampling.of_groups(params, g, 0, (10, 20)).fractions(2)
-    parties = [sampling.of_round(params, g[:n], 0, 0, party) for party, n in enumerate((10, 20))]
+    whole = sampling.sample_of_parties(params, g, 0, (10, 20)).fractions(2)
+    parties = [
+        sampling.round_sample(params, g[:n], 0, 0, party) for party, n in enumerate((10, 20))
+    ]
     assert (whole == np.concatenate([one.fractions(2) for one in parties])).all()
 
 
@@ -242,7 +246,7 @@ def test_draws_are_counted_in_every_round_and_of_the_party_that_asks():
         (before, party)
         for before in range(40)
         for party in range(2)
-        if 200 - len(sampling.rows(params.seed, before, 200, 0.9, party)) < 18
+        if 200 - len(sampling.round_rows(params.seed, before, 200, 0.9, party)) < 18
     ]
     assert few
     for before, party in few:
@@ -258,7 +262,7 @@ def test_draws_are_counted_in_every_round_and_of_the_party_that_asks():
 
 def test_rows_of_two_rates_are_drawn_apart():
     """Drawn from the same words, two jobs of nearly one rate would differ by one row."""
-    many, fewer = (sampling.rows(5, 0, 600, rate) for rate in (0.9, 0.899))
+    many, fewer = (sampling.round_rows(5, 0, 600, rate) for rate in (0.9, 0.899))
     assert len(np.setdiff1d(many, fewer)) > 20
     assert len(np.setdiff1d(fewer, many)) > 20
     gradients = np.linspace(1, 2, 600)[:, None]

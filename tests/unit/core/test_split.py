@@ -118,7 +118,7 @@ def test_gains_are_the_formula_in_fractions(left, right, reg_lambda, reg_alpha):
     params = TreeParams(reg_lambda=reg_lambda, reg_alpha=reg_alpha, min_child_weight=0.0)
     L, R = np.array(left), np.array(right)
     G, H = (L + R)[:, 0], (L + R)[:, 1]
-    gain = scored.gains(L.reshape(1, -1), (L + R).ravel(), params, FIXED)
+    gain = scored.split_gains(L.reshape(1, -1), (L + R).ravel(), params, FIXED)
     parts = [
         exact_score([g for g, _ in side], [h for _, h in side], params) for side in (left, right)
     ]
@@ -134,7 +134,7 @@ def test_gains_have_the_same_bits_mirrored_alone_and_in_any_order(pairs):
     total = np.array([2**60, 2**60 + 5])
 
     def gains(left):
-        return scored.gains(np.ascontiguousarray(left), total, params, FIXED)
+        return scored.split_gains(np.ascontiguousarray(left), total, params, FIXED)
 
     together = gains(L)
     assert np.array_equal(together, gains(total - L))
@@ -148,20 +148,20 @@ def test_light_children_are_ruled_out_over_all_outputs():
     left = np.full((3, 4), 2**20)
     left[:, 1::2] = [[unit // 2, unit // 2 - 1], [unit // 2, unit // 2], [2 * unit, 2 * unit]]
     H = np.array([2 * unit, 2 * unit])
-    gain = scored.gains(left, np.array([0, H[0], 0, H[1]]), params, FIXED)
+    gain = scored.split_gains(left, np.array([0, H[0], 0, H[1]]), params, FIXED)
     assert np.isneginf(gain).tolist() == [True, False, True]
     assert split.cover(H, FIXED) == 4.0
 
 
 def test_the_first_of_equal_gains_wins_and_must_be_worth_it():
     params = TreeParams(gamma=2.0)
-    assert split.best(np.array([1.0, 3.0, 3.0]), params) == 1
-    assert split.best(np.array([2.0]), params) == 0
-    assert split.best(np.array([1.999]), params) == -1
-    assert split.best(np.array([1e-6]), TreeParams()) == -1
-    assert split.best(np.array([2e-6]), TreeParams()) == 0
-    assert split.best(np.array([-np.inf, -np.inf]), params) == -1
-    assert split.best(np.array([]), params) == -1
+    assert split.best_candidate(np.array([1.0, 3.0, 3.0]), params) == 1
+    assert split.best_candidate(np.array([2.0]), params) == 0
+    assert split.best_candidate(np.array([1.999]), params) == -1
+    assert split.best_candidate(np.array([1e-6]), TreeParams()) == -1
+    assert split.best_candidate(np.array([2e-6]), TreeParams()) == 0
+    assert split.best_candidate(np.array([-np.inf, -np.inf]), params) == -1
+    assert split.best_candidate(np.array([]), params) == -1
 
 
 def test_leaf_values_are_newton_steps_times_the_learning_rate():

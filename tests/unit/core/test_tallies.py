@@ -47,8 +47,8 @@ def test_binary_metrics_are_those_of_the_pooled_rows(n_parties, weighted):
     tally = Tally(params(), len(y), float(w.max()), 1.0, np.array([-2.0]))
     total = total_of(tally, y, p[:, None], w, n_parties)
     assert total.dtype == np.int64
-    assert total.shape == (tally.length,)
-    found, most = tally.measure(total), resolution(tally, total)
+    assert total.shape == (tally.n_sums,)
+    found, most = tally.read_metrics(total), resolution(tally, total)
     assert list(found) == list(params().metrics)
     assert set(most) == set(RANKED)
     for name in params().metrics:
@@ -68,7 +68,7 @@ def test_metrics_of_several_classes_are_those_of_the_pooled_rows(n_parties, weig
     w = rng.uniform(0.1, 3.0, 300) if weighted else np.ones(300)
     tally = Tally(params("multi:softprob", num_class=6), 300, 3.0, 1.0, np.zeros(6))
     total = total_of(tally, y, p, w, n_parties)
-    found, most = tally.measure(total), resolution(tally, total)
+    found, most = tally.read_metrics(total), resolution(tally, total)
     assert set(found) == {"mlogloss", "merror", "accuracy", "f1", "map"}
     assert set(most) == {"map"}
     for name in params("multi:softprob", num_class=6).metrics:
@@ -87,7 +87,7 @@ def test_scores_of_rare_classes_are_told_apart_around_their_own_base_margin():
     p = np.exp(margin) / np.exp(margin).sum(axis=1, keepdims=True)
     w = np.ones(6000)
     tally = Tally(params("multi:softprob", ("map",), 3), 6000, 1.0, 1.0, base)
-    found = tally.measure(total_of(tally, y, p, w, 3))["map"]
+    found = tally.read_metrics(total_of(tally, y, p, w, 3))["map"]
     assert found == pytest.approx(metrics.evaluate("map", y, p, w), abs=1e-2)
     assert found > 0.4  # all scores of a class in one bin would be worth a third
 
@@ -97,11 +97,11 @@ def test_scores_of_rare_classes_are_told_apart_around_their_own_base_margin():
 def test_histograms_of_many_classes_are_coarser_so_that_no_round_sends_more(classes, bins):
     own = params("multi:softprob", ("map",), classes)
     tally = Tally(own, 50, 1.0, 1.0, np.zeros(classes))
-    assert tally.length == 1 + 2 * bins * classes <= 1 + SCORE_WORDS_MAX
+    assert tally.n_sums == 1 + 2 * bins * classes <= 1 + SCORE_WORDS_MAX
     y = np.arange(50.0) % classes
     p = np.full((50, classes), 0.1 / (classes - 1))
     p[np.arange(50), y.astype(int)] = 0.9
-    found = tally.measure(tally.of(y, p, np.ones(50)))
+    found = tally.read_metrics(tally.of(y, p, np.ones(50)))
     assert found["map"] == pytest.approx(1.0)
 
 
@@ -109,7 +109,7 @@ def test_f1_leaves_classes_out_that_are_neither_label_nor_guess():
     y = np.array([0.0, 0.0, 1.0, 1.0])
     p = np.eye(5)[[0, 0, 1, 3]]
     tally = Tally(params("multi:softprob", ("f1",), 5), 4, 1.0, 1.0, ZERO)
-    found = tally.measure(tally.of(y, p, np.ones(4)))["f1"]
+    found = tally.read_metrics(tally.of(y, p, np.ones(4)))["f1"]
     assert found == pytest.approx((1.0 + 2 / 3 + 0.0) / 3)
     assert found == pytest.approx(metrics.evaluate("f1", y, p))
 
@@ -122,7 +122,7 @@ def test_regressions_are_measured_as_the_pooled_rows(objective):
     y, w = rng.gamma(2.0, 30.0, 500), rng.uniform(0.0, 2.0, 500)
     p = np.maximum(y + rng.normal(0, 8, 500), 0.1)
     tally = Tally(params(objective), 500, 2.0, 512.0, ZERO)
-    found = tally.measure(total_of(tally, y, p, w, 4))
+    found = tally.read_metrics(total_of(tally, y, p, w, 4))
     assert {"rmse", "mae"} < set(found)
     for name, value in found.items():
         assert value == pytest.approx(metrics.evaluate(name, y, p, w), abs=1e-9), name
@@ -134,20 +134,20 @@ def test_the_pseudo_huber_error_has_the_jobs_slope():
     tally = Tally(own, 2, 1.0, 8.0, ZERO)
     expected = 9.0 * (np.sqrt(2.0) - 1.0 + 5.0 / 3.0 - 1.0) / 2.0
     assert metrics.evaluate("mphe", y, p, w, own) == pytest.approx(expected)
-    assert tally.measure(tally.of(y, p, w)) == pytest.approx({"mphe": expected})
+    assert tally.read_metrics(tally.of(y, p, w)) == pytest.approx({"mphe": expected})
 
 
 def test_a_prediction_far_below_its_label_adds_a_limited_deviance():
     y, p = np.array([1.0, 1.0]), np.array([1e-300, 1.0])
     tally = Tally(params("reg:gamma", names=("gamma-deviance",)), 2, 1.0, 1.0, ZERO)
-    found = tally.measure(tally.of(y, p, np.ones(2)))
+    found = tally.read_metrics(tally.of(y, p, np.ones(2)))
     assert found == pytest.approx({"gamma-deviance": metrics.DEVIANCE_MAX})
 
 
 def test_a_prediction_far_outside_the_labels_counts_as_four_label_bounds_away():
     y, w = np.array([1.0, -1.0]), np.ones(2)
     tally = Tally(params("reg:squarederror"), 2, 1.0, 1.0, ZERO)
-    found = tally.measure(tally.of(y, np.array([1e300, -1.0]), w))
+    found = tally.read_metrics(tally.of(y, np.array([1e300, -1.0]), w))
     assert found == pytest.approx(
         {"rmse": np.sqrt(16 / 2), "mae": 4 / 2, "mphe": (17**0.5 - 1) / 2}
     )
@@ -156,7 +156,7 @@ def test_a_prediction_far_outside_the_labels_counts_as_four_label_bounds_away():
 def test_certain_and_wrong_is_as_finite_as_pooled():
     y, p = np.array([1.0, 0.0]), np.array([0.0, 1.0])
     tally = Tally(params(names=("logloss", "auc")), 2, 1.0, 1.0, ZERO)
-    found = tally.measure(tally.of(y, p, np.ones(2)))
+    found = tally.read_metrics(tally.of(y, p, np.ones(2)))
     assert found["logloss"] == pytest.approx(metrics.evaluate("logloss", y, p), abs=1e-9)
     assert found["auc"] == 0.0
 
@@ -180,9 +180,9 @@ def test_the_resolution_bounds_the_error_of_every_ranking(rows, narrow, base):
     total = tally.of(y, p, w)
     if w[y == 1].sum() == 0 or w[y == 0].sum() == 0:
         with pytest.raises(DataError):
-            tally.measure(total)
+            tally.read_metrics(total)
         return
-    found, most = tally.measure(total), resolution(tally, total)
+    found, most = tally.read_metrics(total), resolution(tally, total)
     for name in RANKED:
         off = abs(found[name] - metrics.evaluate(name, y, p, w))
         assert off <= most[name] + 1e-9, name
@@ -195,7 +195,7 @@ def test_positives_of_one_bin_may_follow_one_by_one():
     p, w = 1 / (1 + np.exp(-margin)), np.ones(110)
     tally = Tally(params(names=("map",)), 110, 1.0, 1.0, ZERO)
     total = tally.of(y, p, w)
-    off = tally.measure(total)["map"] - metrics.evaluate("map", y, p, w)
+    off = tally.read_metrics(total)["map"] - metrics.evaluate("map", y, p, w)
     assert 0.03 < off <= resolution(tally, total)["map"]
 
 
@@ -207,7 +207,7 @@ def test_scores_near_the_base_margin_are_told_apart_as_after_a_first_slow_tree()
     margin = -2.5 + (leaf - 20) * 4e-4
     p, w = 1 / (1 + np.exp(-margin)), np.ones(20_000)
     tally = Tally(params(names=RANKED), 20_000, 1.0, 1.0, np.array([-2.5]))
-    found = tally.measure(tally.of(y, p, w))
+    found = tally.read_metrics(tally.of(y, p, w))
     assert found["auc"] == pytest.approx(metrics.evaluate("auc", y, p, w), abs=1e-4)
 
 
@@ -228,10 +228,10 @@ def test_sums_of_as_many_rows_as_declared_stay_within_int64():
 
 
 def test_only_what_the_metrics_need_is_summed():
-    assert Tally(params(names=("logloss",)), 9, 1.0, 1.0, ZERO).length == 2
-    assert Tally(params(names=("f1",)), 9, 1.0, 1.0, ZERO).length == 4
-    assert Tally(params(names=("auc", "ks")), 9, 1.0, 1.0, ZERO).length == 1 + 2 * SCORE_BINS
-    assert Tally(params("multi:softprob", ("f1",), 5), 9, 1.0, 1.0, ZERO).length == 1 + 15
+    assert Tally(params(names=("logloss",)), 9, 1.0, 1.0, ZERO).n_sums == 2
+    assert Tally(params(names=("f1",)), 9, 1.0, 1.0, ZERO).n_sums == 4
+    assert Tally(params(names=("auc", "ks")), 9, 1.0, 1.0, ZERO).n_sums == 1 + 2 * SCORE_BINS
+    assert Tally(params("multi:softprob", ("f1",), 5), 9, 1.0, 1.0, ZERO).n_sums == 1 + 15
     assert SCORE_BINS <= 2048
 
 
@@ -239,7 +239,7 @@ def test_only_what_the_metrics_need_is_summed():
 def test_one_class_at_all_parties_is_refused_as_it_is_pooled(name):
     tally = Tally(params(names=(name,)), 3, 1.0, 1.0, ZERO)
     total = tally.of(np.ones(3), np.array([0.1, 0.2, 0.3]), np.ones(3))
-    for read in (tally.measure, partial(resolution, tally)):
+    for read in (tally.read_metrics, partial(resolution, tally)):
         with pytest.raises(DataError, match="one class only"):
             read(total)
 
@@ -249,16 +249,18 @@ def test_a_part_without_rows_is_refused_and_a_party_without_rows_is_not():
     none = tally.of(np.zeros(0), np.zeros((0, 1)), np.zeros(0))
     assert not none.any()
     with pytest.raises(DataError, match="at least one row"):
-        tally.measure(none)
+        tally.read_metrics(none)
     y, p, w = binary(8, 50)
-    assert tally.measure(none + tally.of(y, p, w)) == tally.measure(tally.of(y, p, w))
+    assert tally.read_metrics(none + tally.of(y, p, w)) == tally.read_metrics(tally.of(y, p, w))
 
 
 def test_rows_without_weight_do_not_count():
     y, p, w = binary(9, 400)
     w[200:] = 0.0
     tally = Tally(params(), 400, 3.0, 1.0, ZERO)
-    assert tally.measure(tally.of(y, p, w)) == tally.measure(tally.of(y[:200], p[:200], w[:200]))
+    assert tally.read_metrics(tally.of(y, p, w)) == tally.read_metrics(
+        tally.of(y[:200], p[:200], w[:200])
+    )
 
 
 @pytest.mark.parametrize("bad", ["negative", "huge", "another score", "more hits", "short", "wrap"])
@@ -278,7 +280,7 @@ def test_sums_that_no_rows_add_up_to_are_refused(bad):
         total = total[:-1]
     else:
         total[-32:] += 2**59
-    for read in (tally.measure, partial(resolution, tally)):
+    for read in (tally.read_metrics, partial(resolution, tally)):
         with pytest.raises(JobError, match="impossible"):
             read(total)
 

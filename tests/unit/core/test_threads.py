@@ -14,7 +14,7 @@ from tests.unit.core.test_growth import job
 
 def test_work_is_cut_where_it_pays_and_results_keep_their_order(monkeypatch):
     def parts(crew, items, work):
-        return threads.shared(crew, lambda own: own, lambda part: (part,), items, work)
+        return threads.run_shared(crew, lambda own: own, lambda part: (part,), items, work)
 
     with ThreadWorkers(3) as crew:
         assert parts(crew, 10, 0) == parts(None, 10, 1 << 30) == [slice(0, 10)]
@@ -28,7 +28,7 @@ def test_an_error_of_a_thread_is_raised():
         raise JobError(f"part {part.start} fails")
 
     with ThreadWorkers(2) as crew, pytest.raises(JobError, match="part"):
-        threads.shared(crew, fails, lambda part: (part,), 10, 1 << 30)
+        threads.run_shared(crew, fails, lambda part: (part,), 10, 1 << 30)
 
 
 @pytest.mark.parametrize("outputs", [1, 2])
@@ -40,15 +40,15 @@ def test_sums_encodings_margins_and_trees_are_the_same_on_threads(outputs, monke
     rows = [own.rows[::2], own.rows[1::3]]
     draw = np.random.default_rng(4)
     g, h = draw.uniform(-1, 1, (2, len(bins), outputs)) * 0.01
-    tree = local.grow(own.growing())
+    tree = local.grow_tree(own.growing())
     with ThreadWorkers(2) as crew:
         for crews in (None, crew):
             rules = Rules(own.rules.params, own.rules.binning, own.rules.fixed, threads=crews)
             sums = histogram.build(bins, rows, own.gh, 9, columns, crews)
             encoded = rules.fixed.encode(g, abs(h), None, crews)
             margin = np.zeros((len(bins), outputs))
-            tree.add_to(margin, bins, rules.binning.missing, crews)
-            again = local.grow(replace(own, rules=rules).growing())
+            tree.add_to_margin(margin, bins, rules.binning.missing, crews)
+            again = local.grow_tree(replace(own, rules=rules).growing())
             found = [sums, encoded, margin, *again.to_arrays().values()]
             if crews is None:
                 alone = found

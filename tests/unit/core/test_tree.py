@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from fedboost.core import binning
-from fedboost.core.categories import BY_CATEGORY, NO_THRESHOLD, as_set, members
-from fedboost.core.tree import LEAF, Node, Split, Tree, grown
+from fedboost.core.categories import BY_CATEGORY, NO_THRESHOLD, as_set, set_members
+from fedboost.core.tree import LEAF, Node, Split, Tree, tree_of_nodes
 from fedboost.ground.errors import DataError
 from tests.support.raw_values import model_values
 
@@ -28,7 +28,7 @@ def random_tree(seed, cuts, depth=4, outputs=2):
                 split = Split(column, bin_number, cuts.threshold(column, bin_number), side, gain)
             frontier += [2 * node + 1, 2 * node + 2]
         nodes[node] = Node(rng.normal(0, 1, outputs), float(rng.random()), split)
-    return grown(nodes), nodes
+    return tree_of_nodes(nodes), nodes
 
 
 def sample(seed):
@@ -56,7 +56,7 @@ def naive_leaf(nodes, row):
         if np.isnan(x):
             left = split.missing_left
         elif split.left_bins:
-            left = int(x) in members(split.left_bins)
+            left = int(x) in set_members(split.left_bins)
         else:
             left = bool(x < split.threshold)
         at = 2 * at + 1 if left else 2 * at + 2
@@ -77,7 +77,7 @@ def test_values_and_bins_lead_to_the_leaf_found_step_by_step(seed, made):
     expected = np.array([nodes[leaf].value for leaf in by_hand])
     assert np.array_equal(tree.predict(read), expected)
     margin = np.ones_like(expected)
-    tree.add_to(margin, bins, cuts.missing)
+    tree.add_to_margin(margin, bins, cuts.missing)
     assert np.array_equal(margin, 1.0 + expected)
 
 
@@ -86,7 +86,7 @@ def test_the_last_bin_that_a_column_can_have_is_found_in_a_set():
     cuts = binning.fit(values, 255, (0,))
     split = Split(0, BY_CATEGORY, NO_THRESHOLD, True, 1.0, as_set(np.array([3, 254])))
     leaf = Node(np.array([1.0]), 1.0)
-    tree = grown({0: Node(np.array([0.0]), 2.0, split), 1: leaf, 2: leaf})
+    tree = tree_of_nodes({0: Node(np.array([0.0]), 2.0, split), 1: leaf, 2: leaf})
     bins = cuts.transform(values)
     for leaves in (tree.leaf_of_values(values), tree.leaf_of_bins(bins, cuts.missing)):
         assert np.flatnonzero(leaves == 1).tolist() == [3, 254]
@@ -106,7 +106,7 @@ def test_a_tree_survives_its_arrays(made):
 
 
 def test_a_single_leaf_is_a_tree():
-    tree = grown({0: Node(np.array([0.5]), 3.0)})
+    tree = tree_of_nodes({0: Node(np.array([0.5]), 3.0)})
     assert tree.n_nodes == 1
     assert tree.is_leaf.all()
     assert tree.predict(np.zeros((2, 0), np.float32)).tolist() == [[0.5], [0.5]]
@@ -115,7 +115,7 @@ def test_a_single_leaf_is_a_tree():
 def broken(**changes):
     split = Split(0, 0, np.float32(1.0), False, 1.0)
     leaf = Node(np.array([1.0]), 1.0)
-    arrays = grown({0: Node(np.array([0.0]), 2.0, split), 1: leaf, 2: leaf}).to_arrays()
+    arrays = tree_of_nodes({0: Node(np.array([0.0]), 2.0, split), 1: leaf, 2: leaf}).to_arrays()
     return {**arrays, **{name: np.array(array) for name, array in changes.items()}}
 
 
@@ -147,4 +147,4 @@ def test_a_tree_of_more_columns_than_there_are_is_refused():
     with pytest.raises(DataError, match="column number 5 and there are 2"):
         tree.predict(np.zeros((3, 2), np.float32))
     with pytest.raises(DataError, match="column number 5"):
-        tree.add_to(np.zeros((3, 1)), np.zeros((3, 2), np.uint8), 8)
+        tree.add_to_margin(np.zeros((3, 1)), np.zeros((3, 2), np.uint8), 8)

@@ -54,10 +54,10 @@ def test_blinders_are_products_of_powers_of_the_first_ones(scheme, monkeypatch):
     few_bases(monkeypatch)
     key = getattr(many_primes(), scheme)()
     source = Blinding(key)
-    bases = numbers(source.make(FEW))
+    bases = numbers(source.make_factors(FEW))
     drawn = bytes(range(256)) * FEW
     monkeypatch.setattr(os, "urandom", lambda count: drawn[:count])
-    found = numbers(source.make(100))
+    found = numbers(source.make_factors(100))
     exponents = np.frombuffer(drawn[: 100 * FEW], np.uint8).reshape(FEW, 100)
     expected = []
     for column in exponents.T.tolist():
@@ -85,7 +85,7 @@ def test_full_powers_come_first_and_then_products(counts, monkeypatch):
 
     monkeypatch.setattr(source, "_draw_power", counted_power)
     monkeypatch.setattr(source, "_draw_products", counted_products)
-    made = [bytes(row) for count in counts for row in source.make(count)]
+    made = [bytes(row) for count in counts for row in source.make_factors(count)]
     assert len(full) == FEW
     assert sum(products) == sum(counts) - FEW
     assert len(set(made)) == sum(counts)
@@ -98,8 +98,8 @@ def test_blinders_are_uniform_in_a_group_that_no_two_numbers_generate():
     source = Blinding(okamoto_uchiyama.OuKey(n, 2))
     assert len(group) == 128
     draws = 400 * len(group)
-    source.make(source.base_count)
-    found = np.bincount([int(c) for c in numbers(source.make(draws))], minlength=n)
+    source.make_factors(source.base_count)
+    found = np.bincount([int(c) for c in numbers(source.make_factors(draws))], minlength=n)
     assert set(np.flatnonzero(found).tolist()) == group
     chi_square = ((found[list(group)] - 400) ** 2 / 400).sum()
     freedom = len(group) - 1
@@ -115,8 +115,8 @@ def test_blinders_reach_every_coset_modulo_many_primes(scheme):
     read = module.read_public(proof, KEY_BITS)
     assert (read if scheme == "paillier" else read.n) == guest.n
     source = Blinding(getattr(guest, scheme)())
-    source.make(source.base_count)
-    rows = [guest.logs(c) for c in numbers(source.make(len(guest.primes) + 40))]
+    source.make_factors(source.base_count)
+    rows = [guest.logs(c) for c in numbers(source.make_factors(len(guest.primes) + 40))]
     _, pivots = reduced(rows)
     assert len(pivots) == len(guest.primes) > 65
 
@@ -124,7 +124,9 @@ def test_blinders_reach_every_coset_modulo_many_primes(scheme):
 def test_threads_share_the_tables_of_one_key(monkeypatch):
     few_bases(monkeypatch, 40)
     source, made = Blinding(PaillierKey(PRIMES.n)), []
-    threads = [threading.Thread(target=lambda: made.append(source.make(30))) for _ in range(6)]
+    threads = [
+        threading.Thread(target=lambda: made.append(source.make_factors(30))) for _ in range(6)
+    ]
     for thread in threads:
         thread.start()
     for thread in threads:

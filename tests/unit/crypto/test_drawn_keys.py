@@ -11,7 +11,7 @@ from fedboost.ground.workers import Serial
 from fedboost.runtime.process.workers import ProcessWorkers
 from tests.support.ciphertexts import arrived, gradients
 
-DRAWN = [name for name, scheme in schemes.SCHEMES.items() if scheme.generate_from is not None]
+DRAWN = [name for name, scheme in schemes.KEYED_SCHEMES.items() if scheme.generate_from is not None]
 ROWS = 40
 
 
@@ -22,7 +22,7 @@ def secret(*purpose):
 @pytest.fixture(scope="module", params=DRAWN)
 def made(request):
     """A scheme, a key of it and one like it, and how rows are packed."""
-    scheme = schemes.SCHEMES[request.param]
+    scheme = schemes.KEYED_SCHEMES[request.param]
     assert scheme.generate_from is not None
     keys = [scheme.generate_from(2048, Serial(), secret("key")) for _ in range(2)]
     return scheme, keys, GhLayout(40, ROWS, keys[0].plaintext_bits, 1)

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedboost.crypto.id_digests import (
-    DIGEST_BYTES,
-    KEY_BYTES,
+    ID_DIGEST_BYTES,
+    ID_KEY_BYTES,
     digest_of_all,
     digests,
     fresh_key,
@@ -18,26 +18,26 @@ from fedboost.crypto.id_digests import (
 from fedboost.ground.errors import PeerError
 from fedboost.ground.ids import EncodedIds
 
-KEY = bytes(range(KEY_BYTES))
+KEY = bytes(range(ID_KEY_BYTES))
 IDS = [b"%03d" % i for i in range(20)]
 some_ids = st.lists(st.binary(max_size=6), unique=True, max_size=12)
 
 
 def test_a_digest_is_the_head_of_an_hmac():
     found = digests(EncodedIds.of(IDS), KEY)
-    assert found.shape == (len(IDS), DIGEST_BYTES)
+    assert found.shape == (len(IDS), ID_DIGEST_BYTES)
     assert found.tobytes() == naive_names(IDS)
 
 
 def naive_names(ids):
     """The names of some ids, one after the other."""
-    return b"".join([hmac.digest(KEY, row, "sha256")[:DIGEST_BYTES] for row in ids])
+    return b"".join([hmac.digest(KEY, row, "sha256")[:ID_DIGEST_BYTES] for row in ids])
 
 
 def test_every_use_has_a_key_of_its_own():
     keys = {fresh_key() for _ in range(8)}
     assert len(keys) == 8
-    assert {len(key) for key in keys} == {KEY_BYTES}
+    assert {len(key) for key in keys} == {ID_KEY_BYTES}
 
 
 @given(some_ids, st.randoms())

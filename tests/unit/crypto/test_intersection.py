@@ -9,7 +9,7 @@ from nacl.bindings import crypto_core_ed25519_is_valid_point
 
 from fedboost.crypto import intersection
 from fedboost.crypto.intersection import (
-    FIELD,
+    CURVE_PRIME,
     SMALL_ORDER,
     Exponent,
     as_keys,
@@ -44,11 +44,11 @@ def naive_multiple(u, scalar):
         a, b, c, d = x2 + z2, x2 - z2, x3 + z3, x3 - z3
         aa, bb, da, cb = a * a, b * b, d * a, c * b
         e = aa - bb
-        x3, z3 = (da + cb) ** 2 % FIELD, x1 * (da - cb) ** 2 % FIELD
-        x2, z2 = aa * bb % FIELD, e * (aa + 121665 * e) % FIELD
+        x3, z3 = (da + cb) ** 2 % CURVE_PRIME, x1 * (da - cb) ** 2 % CURVE_PRIME
+        x2, z2 = aa * bb % CURVE_PRIME, e * (aa + 121665 * e) % CURVE_PRIME
         if scalar >> bit & 1:
             x2, z2, x3, z3 = x3, z3, x2, z2
-    return x2 * pow(z2, FIELD - 2, FIELD) % FIELD
+    return x2 * pow(z2, CURVE_PRIME - 2, CURVE_PRIME) % CURVE_PRIME
 
 
 def taken_off(points, exponent):
@@ -80,7 +80,7 @@ def test_hashed_points_are_in_the_prime_order_subgroup():
     """As Edwards points libsodium itself finds them valid: y = (u − 1)/(u + 1)."""
     for row in hash_to_points(IDS, b"x", SERIAL):
         u = u_of(row)
-        y = (u - 1) * pow(u + 1, FIELD - 2, FIELD) % FIELD
+        y = (u - 1) * pow(u + 1, CURVE_PRIME - 2, CURVE_PRIME) % CURVE_PRIME
         assert crypto_core_ed25519_is_valid_point(int(y).to_bytes(32, "little"))
 
 
@@ -111,17 +111,17 @@ def twist_point():
     return next(
         mpz(u)
         for u in range(2, 99)
-        if pow(intersection._right_side(mpz(u)), FIELD // 2, FIELD) != 1
+        if pow(intersection._right_side(mpz(u)), CURVE_PRIME // 2, CURVE_PRIME) != 1
     )
 
 
 BAD = {
     **{f"small order {i}": u for i, u in enumerate(sorted(SMALL_ORDER))},
-    "beyond the field": FIELD + 2,
-    "the field": FIELD,
+    "beyond the field": CURVE_PRIME + 2,
+    "the field": CURVE_PRIME,
     "top bit set": mpz(9) + 2**255,
     "on the twist": twist_point(),
-    "small order on the twist": FIELD - 1,
+    "small order on the twist": CURVE_PRIME - 1,
 }
 
 
@@ -144,7 +144,7 @@ def test_a_part_of_small_order_tells_nothing_about_the_exponent():
     """P and P + T, with T of order 2: the same product, whatever the exponent is modulo 8."""
     for row in hash_to_points(IDS[:4], b"", SERIAL):
         u = u_of(row)
-        moved = pow(u, FIELD - 2, FIELD)  # adding the point of order 2 turns u into 1/u
+        moved = pow(u, CURVE_PRIME - 2, CURVE_PRIME)  # adding the point of order 2 turns u into 1/u
         check_points(point(moved), SERIAL)
         assert naive_multiple(moved, int(ORDER)) == 0  # it is not in the prime-order subgroup
         exponent = Exponent.random()

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from fedboost.crypto import iterative_affine, schemes
-from fedboost.crypto.iterative_affine import AffineSecret, draw
+from fedboost.crypto.iterative_affine import AffineSecret, draw_secret
 from fedboost.crypto.limbs import integers, rows_of
 from fedboost.crypto.packing import GhLayout
 from fedboost.crypto.residues import ResiduePrivate, ResiduePublic
@@ -14,7 +14,7 @@ from fedboost.ground.errors import ConfigError, PeerError
 from fedboost.ground.workers import Serial
 from tests.support.ciphertexts import arrived, encrypted, short_keys, single
 
-SCHEME = schemes.SCHEMES["iterative-affine"]
+SCHEME = schemes.KEYED_SCHEMES["iterative-affine"]
 
 
 def naive(secret, m):
@@ -26,28 +26,28 @@ def naive(secret, m):
 
 @pytest.mark.parametrize("rounds", [2, 3, 5])
 def test_moduli_grow_evenly_and_rounds_undo_each_other(rounds):
-    secret = draw(1024, rounds)
+    secret = draw_secret(1024, rounds)
     steps = np.diff([n.bit_length() for n in secret.moduli])
     assert (secret.moduli[0].bit_length(), secret.modulus.bit_length()) == (512, 1024)
     assert len(set(steps.tolist())) == 1 if 512 % (rounds - 1) == 0 else True
     for m in (0, 1, -1, 2**100, -(2 ** (secret.plaintext_bits))):
-        assert secret.affine(m) == naive(secret, m)
-        assert secret.undone(secret.affine(m)) == m
+        assert secret.encrypt_number(m) == naive(secret, m)
+        assert secret.decrypt_number(secret.encrypt_number(m)) == m
 
 
 @pytest.mark.parametrize("rounds", [2, 3, 5])
 def test_the_stated_capacity_is_right_and_nearly_all_there_is(rounds):
     """Plaintexts and the weights of a sum may reach 2^plaintext_bits, at the extremes."""
-    secret = draw(1024, rounds)
+    secret = draw_secret(1024, rounds)
     most = 1 << secret.plaintext_bits
-    rows = [secret.affine(m) for m in (most // 2, -most // 2, 1, -1)]
+    rows = [secret.encrypt_number(m) for m in (most // 2, -most // 2, 1, -1)]
     # All the weight on the smallest plaintexts, of either sign.
-    assert secret.undone(most * rows[2] % secret.modulus) == most
-    assert secret.undone(-most * rows[2] % secret.modulus) == -most
-    assert secret.undone((rows[0] - rows[1]) % secret.modulus) == most
+    assert secret.decrypt_number(most * rows[2] % secret.modulus) == most
+    assert secret.decrypt_number(-most * rows[2] % secret.modulus) == -most
+    assert secret.decrypt_number((rows[0] - rows[1]) % secret.modulus) == most
     beyond = 1 << (secret.plaintext_bits + 4)
     wrong = [
-        secret.undone(beyond * secret.affine(m) % secret.modulus) != beyond * m
+        secret.decrypt_number(beyond * secret.encrypt_number(m) % secret.modulus) != beyond * m
         for m in range(3, 60)
     ]
     assert any(wrong)
@@ -55,10 +55,10 @@ def test_the_stated_capacity_is_right_and_nearly_all_there_is(rounds):
 
 def test_two_rounds_are_what_compressing_needs():
     """The framework's five rounds leave 128 bits between moduli: no two fields of 125 bits."""
-    assert draw(1024, 5).plaintext_bits <= 128
+    assert draw_secret(1024, 5).plaintext_bits <= 128
     with pytest.raises(ConfigError, match="do not fit"):
-        GhLayout(44, 21_000, draw(1024, 5).plaintext_bits)
-    assert iterative_affine.plaintext_bits(1024) == draw(1024, 2).plaintext_bits == 510
+        GhLayout(44, 21_000, draw_secret(1024, 5).plaintext_bits)
+    assert iterative_affine.plaintext_bits(1024) == draw_secret(1024, 2).plaintext_bits == 510
     (lane,) = GhLayout(44, 21_000, 510).lanes
     assert lane.capacity == 3
     # The paper's million rows at 53 bits would be 147 bits a field, three to a package as well.
@@ -100,7 +100,7 @@ def test_bad_keys_and_numbers_are_refused():
     public.check(wild)
     with pytest.raises(PeerError, match="declared range"):
         private.decrypt(wild, layout, [1])  # of three fields, two must be empty
-    good = draw(1024, 2).modulus
+    good = draw_secret(1024, 2).modulus
     for bad_key in (good + 1, good >> 1):
         with pytest.raises(PeerError, match="odd number of 1024 bits"):
             SCHEME.load_public(bad_key.to_bytes(128, "big"), 1024, Serial())
@@ -122,7 +122,7 @@ def test_the_scheme_is_marked_insecure():
 
 
 def ciphertexts_of(gh, layout):
-    secret = draw(1024, 2)
+    secret = draw_secret(1024, 2)
     private = ResiduePrivate(secret)
     return secret, [int(c) for c in integers(encrypted(private, gh, layout).each)]
 
@@ -174,13 +174,13 @@ def test_a_known_row_lets_any_small_gradient_be_searched():
 
 def test_a_guest_reads_rows_from_spare_bits_for_nothing_blinds_them():
     """What `release` cannot do here, and why the scheme needs every party's permission."""
-    secret = draw(1024, 2)
+    secret = draw_secret(1024, 2)
     public = ResiduePublic(secret.modulus, 510, b"", headroom=False)
     layout = GhLayout(8, 32, 510)
     marks = [layout.lanes[0].package_bits + i for i in range(32)]
-    rows = single(rows_of([secret.affine(1 << mark) for mark in marks], public.width))
+    rows = single(rows_of([secret.encrypt_number(1 << mark) for mark in marks], public.width))
     members = np.arange(0, 32, 3)
     sums = public.segment_sum(rows, members, np.zeros((len(members), 1), np.int32), 1)
     released = arrived(public.release(sums, layout, public.blinders()))
-    (value,) = (secret.undone(c) for c in integers(released.each))
+    (value,) = (secret.decrypt_number(c) for c in integers(released.each))
     assert [i for i, mark in enumerate(marks) if value >> mark & 1] == members.tolist()

@@ -5,7 +5,7 @@ import pytest
 
 from fedboost.crypto import paillier_keys, schemes
 from fedboost.crypto.moduli import check_modulus
-from fedboost.crypto.paillier_keys import SecretPrimes, prove, read_public
+from fedboost.crypto.paillier_keys import SecretPrimes, proved_key, read_public
 from fedboost.ground.errors import ConfigError, PeerError
 from fedboost.ground.workers import Serial
 
@@ -32,12 +32,12 @@ def with_roots(n, roots):
 
 def test_a_proved_key_is_read_back():
     secret = sound()
-    assert read_public(prove(secret), 2 * HALF) == secret.n
+    assert read_public(proved_key(secret), 2 * HALF) == secret.n
 
 
 @pytest.mark.parametrize("key_bits", [2048, 3072])
 def test_generated_keys_have_their_exact_length_and_pass(key_bits):
-    scheme = schemes.SCHEMES["paillier"]
+    scheme = schemes.KEYED_SCHEMES["paillier"]
     private = scheme.generate(key_bits, Serial())
     public = scheme.load_public(private.public_bytes(), key_bits, Serial())
     assert public.plaintext_bits == private.plaintext_bits == key_bits - 1
@@ -47,7 +47,7 @@ def test_generated_keys_have_their_exact_length_and_pass(key_bits):
 
 @pytest.mark.parametrize("key_bits", [0, 512, 1024, 2047, 2050, 65536])
 def test_key_lengths_outside_the_rule_are_refused(key_bits):
-    scheme = schemes.SCHEMES["paillier"]
+    scheme = schemes.KEYED_SCHEMES["paillier"]
     with pytest.raises(ConfigError, match="key_bits"):
         scheme.generate(key_bits, Serial())
     with pytest.raises(ConfigError, match="key_bits"):
@@ -82,8 +82,11 @@ def test_a_key_that_makes_blinding_void_has_no_proof():
     assert residues <= {1, Q * Q - 1}
     check_modulus(n, bits)  # nothing else is wrong with it
     with pytest.raises(ZeroDivisionError):
-        prove(SecretPrimes(P, Q))
-    for roots in ([1] * paillier_keys.ROOTS, list(range(2, 2 + paillier_keys.ROOTS))):
+        proved_key(SecretPrimes(P, Q))
+    for roots in (
+        [1] * paillier_keys.PAILLIER_PROOF_ROOTS,
+        list(range(2, 2 + paillier_keys.PAILLIER_PROOF_ROOTS)),
+    ):
         with pytest.raises(PeerError, match="proof"):
             read_public(with_roots(n, roots), bits)
 
@@ -97,7 +100,7 @@ def forged(primes):
     while (shared := gmpy2.gcd(n, group)) != 1:
         group //= shared
     inverse = int(gmpy2.invert(n, group))
-    drawn = [paillier_keys._challenge(n, i) for i in range(paillier_keys.ROOTS)]
+    drawn = [paillier_keys._challenge(n, i) for i in range(paillier_keys.PAILLIER_PROOF_ROOTS)]
     return n, with_roots(n, [pow(number, inverse, n) for number in drawn])
 
 
@@ -118,7 +121,7 @@ def test_moduli_with_a_factor_in_common_with_their_order_have_no_proof(primes):
 
 def test_the_forger_proves_what_is_true():
     secret = sound()
-    assert forged([secret.p, secret.q]) == (secret.n, prove(secret))
+    assert forged([secret.p, secret.q]) == (secret.n, proved_key(secret))
 
 
 def test_a_root_that_shares_a_factor_with_the_key_is_refused(monkeypatch):
@@ -127,14 +130,14 @@ def test_a_root_that_shares_a_factor_with_the_key_is_refused(monkeypatch):
     draw = paillier_keys._challenge
     monkeypatch.setattr(paillier_keys, "_challenge", lambda n, i: draw(n, i) * secret.p % n)
     with pytest.raises(PeerError, match="proof"):
-        read_public(prove(secret), 2 * HALF)
+        read_public(proved_key(secret), 2 * HALF)
 
 
 def test_a_proof_of_another_key_or_with_a_wrong_root_is_refused():
     secret, other = sound(), SecretPrimes(prime(HALF, 7), prime(HALF, 8))
     width = 2 * HALF // 8
-    good = prove(secret)
-    swapped = good[:width] + prove(other)[width:]
+    good = proved_key(secret)
+    swapped = good[:width] + proved_key(other)[width:]
     flipped = good[:-1] + bytes([good[-1] ^ 1])
     last = int.from_bytes(good[-width:], "big")
     zero = good[:-width] + bytes(width)

@@ -16,12 +16,12 @@ from fedboost.crypto.lattice import samples
 from fedboost.crypto.lattice.answers import TOGETHER, TreeKey
 from fedboost.crypto.lattice.budget import Budget
 from fedboost.crypto.lattice.cells import EncryptedRows, LatticeSums
-from fedboost.crypto.lattice.decryption import decrypt, opened
+from fedboost.crypto.lattice.decryption import decrypt, open_vectors
 from fedboost.crypto.lattice.parameters import groups_of
 from fedboost.crypto.lattice.polynomials import TreePolynomials
 from fedboost.crypto.lattice.released import AnswerShape
 from fedboost.crypto.lattice.secret import TreeSecret
-from fedboost.crypto.lattice.words import bytes_of, field_bytes, pack, unpack
+from fedboost.crypto.lattice.words import bytes_of, field_bytes, pack_fields, unpack_fields
 from fedboost.crypto.secrets import Secrets
 from fedboost.ground.errors import PeerError, ProtocolError
 from fedboost.runtime.process.threads import ThreadWorkers
@@ -175,8 +175,8 @@ def twin_draws(of, cells, width, outputs):
         for group in groups_of(outputs):
             v, e1, e2 = (np.frombuffer(stream.update(bytes(size)), np.uint8)[None]
                          for size in (36, 96, 16 * (group.stop - group.start)))  # fmt: skip
-            drawn.append((samples.ternary(v, 16), samples.errors(e1, 21),
-                          samples.flood(e2, 2.0**20)))  # fmt: skip
+            drawn.append((samples.ternary(v, 16), samples.binomial_errors(e1, 21),
+                          samples.gaussian_flood(e2, 2.0**20)))  # fmt: skip
     return drawn
 
 
@@ -205,15 +205,15 @@ def test_fields_of_any_width_are_packed_and_read(width, count, seed):
     draw = np.random.default_rng(seed)
     values = draw.integers(0, 2**64, (3, count), np.uint64) & np.uint64(2**width - 1)
     data = np.zeros((3, field_bytes(count, width)), np.uint8)
-    pack(values, width, data)
+    pack_fields(values, width, data)
     for own, row in zip(values.tolist(), data, strict=True):
         assert row.tobytes() == bits(own, width)
     back = np.empty_like(values)
-    assert unpack(data, width, back)
+    assert unpack_fields(data, width, back)
     assert (back == values).all()
     if count * width % 8:
         data[1, -1] |= 0x80
-        assert not unpack(data, width, back)
+        assert not unpack_fields(data, width, back)
 
 
 # Noise
@@ -227,7 +227,7 @@ def test_measured_sigma_is_within_three_percent_of_the_formula(own):
     cells = of.cells(column, 1)[np.zeros(2500, np.int64)]
     width = of.budget.width(4000)
     shape = AnswerShape(own, 2, width)
-    noise = opened(of.secret, released(of, cells, width), 2500, shape)
+    noise = open_vectors(of.secret, released(of, cells, width), 2500, shape)
     noise -= integer_sums(of.messages, column, 1) << own.scale_bits
     assert noise.std() == pytest.approx(own.sigma(4000), rel=0.03)
     assert abs(noise.mean()) < 4 * own.sigma(4000) / np.sqrt(noise.size)
@@ -241,7 +241,7 @@ def test_measured_sigma_without_flood_and_rounding_is_within_three_percent_of_th
     column = np.zeros((30, 1), np.int32)
     cells = of.cells(column, 1)[np.zeros(4000, np.int64)]
     width = of.budget.width(30)
-    noise = opened(of.secret, released(of, cells, width), 4000, AnswerShape(bare, 2, width))
+    noise = open_vectors(of.secret, released(of, cells, width), 4000, AnswerShape(bare, 2, width))
     noise -= integer_sums(of.messages, column, 1) << 24
     assert noise.std() == pytest.approx(bare.sigma(30), rel=0.03)
 
@@ -274,7 +274,7 @@ def near(one, other, width=WIDTH, of=OWN):
     for data in (one, other):
         vector = np.empty((1, 2048), np.uint64)
         span = AnswerShape(LATTICE, 2, width).spans()[0][0]
-        unpack(np.frombuffer(data, np.uint8)[None, span], width - 16, vector)
+        unpack_fields(np.frombuffer(data, np.uint8)[None, span], width - 16, vector)
         vectors.append(vector[0].astype(np.int64))
     apart = np.abs(vectors[0] - vectors[1])
     return float((np.minimum(apart, 2 ** (width - 16) - apart) < 2**10).mean())

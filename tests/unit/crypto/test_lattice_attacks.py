@@ -12,10 +12,10 @@ import pytest
 from fedboost.crypto.lattice import answers
 from fedboost.crypto.lattice.answers import TreeKey
 from fedboost.crypto.lattice.cells import EncryptedRows
-from fedboost.crypto.lattice.decryption import decrypt, opened
+from fedboost.crypto.lattice.decryption import decrypt, open_vectors
 from fedboost.crypto.lattice.polynomials import TreePolynomials
 from fedboost.crypto.lattice.released import AnswerShape
-from fedboost.crypto.lattice.words import unpack
+from fedboost.crypto.lattice.words import unpack_fields
 from fedboost.ground.errors import PeerError
 from tests.support.lattices import (
     HOST,
@@ -47,7 +47,9 @@ def vectors_of(of, cells, width):
     shape = AnswerShape(own, cells.outputs, width)
     data = np.frombuffer(release(of.key, cells, width, HOST).to_bytes(), np.uint8)
     vectors = np.empty((len(cells), own.ring), np.uint64)
-    assert unpack(data.reshape(len(cells), -1)[:, shape.spans()[0][0]], shape.vector_bits, vectors)
+    assert unpack_fields(
+        data.reshape(len(cells), -1)[:, shape.spans()[0][0]], shape.vector_bits, vectors
+    )
     return vectors << np.uint64(own.drop_bits)
 
 
@@ -118,7 +120,7 @@ def correlation(own, samples):
         taken = draw.random((50, rows)) < 0.5
         cells = cells_of(of, taken)
         data = release(of.key, cells, width, HOST).to_bytes()
-        numbers = opened(of.secret, data, 50, AnswerShape(own, 2, width))
+        numbers = open_vectors(of.secret, data, 50, AnswerShape(own, 2, width))
         sums = integer_sums(of.messages, taken.T.astype(np.int32) - 1, 1)
         left.append(numbers - (sums << own.scale_bits))
         known.append(taken.astype(np.int64) @ errors)
@@ -244,7 +246,7 @@ def test_messages_beyond_the_width_vanish():
         return release(honest.key, cells, bits, HOST).to_bytes()
 
     # Without the reduction to W bits the mark is read in every answer.
-    every = opened(own.secret, answered(stuffed, 53), 40, AnswerShape(LATTICE, 2, 53))
+    every = open_vectors(own.secret, answered(stuffed, 53), 40, AnswerShape(LATTICE, 2, 53))
     marks = every - (sums << 24) + 2 ** (width - 1) >> width
     assert (marks == np.where(taken[:, 77:78], 1, 0)).all()
     # With it, nothing of the mark is left, down to the last octet.

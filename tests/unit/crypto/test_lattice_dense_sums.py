@@ -5,7 +5,12 @@ import pytest
 
 from fedboost.crypto.lattice import dense_sums
 from fedboost.crypto.lattice.cells import sum_windows
-from fedboost.crypto.lattice.dense_sums import BOUND_MOST, add_dense, error_bound, transform_of
+from fedboost.crypto.lattice.dense_sums import (
+    DENSE_BOUND_MOST,
+    add_dense,
+    error_bound,
+    transform_of,
+)
 from fedboost.ground.workers import Serial
 from tests.support.lattices import LATTICE, LATTICE_LARGE, RINGS
 
@@ -103,5 +108,5 @@ def test_of_no_rows_nothing_is_left():
 def test_as_many_blocks_are_added_up_as_are_proven_exact(own):
     of = transform_of(own.ring, own.modulus_bits)
     bits, most = of.multiplier.limb_bits, dense_sums.BLOCKS_MOST
-    assert error_bound(own.ring, bits, of.blocks) <= BOUND_MOST < 0.5
-    assert of.blocks == most or error_bound(own.ring, bits, of.blocks + 1) > BOUND_MOST
+    assert error_bound(own.ring, bits, of.blocks) <= DENSE_BOUND_MOST < 0.5
+    assert of.blocks == most or error_bound(own.ring, bits, of.blocks + 1) > DENSE_BOUND_MOST

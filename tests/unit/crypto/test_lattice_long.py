@@ -9,7 +9,7 @@ import sys
 import numpy as np
 import pytest
 
-from fedboost.crypto.lattice.decryption import decrypt, opened
+from fedboost.crypto.lattice.decryption import decrypt, open_vectors
 from fedboost.crypto.lattice.released import AnswerShape
 from tests.conftest import ROOT
 from tests.support.lattices import (
@@ -68,7 +68,7 @@ def test_every_cell_decrypts_to_the_integer_sum_and_sigma_is_the_formulas(rows, 
         data = release(of.key, sums, width, HOST.child(column)).to_bytes()
         expected = integer_sums(of.messages, cells[:, column : column + 1], n_cells)
         assert (decrypt(of.secret, data, n_cells, rows) == expected).all()
-        noise = opened(of.secret, data, n_cells, shape) - (expected << 24)
+        noise = open_vectors(of.secret, data, n_cells, shape) - (expected << 24)
         squared += float((noise.astype(float) ** 2).sum())
         seen += noise.size
     assert np.sqrt(squared / seen) == pytest.approx(LATTICE.sigma(rows // (n_cells + 1)), rel=0.03)

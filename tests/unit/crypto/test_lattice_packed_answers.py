@@ -15,7 +15,7 @@ from fedboost.crypto.lattice.packing import add_residues
 from fedboost.crypto.lattice.packing_keys import PackingKey
 from fedboost.crypto.lattice.parameters import SLOTS, groups_of
 from fedboost.crypto.lattice.released import AnswerShape
-from fedboost.crypto.lattice.words import field_bytes, low_bits, pack
+from fedboost.crypto.lattice.words import field_bytes, low_bits, pack_fields
 from fedboost.ground.errors import PeerError, ProtocolError
 from fedboost.ground.workers import Serial
 from fedboost.runtime.process.threads import ThreadWorkers
@@ -157,9 +157,9 @@ def test_packed_numbers_are_those_that_would_leave_as_vectors(outputs, monkeypat
         for number, (group, spans) in enumerate(zip(groups_of(outputs), shape.spans(),
                                                     strict=True)):  # fmt: skip
             rounded = (vectors[number, own] + np.uint64(2**15)) >> np.uint64(16)
-            pack(rounded & low_bits(shape.vector_bits), shape.vector_bits, data[:, spans[0]])
+            pack_fields(rounded & low_bits(shape.vector_bits), shape.vector_bits, data[:, spans[0]])
             numbers = np.ascontiguousarray(scalars[own, group]) & low_bits(node.width)
-            pack(numbers, node.width, data[:, spans[1]])
+            pack_fields(numbers, node.width, data[:, spans[1]])
         as_vectors = release(of.key, node.sums, node.width, node.secrets)
         assert data.tobytes() == as_vectors.to_bytes()
         first = own.stop

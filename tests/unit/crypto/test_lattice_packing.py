@@ -9,7 +9,7 @@ import pytest
 from fedboost.crypto.lattice import packing_keys, samples
 from fedboost.crypto.lattice.decryption import fractions_of
 from fedboost.crypto.lattice.packing_keys import (
-    SCALE,
+    PACKED_SCALE,
     PackingKey,
     PackingSecret,
     PackingShape,
@@ -17,15 +17,15 @@ from fedboost.crypto.lattice.packing_keys import (
 from fedboost.crypto.lattice.parameters import PACKED_BITS, SLOTS
 from fedboost.crypto.lattice.transforms import (
     DEGREE,
-    LANES,
     MODULI,
     MODULUS,
     PRIMES,
+    TRANSFORM_LANES,
     forward,
     reversed_bits,
-    root,
+    root_of_unity,
 )
-from fedboost.crypto.lattice.words import field_bytes, pack, unpack
+from fedboost.crypto.lattice.words import field_bytes, pack_fields, unpack_fields
 from fedboost.crypto.secrets import Secrets
 from fedboost.ground.errors import ConfigError, FedboostError, PeerError
 from tests.support.lattices import GUEST, LATTICE, LATTICE_4096, ORIGIN, TINY
@@ -127,15 +127,15 @@ def test_a_key_is_the_formula_on_pythons_numbers(own, slots):
             place = (-slots * b) % (2 * DEGREE)
             sign = -1 if place >= DEGREE else 1
             parts[place % DEGREE] += sign * int(ternary[j, b * shape.pieces + piece])
-        point, values_at = pow(root(prime), 2 * reversed_bits(x) + 1, prime), []
+        point, values_at = pow(root_of_unity(prime), 2 * reversed_bits(x) + 1, prime), []
         for polynomial in (parts, secret._ternary[j].tolist(), errors[j][piece].tolist()):
             value = 0
             for coefficient in reversed(polynomial):
                 value = (value * point + coefficient) % prime
             values_at.append(value)
         a = int(shape.public(BYTES_OF_ORIGIN, piece)[n, x])
-        expected = (-a * values_at[1] + values_at[2] - SCALE * values_at[0]) % prime
-        chunk, lane = divmod(piece, LANES)
+        expected = (-a * values_at[1] + values_at[2] - PACKED_SCALE * values_at[0]) % prime
+        chunk, lane = divmod(piece, TRANSFORM_LANES)
         assert (a, expected) == (values[chunk, n, x, 0, lane], values[chunk, n, x, 1 + j, lane])
 
 
@@ -201,9 +201,9 @@ def test_a_residue_that_is_no_residue_is_refused(n, output):
     words = np.empty((1, DEGREE), np.uint64)
     for value, is_refused in ((PRIMES[n] - 1, False), (PRIMES[n], True), (2**28 - 1, True)):
         own = fields[output, 7, n][None]
-        unpack(own, 28, words)
+        unpack_fields(own, 28, words)
         words[0, 9] = value
-        pack(words, 28, own)
+        pack_fields(words, 28, own)
         if is_refused:
             with pytest.raises(PeerError, match="out of range"):
                 PackingKey.received(held.shape, BYTES_OF_ORIGIN, fields.tobytes())
@@ -261,7 +261,9 @@ def chosen_key(own, slots, values):
 def test_numbers_as_large_as_they_get_are_exact(own, slots):
     """All residues p − 1, and u at both ends: a sum that overflowed would be somewhere else."""
     shape = PackingShape(own, 2, slots)
-    largest = np.broadcast_to((MODULI - np.uint32(1))[:, None, None], (len(PRIMES), DEGREE, LANES))
+    largest = np.broadcast_to(
+        (MODULI - np.uint32(1))[:, None, None], (len(PRIMES), DEGREE, TRANSFORM_LANES)
+    )
     held = chosen_key(own, slots, np.broadcast_to(largest, (shape.chunks, *largest.shape)))
     shift = 64 - own.modulus_bits
     for signed in (2 ** (PACKED_BITS - 1) - 1, -(2 ** (PACKED_BITS - 1)), 0, -1):
@@ -286,9 +288,11 @@ def test_a_batch_is_the_formula_on_pythons_numbers(own, slots):
     for piece in range(shape.pieces):
         for x in draw.integers(0, DEGREE, 2):
             polynomials[piece, x] = int.from_bytes(draw.bytes(11), "little") % MODULUS
-    values = np.empty((shape.chunks, len(PRIMES), DEGREE, LANES), np.uint32)
+    values = np.empty((shape.chunks, len(PRIMES), DEGREE, TRANSFORM_LANES), np.uint32)
     for n, prime in enumerate(PRIMES):
-        small = (polynomials % prime).astype(np.uint32).reshape(shape.chunks, LANES, DEGREE)
+        small = (
+            (polynomials % prime).astype(np.uint32).reshape(shape.chunks, TRANSFORM_LANES, DEGREE)
+        )
         for chunk in range(shape.chunks):
             turned = np.ascontiguousarray(small[chunk].T)
             forward(turned.reshape(-1), n)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from fedboost.crypto.lattice import answers, released
 from fedboost.crypto.lattice.decryption import AnsweredNode, decrypt_packed, fractions_of
-from fedboost.crypto.lattice.packing import add_residues, packed
+from fedboost.crypto.lattice.packing import add_residues, packed_batch
 from fedboost.crypto.lattice.packing_keys import PackingKey
 from fedboost.crypto.lattice.parameters import SLOTS
 from tests.support.lattices import HOST, LATTICE, LATTICE_4096, drawn_messages, grown, integer_sums
@@ -48,12 +48,12 @@ def test_packed_answers_are_exact_and_their_noise_is_the_formulas(
         add_residues(key, vectors, *rest)
 
     def kept(shape, whole, numbers, scalars, widths):
-        data = packed(shape, whole, numbers, scalars, widths)
+        data = packed_batch(shape, whole, numbers, scalars, widths)
         taken.append((given[len(taken)], scalars.copy(), widths.copy(), data))
         return data
 
     monkeypatch.setattr(answers, "add_residues", noted)
-    monkeypatch.setattr(released, "packed", kept)
+    monkeypatch.setattr(released, "packed_batch", kept)
     secrets = of.secret.reversed_secrets().astype(np.int64).view(np.uint64).T
     whole, added = [], []
     # Each width by itself, then all of them mixed in the batches of one release.

@@ -46,7 +46,7 @@ def test_a_stronger_ring_can_be_made():
 
 
 def test_parameters_are_known_by_name():
-    assert parameters.named("lattice") == LATTICE
+    assert parameters.by_name("lattice") == LATTICE
     assert (LATTICE.ring, LATTICE.modulus_bits, LATTICE.flood) == (2048, 53, 2**20)
     assert (LATTICE_4096.ring, LATTICE_4096.modulus_bits, LATTICE_4096.flood) == (4096, 64, 2**31)
     assert (LATTICE_LARGE.ring, LATTICE_LARGE.modulus_bits, LATTICE_LARGE.flood) == (
@@ -55,7 +55,7 @@ def test_parameters_are_known_by_name():
         2**23,
     )
     with pytest.raises(ConfigError, match="frodo"):
-        parameters.named("frodo")
+        parameters.by_name("frodo")
 
 
 def test_sums_are_wrong_once_in_thirty_billion():
@@ -102,7 +102,7 @@ def test_packed_sums_are_wrong_less_often_than_sums_from_vectors():
 
 
 def test_a_ring_packs_only_where_the_widest_sums_survive_it():
-    assert [own.packs for own in RINGS] == [True, True, False]
+    assert [own.can_pack for own in RINGS] == [True, True, False]
     assert LATTICE_LARGE.packed_failure(1, 57, 32) < 1e-9 < LATTICE_LARGE.packed_failure(1, 58, 32)
     with pytest.raises(ConfigError, match="packed answers of lattice-large would be wrong"):
         PackingShape(LATTICE_LARGE, 2, 32)
@@ -152,9 +152,9 @@ def test_more_rows_than_fit_are_refused_with_a_remedy(own):
 def test_no_answer_leaks_more_than_those_of_lattice_at_its_most_rows(own):
     """Twice as many rows have too few bits or leak too much."""
     most = rows_most(own)
-    assert own.leak(most) <= LATTICE.leak(1 << 21) < LEAK_MOST
+    assert own.leaked_bits(most) <= LATTICE.leaked_bits(1 << 21) < LEAK_MOST
     bits = own.modulus_bits - own.scale_bits - (most - 1).bit_length()
-    assert bits == MESSAGE_BITS_LEAST or own.leak(2 * most) > LEAK_MOST
+    assert bits == MESSAGE_BITS_LEAST or own.leaked_bits(2 * most) > LEAK_MOST
 
 
 @given(st.sampled_from(RINGS), st.data())
@@ -177,10 +177,12 @@ def test_a_node_has_rows_and_no_more_than_the_job():
 
 
 def test_an_answer_leaks_less_than_two_millionths_of_a_bit_at_a_million_rows():
-    assert LATTICE.leak(1 << 20) < 2e-6
-    assert LATTICE_4096.leak(1 << 20) < 1e-12
-    assert LATTICE_LARGE.leak(1 << 20) < 3e-8
-    assert LATTICE.leak(3) == pytest.approx(math.log2(1 + 3 * 10.5 / 4 / 2.0**40) / 2, rel=1e-3)
+    assert LATTICE.leaked_bits(1 << 20) < 2e-6
+    assert LATTICE_4096.leaked_bits(1 << 20) < 1e-12
+    assert LATTICE_LARGE.leaked_bits(1 << 20) < 3e-8
+    assert LATTICE.leaked_bits(3) == pytest.approx(
+        math.log2(1 + 3 * 10.5 / 4 / 2.0**40) / 2, rel=1e-3
+    )
 
 
 def test_the_documents_table_is_what_the_budget_says():
@@ -191,7 +193,7 @@ def test_the_documents_table_is_what_the_budget_says():
         (name, power) for name, powers in asked.items() for power in powers
     ]
     for name, power, told in rows:
-        own = parameters.named(name)
+        own = parameters.by_name(name)
         budget = Budget(own, 2 ** int(power))
         width = budget.width(budget.rows)
         assert told.split(" | ") == [
@@ -200,7 +202,7 @@ def test_the_documents_table_is_what_the_budget_says():
             str(AnswerShape(own, 2, width).n_bytes),
             f"{own.sigma(budget.rows):.3g}",
             f"{budget.failure:.1e}",
-            f"{own.leak(budget.rows):.1e}",
+            f"{own.leaked_bits(budget.rows):.1e}",
         ]
 
 

@@ -50,7 +50,7 @@ def test_bytes_of_a_ternary_polynomial_never_run_out(ring):
 
 
 def test_errors_are_centred_binomial():
-    found = samples.errors(n_bytes(100, 6 * RING, "e"), 21)
+    found = samples.binomial_errors(n_bytes(100, 6 * RING, "e"), 21)
     counts = np.bincount(found.ravel().astype(int) + 42, minlength=85)
     chances = stats.binom.pmf(np.arange(43), 42, 0.5)  # sum of 21 bits and of 21 bits turned over
     expected = chances * found.size
@@ -65,7 +65,7 @@ def test_errors_are_centred_binomial():
 
 @given(st.binary(min_size=60, max_size=60))
 def test_errors_are_ones_less_ones(drawn):
-    found = samples.errors(np.frombuffer(drawn, np.uint8).reshape(2, 30), 21)
+    found = samples.binomial_errors(np.frombuffer(drawn, np.uint8).reshape(2, 30), 21)
     for place, error in enumerate(found.ravel().tolist()):
         word = int.from_bytes(drawn[6 * place : 6 * place + 6], "little")
         low, high = word & (2**21 - 1), word >> 21 & (2**21 - 1)
@@ -74,7 +74,7 @@ def test_errors_are_ones_less_ones(drawn):
 
 @pytest.mark.parametrize("sigma", [2.0**20, 2.0**31])
 def test_the_flood_is_gaussian(sigma):
-    found = samples.flood(n_bytes(1000, 16 * 50, "f"), sigma)
+    found = samples.gaussian_flood(n_bytes(1000, 16 * 50, "f"), sigma)
     assert found.dtype == np.int64
     assert stats.kstest(found.ravel() / sigma, "norm").pvalue > P_LEAST
     assert found.std() == pytest.approx(sigma, rel=0.02)
@@ -82,5 +82,5 @@ def test_the_flood_is_gaussian(sigma):
 
 def test_the_flood_of_extreme_bytes_is_finite():
     extreme = np.array([[0] * 16, [255] * 16], np.uint8)
-    assert np.abs(samples.flood(extreme, 2.0**20)).max() < 9 * 2**20
-    assert samples.flood(np.zeros((0, 16), np.uint8), 2.0**20).shape == (0, 1)
+    assert np.abs(samples.gaussian_flood(extreme, 2.0**20)).max() < 9 * 2**20
+    assert samples.gaussian_flood(np.zeros((0, 16), np.uint8), 2.0**20).shape == (0, 1)

@@ -66,7 +66,7 @@ def test_answers_come_back_modulo_2_64_below_any_headroom(case):
         value + ((7 + i) << lane.package_bits)
         for i, (value, lane) in enumerate(naive_packages(layout, counts, answers))
     ]
-    got = layout.unpack(rows_of(values, layout.plaintext_bits // 8 + 9), counts)
+    got = layout.unpack_sums(rows_of(values, layout.plaintext_bits // 8 + 9), counts)
     assert got is not None
     assert got.dtype == np.int64
     assert got.tolist() == [[wrapped(x) for x in row] for row in answers]
@@ -102,7 +102,7 @@ def test_answers_out_of_range_are_refused_wherever_they_are(layout, data):
         beyond = abs(excess) >> (digit.bits - 1) or size > min(x.capacity for x in layout.lanes)
         if beyond:
             continue  # does not fit the field, or the lanes have several packages
-        found = layout.unpack(rows_of(packages, layout.plaintext_bits // 8 + 9), [size])
+        found = layout.unpack_sums(rows_of(packages, layout.plaintext_bits // 8 + 9), [size])
         assert (found is None) == refused
 
 
@@ -115,9 +115,9 @@ def test_fields_beyond_a_packages_size_must_be_empty(layout, number):
     packages = [(1 << x.package_bits) for x in layout.lanes]
     packages[0] += number << lane.bits
     width = layout.plaintext_bits // 8 + 9
-    assert layout.unpack(rows_of(packages, width), [1]) is None
+    assert layout.unpack_sums(rows_of(packages, width), [1]) is None
     packages[0] -= number << lane.bits
-    assert layout.unpack(rows_of(packages, width), [1]) is not None
+    assert layout.unpack_sums(rows_of(packages, width), [1]) is not None
 
 
 @given(layouts(), st.data())
@@ -151,7 +151,7 @@ def test_widths_are_what_the_values_and_their_masks_need():
 
 
 def test_the_shorter_plaintexts_of_okamoto_uchiyama_hold_a_few_rows():
-    bits = schemes.SCHEMES["okamoto-uchiyama"].plaintext_bits(2048)
+    bits = schemes.KEYED_SCHEMES["okamoto-uchiyama"].plaintext_bits(2048)
     layout = LeafLayout(30, 1_000_000, 20, bits, outputs=8, holders=3)
     assert [len(lane.digits) for lane in layout.lanes] == [6, 2]
     assert [lane.capacity for lane in layout.lanes] == [1, 3]

@@ -19,8 +19,8 @@ from fedboost.runtime.process.workers import ProcessWorkers
 from tests import tiers
 from tests.support.ciphertexts import arrived, encrypted, masks_of, short_keys, wrapped
 
-MULTIPLYING = sorted(name for name, row in schemes.SCHEMES.items() if row.multiplies)
-SECURE = [name for name in MULTIPLYING if schemes.SCHEMES[name].secure]
+MULTIPLYING = sorted(name for name, row in schemes.KEYED_SCHEMES.items() if row.multiplies)
+SECURE = [name for name in MULTIPLYING if schemes.KEYED_SCHEMES[name].secure]
 ROWS, VALUE_BITS, FRACTION_BITS, LEAVES = 23, 20, 16, 4
 REG_LAMBDA = 1.5
 
@@ -225,7 +225,7 @@ def test_what_does_not_fit_is_refused(scheme):
 
 def test_a_scheme_that_cannot_multiply_says_so():
     private, public = short_keys("iterative-affine")
-    assert not schemes.SCHEMES["iterative-affine"].multiplies
+    assert not schemes.KEYED_SCHEMES["iterative-affine"].multiplies
     layout = layout_of(public, holders=2)
     rows = encrypted(private, GRADIENTS[1], layout)[:1]
     with pytest.raises(ConfigError, match="cannot multiply or add"):
@@ -236,7 +236,7 @@ def test_a_scheme_that_cannot_multiply_says_so():
 
 def test_keys_as_jobs_have_them_answer_whole():
     """Okamoto and Uchiyama's plaintexts are a third of the key."""
-    row = schemes.SCHEMES["okamoto-uchiyama"]
+    row = schemes.KEYED_SCHEMES["okamoto-uchiyama"]
     private = row.generate(row.key_bits, Serial())
     public = row.load_public(private.public_bytes(), row.key_bits, Serial())
     layout = layout_of(public, outputs=9, holders=3, terms=2)

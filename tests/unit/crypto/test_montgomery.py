@@ -13,7 +13,7 @@ from fedboost.crypto import fixed_base
 from fedboost.crypto.fixed_base import FixedBase, PrimePowers
 from fedboost.crypto.limbs import as_bytes
 from fedboost.crypto.modular_kernels import numbers
-from fedboost.crypto.montgomery import LANES, montgomery
+from fedboost.crypto.montgomery import MONTGOMERY_LANES, montgomery
 from tests import tiers
 
 LENGTHS = (3, 28, 64, 255, 683, 1024, 2048, 4096, 16384)
@@ -33,7 +33,7 @@ def drawn(modulus, count, seed=0):
 @pytest.mark.parametrize("bits", LENGTHS)
 def test_products_are_those_of_numbers_divided_by_r(bits):
     modulus = odd(bits)
-    field, count = montgomery(modulus), LANES + 5  # a second group that is not full
+    field, count = montgomery(modulus), MONTGOMERY_LANES + 5  # a second group that is not full
     a, b = drawn(modulus, count), drawn(modulus, count, 1)
     first, second = np.arange(count), np.arange(count)[::-1]
     back = gmpy2.invert(field.radix, modulus)
@@ -73,7 +73,7 @@ def test_runs_come_to_their_products(lengths, seed):
 @pytest.mark.parametrize("times", [0, 1, 90])
 def test_squares_are_those_of_numbers(times):
     modulus = odd(768)
-    field, values = montgomery(modulus), drawn(modulus, LANES + 1)
+    field, values = montgomery(modulus), drawn(modulus, MONTGOMERY_LANES + 1)
     scaled = field.of([value * field.radix % modulus for value in values])
     found = numbers(field.data(field.squared(scaled, times)))
     squares = [gmpy2.powmod(value, 1 << times, modulus) for value in values]
@@ -85,7 +85,7 @@ def test_powers_of_a_fixed_base_are_those_of_numbers():
     powers = FixedBase(base, modulus, 70, 8)
     exponents = [0, 1, 255, 256, 2**70 - 1, 2**69 + 12345]
     expected = [gmpy2.powmod(base, e, modulus) * powers.field.radix % modulus for e in exponents]
-    assert numbers(powers.field.data(powers.powers(exponents))) == expected
+    assert numbers(powers.field.data(powers.base_powers(exponents))) == expected
 
 
 @pytest.mark.parametrize("bits", [24, 255, 683, 1024])
@@ -94,9 +94,9 @@ def test_powers_modulo_a_square_from_tables_are_those_of_numbers(bits, monkeypat
     monkeypatch.setattr(fixed_base, "ENCRYPT_WINDOW_BITS", 5)
     prime = gmpy2.next_prime(odd(bits))
     powers = PrimePowers(prime)
-    powers._table = powers._drawn()
-    exponents = [mpz(1), mpz(0), prime - 2, *drawn(prime - 1, LANES)]
-    found = [(z + prime * w) % powers.square for z, w in powers._powers(exponents)]
+    powers._table = powers._make_table()
+    exponents = [mpz(1), mpz(0), prime - 2, *drawn(prime - 1, MONTGOMERY_LANES)]
+    found = [(z + prime * w) % powers.square for z, w in powers._powers_from_table(exponents)]
     expected = [gmpy2.powmod(found[0], exponent, powers.square) for exponent in exponents]
     assert found == expected
     assert gmpy2.powmod(found[0], prime - 1, powers.square) == 1

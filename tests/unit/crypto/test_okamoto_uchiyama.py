@@ -14,7 +14,7 @@ from fedboost.crypto.modular_kernels import numbers
 from fedboost.crypto.moduli import check_modulus, drawn_prime
 from fedboost.crypto.okamoto_uchiyama import OuKey, OuSecret, read_public
 from fedboost.crypto.packing import GhLayout
-from fedboost.crypto.secrets import SYSTEM
+from fedboost.crypto.secrets import SYSTEM_SOURCE
 from fedboost.ground.errors import PeerError
 from fedboost.ground.workers import Serial
 from tests.support.ciphertexts import arrived, encrypted, gradients, single
@@ -42,7 +42,7 @@ class Textbook:
 
 @pytest.fixture(scope="module")
 def secret():
-    return okamoto_uchiyama.draw(BITS)
+    return okamoto_uchiyama.draw_secret(BITS)
 
 
 @pytest.fixture(scope="module")
@@ -81,14 +81,18 @@ def test_arithmetic_equals_that_of_numbers(secret, keys):
     cells = np.array([[0], [1], [0], [1], [0]], dtype=np.int32)
     sums = public.segment_sum(x, np.arange(5), cells, 2)
     assert opened(sums) == [values[0] + values[2] + values[4], values[1] + values[3]]
-    assert [book.decrypt(int(c)) for c in secret.key.bare([0, 1, 3 << 100])] == [0, 1, 3 << 100]
+    assert [book.decrypt(int(c)) for c in secret.key.bare_encryptions([0, 1, 3 << 100])] == [
+        0,
+        1,
+        3 << 100,
+    ]
 
 
 def test_keys_have_their_exact_length_and_room(secret):
     for bits in (BITS, 1024, 1040):
-        drawn = okamoto_uchiyama.draw(bits)
+        drawn = okamoto_uchiyama.draw_secret(bits)
         assert drawn.key.n.bit_length() == bits
-        assert drawn.p > drawn.key.space == 1 << (bits // 3 - 1)
+        assert drawn.p > drawn.key.plaintext_space == 1 << (bits // 3 - 1)
         assert gmpy2.is_prime(drawn.p)
         assert gmpy2.is_prime(drawn.q)
         assert drawn.p.bit_length() - drawn.q.bit_length() in (0, 1, 2)
@@ -96,21 +100,21 @@ def test_keys_have_their_exact_length_and_room(secret):
 
 def test_a_proved_key_is_read_back_and_always_the_same(secret):
     """Two different roots of one number would give p away."""
-    data = secret.proved()
+    data = secret.proved_key()
     assert read_public(data, BITS) == secret.key
-    assert secret.proved() == data
-    assert OuSecret(secret.p, secret.q, secret.g).proved() == data
+    assert secret.proved_key() == data
+    assert OuSecret(secret.p, secret.q, secret.g).proved_key() == data
 
 
 def test_the_proofs_roots_are_not_all_n_th_powers(secret):
     """Were they, they would show a structure that nobody but the owner could have made."""
     width, short = BITS // 8, BITS // 24
-    data = secret.proved()[2 * width :]
+    data = secret.proved_key()[2 * width :]
     roots = [
         int.from_bytes(data[i + short : i + short + width], "big")
         for i in range(0, len(data), short + width)
     ]
-    assert len(roots) == okamoto_uchiyama.ROOTS
+    assert len(roots) == okamoto_uchiyama.OU_PROOF_ROOTS
     assert all(pow(root, secret.p - 1, secret.p**2) != 1 for root in roots)
 
 
@@ -122,9 +126,9 @@ def proof_with(key, parts):
 
 def test_a_key_with_a_larger_plaintext_space_has_no_proof():
     """p of half the key: a guest could write above every headroom a host knows of."""
-    p, q = drawn_prime(BITS // 3 + 40, SYSTEM), drawn_prime(BITS // 3 - 80, SYSTEM)
+    p, q = drawn_prime(BITS // 3 + 40, SYSTEM_SOURCE), drawn_prime(BITS // 3 - 80, SYSTEM_SOURCE)
     while (p * p * q).bit_length() != BITS:
-        q = drawn_prime(BITS // 3 - 80, SYSTEM)
+        q = drawn_prime(BITS // 3 - 80, SYSTEM_SOURCE)
     forged = OuSecret(p, q, 3)
     check_modulus(forged.key.n, BITS)
     drawn = [gmpy2.mpz(okamoto_uchiyama._challenge(forged.key, i)) for i in range(32)]
@@ -140,12 +144,12 @@ def test_exponents_a_little_too_long_are_refused():
     """Where bytes leave room for some bits: plaintexts of 264 bits, in a key that promises 260."""
     bits = 784
     while True:
-        p, q = drawn_prime(264, SYSTEM), drawn_prime(bits - 2 * 264, SYSTEM)
+        p, q = drawn_prime(264, SYSTEM_SOURCE), drawn_prime(bits - 2 * 264, SYSTEM_SOURCE)
         forged = OuSecret(p, q, 3)
         if forged.key.n.bit_length() == bits:
             break
-    data = forged.proved()  # whole, and true
-    assert len(data) == 2 * bits // 8 + okamoto_uchiyama.ROOTS * (33 + bits // 8)
+    data = forged.proved_key()  # whole, and true
+    assert len(data) == 2 * bits // 8 + okamoto_uchiyama.OU_PROOF_ROOTS * (33 + bits // 8)
     with pytest.raises(PeerError, match="proof"):
         read_public(data, bits)
 
@@ -155,15 +159,15 @@ def test_a_key_whose_blinding_would_leave_something_has_no_proof(secret):
     n = secret.key.n
     idle = OuSecret(secret.p, secret.q, pow(7, n, n))
     with pytest.raises(ZeroDivisionError):
-        idle.proved()
-    parts = [(0, 2)] * okamoto_uchiyama.ROOTS
+        idle.proved_key()
+    parts = [(0, 2)] * okamoto_uchiyama.OU_PROOF_ROOTS
     with pytest.raises(PeerError, match="proof"):
         read_public(proof_with(idle.key, parts), BITS)
 
 
 def test_changed_proofs_are_refused(secret):
-    good, width = secret.proved(), BITS // 8
-    other = okamoto_uchiyama.draw(BITS).proved()
+    good, width = secret.proved_key(), BITS // 8
+    other = okamoto_uchiyama.draw_secret(BITS).proved_key()
     flipped = good[:-1] + bytes([good[-1] ^ 1])
     swapped = good[: 2 * width] + other[2 * width :]
     other_g = good[:width] + other[width : 2 * width] + good[2 * width :]
@@ -175,7 +179,7 @@ def test_changed_proofs_are_refused(secret):
             read_public(bad, BITS)
     with pytest.raises(PeerError, match="small prime factor"):
         read_public((secret.key.n & ~1).to_bytes(width, "big") + good[width:], BITS)
-    square = drawn_prime(BITS // 2, SYSTEM) ** 2
+    square = drawn_prime(BITS // 2, SYSTEM_SOURCE) ** 2
     with pytest.raises(PeerError, match="a prime or a power"):
         read_public(square.to_bytes(width, "big") + good[width:], BITS)
 

@@ -76,7 +76,7 @@ def test_sums_come_back_from_their_packages_below_any_headroom(pack, compress, d
                         value += own[digit.column] << (place * lane.bits + digit.shift)
                 values.append(value)
     assert len(values) == len(layout.packages(counts))
-    got = layout.unpack(rows_of(values, plaintext_bits // 8 + 50), counts)
+    got = layout.unpack_sums(rows_of(values, plaintext_bits // 8 + 50), counts)
     assert got is not None
     assert got.dtype == np.int64
     assert got.tolist() == sums
@@ -88,13 +88,13 @@ def test_rows_sum_as_their_fields_do(pack, compress, outputs):
     gh = gradients(20, outputs, seed=outputs, bits=57)
     layout = GhLayout(57, 20, 500, outputs, pack=pack, compress=compress)
     layout.check_values(gh)
-    rows = integers(layout.fields(gh), signed=True)
+    rows = integers(layout.row_plaintexts(gh), signed=True)
     lanes = len(layout.lanes)
     values = [
         (1 << lane.package_bits) + sum(rows[number::lanes])
         for number, lane in enumerate(layout.lanes)
     ]
-    got = layout.unpack(rows_of(values, 64), [1])
+    got = layout.unpack_sums(rows_of(values, 64), [1])
     assert got is not None
     assert got.tolist() == [[sum(column) for column in gh.T.tolist()]]
 
@@ -102,7 +102,7 @@ def test_rows_sum_as_their_fields_do(pack, compress, outputs):
 def test_one_pair_a_row_is_g_shifted_above_h():
     layout = GhLayout(20, 100, 2047)
     gh = np.array([[-5, 3], [2**20, 2**20], [-(2**20), 0]], dtype=np.int64)
-    fields = integers(layout.fields(gh), signed=True)
+    fields = integers(layout.row_plaintexts(gh), signed=True)
     assert fields == [(g << layout.h_bits) + h for g, h in gh.tolist()]
 
 

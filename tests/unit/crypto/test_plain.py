@@ -12,7 +12,7 @@ from fedboost.ground.errors import PeerError, ProtocolError
 from fedboost.ground.workers import Serial
 from tests.support.ciphertexts import arrived, encrypted, short_keys, single
 
-SCHEME = schemes.SCHEMES["plain"]
+SCHEME = schemes.KEYED_SCHEMES["plain"]
 
 
 @given(
@@ -32,10 +32,10 @@ def test_arithmetic_is_that_of_numbers_modulo_two_to_256(pairs):
 
 def test_headroom_is_never_nothing_and_fits():
     bits = np.repeat([1, 2, 41, 64, 255], 50)
-    drawn = [integers(row[None])[0] for row in bytes_of(residues._drawn(bits), 32)]
+    drawn = [integers(row[None])[0] for row in bytes_of(residues._draw_blinding(bits), 32)]
     assert all(1 <= number < 1 << most for number, most in zip(drawn, bits.tolist(), strict=True))
     assert len(set(drawn[100:])) == 150
-    assert residues._drawn(np.empty(0, np.int64)).shape[0] == 0
+    assert residues._draw_blinding(np.empty(0, np.int64)).shape[0] == 0
 
 
 def test_missing_cells_and_missing_rows_add_nothing():
@@ -65,4 +65,4 @@ def test_what_does_not_fit_is_refused():
     bad = single(rows_of([layout.bound + 1], 32))
     with pytest.raises(PeerError, match="declared range"):
         private.decrypt(bad, layout, [1])
-    assert SCHEME.load_private(private.to_bytes(), Serial()).width == plain.WIDTH
+    assert SCHEME.load_private(private.to_bytes(), Serial()).width == plain.PLAIN_WIDTH

@@ -167,7 +167,7 @@ def test_the_seals_are_used_in_release_and_encrypt_alone():
     allowed = {
         ("seal_released", "release"),
         ("seal_released", "release_packed"),
-        ("seal_encrypted", "_stream"),
+        ("seal_encrypted", "_encrypted_blocks"),
         ("seal_released", "<import>"),
         ("seal_encrypted", "<import>"),
         ("_SEAL", "seal_released"),
@@ -218,6 +218,6 @@ def test_ciphertexts_are_indexed_and_joined_as_arrays():
     assert sums[np.array([5, 0])].each.tolist() == [[20, 21], [22, 23], [0, 1], [2, 3]]
     joined = Ciphertexts.concat([sums[:1], sums[5:]])
     assert joined.each.tolist() == [[0, 1], [2, 3], [20, 21], [22, 23]]
-    assert sums.like(sums.each).data.tolist() == sums.data.tolist()
+    assert sums.from_single(sums.each).data.tolist() == sums.data.tolist()
     with pytest.raises(TypeError):
         Ciphertexts(np.zeros((4, 2), dtype=np.uint8))

@@ -20,8 +20,8 @@ from fedboost.runtime.process.workers import ProcessWorkers
 from tests import tiers
 from tests.support.ciphertexts import arrived, encrypted, gradients, naive_sums, short_keys
 
-SCHEMES = sorted(schemes.SCHEMES)
-SECURE = [name for name in SCHEMES if schemes.SCHEMES[name].secure]
+SCHEMES = sorted(schemes.KEYED_SCHEMES)
+SECURE = [name for name in SCHEMES if schemes.KEYED_SCHEMES[name].secure]
 COLUMNS, BINS, ROWS = 3, 4, 24
 SWITCHES = list(itertools.product([True, False], [True, False], [1, 2, 3, 11]))
 
@@ -93,7 +93,7 @@ def test_layers_are_exact_whatever_the_gradients(scheme, switches, value_bits, s
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_keys_of_the_default_length_do_as_short_ones(scheme):
     """A key as a job has it, made, sent, read and stored."""
-    row = schemes.SCHEMES[scheme]
+    row = schemes.KEYED_SCHEMES[scheme]
     private = row.generate(row.key_bits, Serial())
     public = row.load_public(private.public_bytes(), row.key_bits, Serial())
     assert public.plaintext_bits == private.plaintext_bits == row.plaintext_bits(row.key_bits)
@@ -231,7 +231,7 @@ def test_the_highest_headroom_does_not_wrap(scheme, pack, monkeypatch):
 @pytest.mark.parametrize("scheme", SECURE)
 def test_ciphertexts_of_another_key_are_one_uniform_error(scheme):
     """Mixed keys of one length cannot be told from their bytes: decryption gives them away."""
-    row = schemes.SCHEMES[scheme]
+    row = schemes.KEYED_SCHEMES[scheme]
     keys = [row.generate(row.key_bits_min, Serial()) for _ in "ab"]
     public: Any = row.load_public(keys[1].public_bytes(), row.key_bits_min, Serial())
     layout = GhLayout(30, 5, public.plaintext_bits)
@@ -246,7 +246,7 @@ def test_ciphertexts_of_another_key_are_one_uniform_error(scheme):
 @pytest.mark.parametrize("scheme", ["iterative-affine", *SECURE])
 @pytest.mark.parametrize("key_bits", [0, 512, 1008, 2042, 65536])
 def test_key_lengths_outside_the_rule_are_refused(scheme, key_bits):
-    row = schemes.SCHEMES[scheme]
+    row = schemes.KEYED_SCHEMES[scheme]
     with pytest.raises(ConfigError, match=f"{scheme} needs {row.key_bits_min}"):
         row.generate(key_bits, Serial())
     with pytest.raises(ConfigError, match=f"{scheme} needs {row.key_bits_min}"):
@@ -255,11 +255,11 @@ def test_key_lengths_outside_the_rule_are_refused(scheme, key_bits):
 
 def test_the_table_says_what_is_safe():
     assert SECURE == ["okamoto-uchiyama", "paillier"]
-    for row in schemes.SCHEMES.values():
+    for row in schemes.KEYED_SCHEMES.values():
         assert row.key_bits >= row.key_bits_min
         if row.secure:
             assert row.key_bits_min >= 2048
-    capacities = {row.name: row.plaintext_bits(2048) for row in schemes.SCHEMES.values()}
+    capacities = {row.name: row.plaintext_bits(2048) for row in schemes.KEYED_SCHEMES.values()}
     assert capacities["okamoto-uchiyama"] == 681
     assert capacities["paillier"] == 2047
 

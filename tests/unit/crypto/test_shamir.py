@@ -16,13 +16,13 @@ from fedboost.crypto.masking import MaskKey, is_private_of
 from fedboost.crypto.secrets import Secrets
 from fedboost.crypto.shamir import (
     HOLDERS_MAX,
-    PRIME,
     SHARE_BYTES,
-    Share,
+    SHARING_PRIME,
+    SecretShare,
     combine,
     findable,
-    liars,
-    split,
+    split_secret,
+    wrong_shares,
 )
 from fedboost.ground.errors import PeerError
 from tests import tiers
@@ -44,28 +44,28 @@ def naive_value(shares, place):
             if i != j:
                 term *= Fraction(place - b.x, a.x - b.x)
         total += term
-    return total.numerator * pow(total.denominator, -1, PRIME) % PRIME
+    return total.numerator * pow(total.denominator, -1, SHARING_PRIME) % SHARING_PRIME
 
 
 def moved(shares, by):
     """The shares, those at the places in `by` moved by so much."""
-    return [dataclasses.replace(s, y=(s.y + by.get(s.x, 0)) % PRIME) for s in shares]
+    return [dataclasses.replace(s, y=(s.y + by.get(s.x, 0)) % SHARING_PRIME) for s in shares]
 
 
 def weight(place, indices):
     """How much of a move of the share at `place` arrives in the secret of these places' shares."""
-    return naive_value([Share(x, int(x == place)) for x in indices], 0)
+    return naive_value([SecretShare(x, int(x == place)) for x in indices], 0)
 
 
 def test_the_field_is_that_of_the_first_prime_with_room_for_32_bytes():
-    assert gmpy2.next_prime(2**256) == PRIME
-    assert gmpy2.is_prime(PRIME, 60)
+    assert gmpy2.next_prime(2**256) == SHARING_PRIME
+    assert gmpy2.is_prime(SHARING_PRIME, 60)
 
 
 @given(BYTES, SIZES, st.randoms(use_true_random=False))
 def test_any_threshold_of_shares_gives_the_secret(secret, sizes, draw):
     threshold, holders = sizes
-    shares = split(secret, threshold, holders, SECRETS, "test")
+    shares = split_secret(secret, threshold, holders, SECRETS, "test")
     assert [share.x for share in shares] == list(range(1, holders + 1))
     some = draw.sample(shares, draw.randint(threshold, holders))
     assert combine(some, threshold) == secret
@@ -74,38 +74,38 @@ def test_any_threshold_of_shares_gives_the_secret(secret, sizes, draw):
 
 @pytest.mark.parametrize(("threshold", "holders"), [(2, 5), (3, 8), (33, 64), (63, 64)])
 def test_shares_lie_on_a_polynomial_of_as_many_coefficients_as_the_threshold(threshold, holders):
-    differences = [share.y for share in split(SECRET, threshold, holders, SECRETS, "test")]
+    differences = [share.y for share in split_secret(SECRET, threshold, holders, SECRETS, "test")]
     for _ in range(threshold - 1):
-        differences = [(b - a) % PRIME for a, b in itertools.pairwise(differences)]
+        differences = [(b - a) % SHARING_PRIME for a, b in itertools.pairwise(differences)]
     assert len(set(differences)) == 1
     assert differences[0] != 0
 
 
 @given(BYTES, BYTES, st.randoms(use_true_random=False))
 def test_shares_below_the_threshold_fit_every_secret(secret, other, draw):
-    shares = split(secret, 4, 7, SECRETS, "test")
+    shares = split_secret(secret, 4, 7, SECRETS, "test")
     seen = draw.sample(shares, 3)
     unseen = next(share.x for share in shares if share not in seen)
-    zero = Share(0, int.from_bytes(other, "big"))
-    invented = Share(unseen, naive_value([zero, *seen], unseen))
+    zero = SecretShare(0, int.from_bytes(other, "big"))
+    invented = SecretShare(unseen, naive_value([zero, *seen], unseen))
     assert combine([*seen, invented], 4) == other
 
 
 def test_values_of_shares_are_uniform():
     counts = [0] * 16
     for i in range(800):
-        for share in split(bytes(32), 2, 3, SECRETS, i):
-            counts[share.y * 16 // PRIME] += 1
+        for share in split_secret(bytes(32), 2, 3, SECRETS, i):
+            counts[share.y * 16 // SHARING_PRIME] += 1
     assert stats.chisquare(counts).pvalue > 1e-4
 
 
 def test_the_same_purpose_gives_the_same_shares_and_another_one_others():
-    shares = split(SECRET, 3, 5, SECRETS, "mask", 1)
-    assert split(SECRET, 3, 5, SECRETS, "mask", 1) == shares
+    shares = split_secret(SECRET, 3, 5, SECRETS, "mask", 1)
+    assert split_secret(SECRET, 3, 5, SECRETS, "mask", 1) == shares
     others = [
-        split(SECRET, 3, 5, SECRETS, "mask", 2),
-        split(SECRET, 4, 5, SECRETS, "mask", 1),
-        split(SECRET, 3, 5, SECRETS.child("mask"), "mask", 1),
+        split_secret(SECRET, 3, 5, SECRETS, "mask", 2),
+        split_secret(SECRET, 4, 5, SECRETS, "mask", 1),
+        split_secret(SECRET, 3, 5, SECRETS.child("mask"), "mask", 1),
     ]
     for other in others:
         assert not set(other) & set(shares)
@@ -113,16 +113,18 @@ def test_the_same_purpose_gives_the_same_shares_and_another_one_others():
 
 def test_two_secrets_under_one_purpose_do_not_tell_their_difference():
     pairs = zip(
-        split(SECRET, 3, 6, SECRETS, "mask"), split(bytes(32), 3, 6, SECRETS, "mask"), strict=True
+        split_secret(SECRET, 3, 6, SECRETS, "mask"),
+        split_secret(bytes(32), 3, 6, SECRETS, "mask"),
+        strict=True,
     )
-    assert len({(a.y - b.y) % PRIME for a, b in pairs}) == 6
+    assert len({(a.y - b.y) % SHARING_PRIME for a, b in pairs}) == 6
 
 
-@given(st.integers(1, HOLDERS_MAX), st.integers(0, PRIME - 1))
+@given(st.integers(1, HOLDERS_MAX), st.integers(0, SHARING_PRIME - 1))
 def test_a_share_travels_in_34_bytes(x, y):
-    share = Share(x, y)
+    share = SecretShare(x, y)
     assert len(share.to_bytes()) == SHARE_BYTES == 34
-    assert Share.from_bytes(share.to_bytes()) == share
+    assert SecretShare.from_bytes(share.to_bytes()) == share
 
 
 @pytest.mark.parametrize(
@@ -131,24 +133,24 @@ def test_a_share_travels_in_34_bytes(x, y):
         (b"", "34 bytes, got 0"),
         (bytes([1] * 33), "34 bytes, got 33"),
         (bytes([1] * 35), "34 bytes, got 35"),
-        (Share(0, 5).to_bytes(), "place is 0"),
-        (Share(HOLDERS_MAX + 1, 5).to_bytes(), "place is 65"),
-        (Share(1, PRIME).to_bytes(), "beyond the prime"),
+        (SecretShare(0, 5).to_bytes(), "place is 0"),
+        (SecretShare(HOLDERS_MAX + 1, 5).to_bytes(), "place is 65"),
+        (SecretShare(1, SHARING_PRIME).to_bytes(), "beyond the prime"),
         (b"\x01" + b"\xff" * 33, "beyond the prime"),
     ],
 )
 def test_bytes_that_are_no_share_are_refused(data, reason):
     with pytest.raises(PeerError, match=reason):
-        Share.from_bytes(data)
+        SecretShare.from_bytes(data)
 
 
 def test_a_share_prints_its_place_alone():
-    assert repr(Share(3, 987654321)) == str(Share(3, 987654321)) == "Share(x=3)"
+    assert repr(SecretShare(3, 987654321)) == str(SecretShare(3, 987654321)) == "SecretShare(x=3)"
 
 
 def test_too_few_shares_and_two_of_one_place_are_refused():
-    shares = split(SECRET, 3, 5, SECRETS, "test")
-    for ask in (combine, lambda some, threshold: liars(some, threshold, SECRET.__eq__)):
+    shares = split_secret(SECRET, 3, 5, SECRETS, "test")
+    for ask in (combine, lambda some, threshold: wrong_shares(some, threshold, SECRET.__eq__)):
         with pytest.raises(PeerError, match="needs 3 shares, got 2"):
             ask(shares[:2], 3)
         with pytest.raises(PeerError, match="same place"):
@@ -156,10 +158,10 @@ def test_too_few_shares_and_two_of_one_place_are_refused():
 
 
 def test_shares_of_a_number_beyond_32_bytes_are_refused():
-    for value in (2**256, PRIME - 1):
+    for value in (2**256, SHARING_PRIME - 1):
         with pytest.raises(PeerError, match="no secret of 32 bytes"):
-            combine([Share(x, value) for x in (1, 2, 3)], 3)
-    assert combine([Share(x, 2**256 - 1) for x in (1, 2, 3)], 3) == b"\xff" * 32
+            combine([SecretShare(x, value) for x in (1, 2, 3)], 3)
+    assert combine([SecretShare(x, 2**256 - 1) for x in (1, 2, 3)], 3) == b"\xff" * 32
 
 
 @pytest.mark.parametrize(
@@ -174,13 +176,13 @@ def test_shares_of_a_number_beyond_32_bytes_are_refused():
 )
 def test_what_cannot_be_shared_is_refused(secret, threshold, holders):
     with pytest.raises(ValueError, match=r"expected 2 <= threshold|has 32 bytes"):
-        split(secret, threshold, holders, SECRETS)
+        split_secret(secret, threshold, holders, SECRETS)
 
 
-@given(SIZES, st.integers(1, PRIME - 1), st.data())
+@given(SIZES, st.integers(1, SHARING_PRIME - 1), st.data())
 def test_a_wrong_share_never_gives_the_secret(sizes, by, data):
     threshold, holders = sizes
-    shares = split(SECRET, threshold, holders, SECRETS, "test")
+    shares = split_secret(SECRET, threshold, holders, SECRETS, "test")
     place = data.draw(st.integers(1, threshold))
     spoilt = moved(shares, {place: by})
     try:
@@ -193,12 +195,12 @@ def test_a_wrong_share_never_gives_the_secret(sizes, by, data):
 @given(SIZES, st.randoms(use_true_random=False))
 def test_as_many_wrong_shares_as_findable_are_named(sizes, draw):
     threshold, holders = sizes
-    shares = split(SECRET, threshold, holders, SECRETS, "test")
+    shares = split_secret(SECRET, threshold, holders, SECRETS, "test")
     count = draw.randint(0, findable(holders, threshold))
     wrong = draw.sample(range(1, holders + 1), count)
-    spoilt = moved(shares, {x: draw.randrange(1, PRIME) for x in wrong})
+    spoilt = moved(shares, {x: draw.randrange(1, SHARING_PRIME) for x in wrong})
     draw.shuffle(spoilt)
-    assert liars(spoilt, threshold, SECRET.__eq__) == sorted(wrong)
+    assert wrong_shares(spoilt, threshold, SECRET.__eq__) == sorted(wrong)
     true = [share for share in spoilt if share.x not in wrong]
     assert combine(true, threshold) == SECRET
 
@@ -206,37 +208,37 @@ def test_as_many_wrong_shares_as_findable_are_named(sizes, draw):
 @pytest.mark.some(1)
 @pytest.mark.parametrize("threshold", [33, 48, 61])
 def test_two_wrong_shares_of_the_most_holders_are_named(threshold):
-    shares = split(SECRET, threshold, HOLDERS_MAX, SECRETS, "test")
+    shares = split_secret(SECRET, threshold, HOLDERS_MAX, SECRETS, "test")
     spoilt = moved(shares, {1: 1, threshold + 1: 2**200})
-    assert liars(spoilt, threshold, SECRET.__eq__) == [1, threshold + 1]
+    assert wrong_shares(spoilt, threshold, SECRET.__eq__) == [1, threshold + 1]
 
 
 def test_wrong_shares_that_cancel_in_the_secret_are_named_and_not_the_true_ones():
-    shares = split(SECRET, 3, 6, SECRETS, "test")
-    first = pow(weight(1, [1, 2, 3]), -1, PRIME)
-    second = -pow(weight(2, [1, 2, 3]), -1, PRIME)
+    shares = split_secret(SECRET, 3, 6, SECRETS, "test")
+    first = pow(weight(1, [1, 2, 3]), -1, SHARING_PRIME)
+    second = -pow(weight(2, [1, 2, 3]), -1, SHARING_PRIME)
     spoilt = moved(shares, {1: first, 2: second})
     assert combine(spoilt, 3) == SECRET
-    assert liars(spoilt, 3, SECRET.__eq__) == [1, 2]
+    assert wrong_shares(spoilt, 3, SECRET.__eq__) == [1, 2]
 
 
 def test_a_share_moved_by_a_bit_that_the_curve_ignores_is_named():
     key = MaskKey(SECRET)
-    shares = split(key.seal(), 3, 5, SECRETS, "test")
-    spoilt = moved(shares, {1: (1 << 248) * pow(weight(1, [1, 2, 3]), -1, PRIME)})
+    shares = split_secret(key.seal(), 3, 5, SECRETS, "test")
+    spoilt = moved(shares, {1: (1 << 248) * pow(weight(1, [1, 2, 3]), -1, SHARING_PRIME)})
     assert MaskKey(combine(spoilt, 3)).public == key.public
     fits = functools.partial(is_private_of, public=key.public)
     assert not fits(combine(spoilt, 3))
-    assert liars(spoilt, 3, fits) == [1]
+    assert wrong_shares(spoilt, 3, fits) == [1]
 
 
 def test_more_wrong_shares_than_can_be_told_apart_end_the_search():
     draw = random.Random(5)
     for threshold, holders, count in ((3, 3, 1), (3, 4, 2), (3, 6, 3), (6, 10, 3)):
-        shares = split(SECRET, threshold, holders, SECRETS, "test")
-        spoilt = moved(shares, {x: draw.randrange(1, PRIME) for x in range(1, count + 1)})
+        shares = split_secret(SECRET, threshold, holders, SECRETS, "test")
+        spoilt = moved(shares, {x: draw.randrange(1, SHARING_PRIME) for x in range(1, count + 1)})
         with pytest.raises(PeerError, match=f"more than {count - 1} of {holders} shares"):
-            liars(spoilt, threshold, SECRET.__eq__)
+            wrong_shares(spoilt, threshold, SECRET.__eq__)
 
 
 def test_two_wrong_shares_are_findable_wherever_three_shares_are_to_spare():

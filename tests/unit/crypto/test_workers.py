@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from fedboost.ground.errors import JobError, PeerError
-from fedboost.ground.workers import BLOCKS_PER_WORKER, Serial, blocks
+from fedboost.ground.workers import BLOCKS_PER_WORKER, Serial, even_slices
 from fedboost.runtime.process import workers as processes
 from fedboost.runtime.process.workers import ProcessWorkers
 
@@ -189,7 +189,7 @@ def test_no_worker_outlives_a_killed_parent_and_no_main_guard_is_needed(tmp_path
 
 @pytest.mark.parametrize("items", [0, 1, 5, 63, 64, 1000, 100_003])
 def test_blocks_cover_everything_once(items):
-    cuts = blocks(items, 2, 16, 1024)
+    cuts = even_slices(items, 2, 16, 1024)
     assert [i for cut in cuts for i in range(items)[cut]] == list(range(items))
     assert all(cut.stop - cut.start <= 1024 for cut in cuts)
     assert items < 16 or len(cuts) <= max(2 * BLOCKS_PER_WORKER, -(-items // 1024))
@@ -198,6 +198,6 @@ def test_blocks_cover_everything_once(items):
 @pytest.mark.parametrize("workers", [1, 2, 3, 7])
 @pytest.mark.parametrize("items", [500, 21_000, 73_531])
 def test_every_worker_gets_as_many_blocks_as_any_other(items, workers):
-    cuts = blocks(items, workers, 16, 1024)
+    cuts = even_slices(items, workers, 16, 1024)
     assert len(cuts) % workers == 0
     assert min(cut.stop - cut.start for cut in cuts) >= 16

@@ -18,7 +18,7 @@ from fedboost.data.addresses import (
 )
 from fedboost.data.sources import Connection, SourceSpec
 from fedboost.ground.errors import ConfigError, FedboostError
-from fedboost.ground.settings import parse
+from fedboost.ground.settings import parse_settings
 from fedboost.runtime.config.daemons import DaskWorkers, Oidc, TracesConfig
 from fedboost.runtime.transport.addresses import Remote
 
@@ -50,7 +50,7 @@ def test_a_password_in_a_file_is_refused_and_not_shown(scheme, user, password, h
         {"path": f"s3://{user}:{password}@{host}/{database}"},
     ):
         with pytest.raises(ConfigError) as refused:
-            parse(SourceSpec, raw)
+            parse_settings(SourceSpec, raw)
         assert not is_shown(said(refused.value))
 
 
@@ -67,7 +67,7 @@ def test_a_raw_password_is_refused_before_a_driver_reads_it(scheme, user, passwo
             connection.read()
         assert not is_shown(said(refused.value))
         source = SourceSpec(sql="select 1", connection=connection)
-        with pytest.raises(FedboostError) as failed, queries.opened(source):
+        with pytest.raises(FedboostError) as failed, queries.open_answer(source):
             pass
         assert not is_shown(said(failed.value))
         assert not is_shown(repr(source) + source.name)
@@ -102,7 +102,7 @@ def test_no_part_of_a_password_stands_in_what_is_logged(
     address = f"{scheme}://{user}:{written}@{host}/{database}"
     for part in (*parts_that_drivers_name(address), password, quote(password)):
         error = OSError(f'could not translate host name "{part}" to address')
-        text = queries._said(error, address, Connection(env="DSN"))
+        text = queries._translated_error(error, address, Connection(env="DSN"))
         assert not is_shown(said(text)), part
 
 
@@ -189,7 +189,7 @@ def test_no_other_address_with_a_password_is_taken_or_shown(setting, user, passw
     kind, key, schemes = setting
     for scheme in schemes:
         with pytest.raises(ConfigError) as refused:
-            parse(kind, {key: f"{scheme}://{user}:{password}@{host}"})
+            parse_settings(kind, {key: f"{scheme}://{user}:{password}@{host}"})
         assert not is_shown(said(refused.value))
 
 

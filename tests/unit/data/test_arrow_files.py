@@ -9,14 +9,14 @@ import pyarrow.parquet as pq
 import pytest
 from pyarrow import feather
 
-from fedboost.data.loading import load
-from fedboost.data.outline import outline
+from fedboost.data.loading import load_frame
+from fedboost.data.outline import read_outline
 from fedboost.data.reading import columns_of, read_batches, read_sheet, read_table
-from fedboost.data.row_count import row_count_most
+from fedboost.data.row_count import row_count_bound
 from fedboost.data.selection import Selection
 from fedboost.data.sources import SourceSpec
 from fedboost.ground.errors import ConfigError, DataError, FedboostError
-from fedboost.ground.settings import parse
+from fedboost.ground.settings import parse_settings
 
 ROWS = 6
 TABLE = pa.table(
@@ -56,8 +56,8 @@ def test_cells_types_and_gaps_are_those_that_were_written(tmp_path):
     found = read_table(source)
     assert found.schema.names == TABLE.schema.names
     assert str(found.to_pylist()) == str(TABLE.to_pylist())
-    kinds = dict(outline(source).columns)
-    assert outline(source).rows == row_count_most(source) == ROWS
+    kinds = dict(read_outline(source).columns)
+    assert read_outline(source).rows == row_count_bound(source) == ROWS
     assert list(kinds.values()) == [
         *("text", "integer", "number", "boolean", "text", "decimal", "date", "timestamp"),
         *("binary", "list", "text", "empty"),
@@ -70,7 +70,7 @@ def test_dates_become_days_months_and_weekdays_as_of_parquet(tmp_path):
     pq.write_table(TABLE, tmp_path / "a.parquet")
     there = here.model_copy(update={"path": str(tmp_path / "a.parquet")})
     chosen = Selection(columns=["age", "rate", "born", "born_month", "seen_weekday", "price"])
-    frame, same = (load(one, chosen, party="a", needs_label=False) for one in (here, there))
+    frame, same = (load_frame(one, chosen, party="a", needs_label=False) for one in (here, there))
     np.testing.assert_array_equal(frame.values, same.values)
     assert frame.digest() == same.digest()
     assert frame.values[0, 2] == -1.0
@@ -98,12 +98,12 @@ def test_a_folder_of_files_is_one_table_with_the_columns_of_its_folders(tmp_path
             tmp_path / f"year={year}" / "a.arrow", TABLE.select(["id", "age"]).slice(year - 2020)
         )
     raw = {"path": str(tmp_path), "format": "arrow"}
-    found = read_table(parse(SourceSpec, raw))
+    found = read_table(parse_settings(SourceSpec, raw))
     assert found["year"].to_pylist() == [2020] * ROWS + [2021] * (ROWS - 1)
     chosen = {"rows": [{"column": "year", "one_of": [2021]}, {"column": "age", "below": 3}]}
-    source = parse(SourceSpec, raw | chosen)
+    source = parse_settings(SourceSpec, raw | chosen)
     assert read_table(source)["id"].to_pylist() == ["p1", "p2"]
-    assert row_count_most(source) == 2
+    assert row_count_bound(source) == 2
 
 
 @pytest.mark.parametrize("content", [b"x", b"ARROW1\0\0 not really ARROW1", b"x" * 5000])

@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedboost.data import features
-from fedboost.data.categories import canonical, codes_of, refuse_many, written
+from fedboost.data.categories import canonical_text, codes_of, distinct_texts, refuse_many
 from fedboost.data.columns import MISSING_WORDS
-from fedboost.data.loading import frame_of, load
+from fedboost.data.loading import frame_of, load_frame
 from fedboost.data.selection import Selection
 from fedboost.data.sheet import Sheet
 from fedboost.data.sources import SourceSpec
@@ -26,7 +26,7 @@ SECRET = "7654321x"  # a cell that no error may show
 def texts_of(cells, kind=None):
     """Per row its category, None where missing."""
     column = pa.chunked_array([pa.array(cells, kind)])
-    codes = codes_of(written(column))
+    codes = codes_of(distinct_texts(column))
     return [None if np.isnan(code) else codes.categories[int(code)] for code in codes.values]
 
 
@@ -63,7 +63,9 @@ def test_a_cell_is_written_canonically(cells, kind, texts):
 
 
 def test_codes_follow_the_code_points_of_the_texts():
-    codes = codes_of(written(pa.chunked_array([["b", "a", None], ["é", "B", "a", "10", "9"]])))
+    codes = codes_of(
+        distinct_texts(pa.chunked_array([["b", "a", None], ["é", "B", "a", "10", "9"]]))
+    )
     assert codes.categories == ("10", "9", "B", "a", "b", "é")
     assert codes.values.dtype == np.float32
     np.testing.assert_array_equal(
@@ -99,7 +101,7 @@ words = st.one_of(
 
 @given(words)
 def test_a_canonical_text_is_its_own_canonical_text(text):
-    assert canonical(canonical(text)) == canonical(text)
+    assert canonical_text(canonical_text(text)) == canonical_text(text)
 
 
 @given(st.lists(st.one_of(st.none(), words), min_size=1, max_size=12), st.randoms())
@@ -109,7 +111,7 @@ def test_the_order_and_company_of_rows_change_no_text(cells, random):
     column = pa.chunked_array([pa.array(cells, pa.string())])
     shuffled = random.sample(cells, len(cells))
     moved = pa.chunked_array([pa.array(shuffled, pa.string())])
-    assert codes_of(written(moved)).categories == codes_of(written(column)).categories
+    assert codes_of(distinct_texts(moved)).categories == codes_of(distinct_texts(column)).categories
 
 
 numbers = st.one_of(
@@ -132,7 +134,7 @@ def test_csv_and_parquet_have_the_same_categories(tmp_path_factory, column):
     pq.write_table(table, folder / "t.parquet")
     pa_csv.write_csv(table, folder / "t.csv")
     frames = [
-        load(
+        load_frame(
             SourceSpec(path=str(folder / name)),
             Selection(categorical=["a"]),
             party="bank",
@@ -194,7 +196,7 @@ def test_a_category_for_almost_each_row_is_refused(count, n_rows, max_bin):
     with pytest.raises(DataError, match=f"'city' has {count} different values") as refused:
         refuse_many(many(count), n_rows, max_bin)
     assert refused.value.todo.startswith("group its values into ")
-    assert "city" not in refused.value.quiet().what
+    assert "city" not in refused.value.redacted().what
 
 
 @pytest.mark.parametrize(

@@ -177,7 +177,7 @@ def test_text_with_too_many_values_is_a_problem(monkeypatch):
 def test_a_sparse_table_is_described_as_its_dense_twin(tmp_path):
     path = tmp_path / "a.svm"
     path.write_text("1 1:0.5 3:2 4:nan\n0 1:-1 4:nan\n1 4:16777217\n0 1:0.5 4:7\n")
-    sparse = survey.survey(SourceSpec(path=str(path)))
+    sparse = survey.survey_table(SourceSpec(path=str(path)))
     dense = survey_sheet("a.svm", Sheet(read_table(SourceSpec(path=str(path)))))
     assert sparse.columns == dense.columns
     assert (sparse.id, sparse.label, sparse.problems) == ("id", "y", ())
@@ -191,7 +191,7 @@ def test_a_sparse_table_is_described_as_its_dense_twin(tmp_path):
 def test_a_sparse_table_has_the_problems_of_its_dense_twin(tmp_path):
     path = tmp_path / "a.svm"
     path.write_text("1 1:inf 3:2\n0 1:-inf 2:1e300\n")
-    sparse = survey.survey(SourceSpec(path=str(path)))
+    sparse = survey.survey_table(SourceSpec(path=str(path)))
     dense = survey_sheet("a.svm", Sheet(read_table(SourceSpec(path=str(path)))))
     assert len(sparse.problems) == 2
     assert (sparse.columns, sparse.problems) == (dense.columns, dense.problems)

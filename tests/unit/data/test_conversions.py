@@ -7,14 +7,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from fedboost.data.loading import load
-from fedboost.data.outline import outline
+from fedboost.data.loading import load_frame
+from fedboost.data.outline import read_outline
 from fedboost.data.reading import read_batches, read_sheet
 from fedboost.data.selection import Selection
 from fedboost.data.sources import SourceSpec
-from fedboost.data.survey import survey
+from fedboost.data.survey import survey_table
 from fedboost.ground.errors import DataError
-from fedboost.ground.settings import parse
+from fedboost.ground.settings import parse_settings
 
 DAY = (dt.date(2024, 1, 31) - dt.date(1970, 1, 1)).days
 
@@ -22,11 +22,11 @@ DAY = (dt.date(2024, 1, 31) - dt.date(1970, 1, 1)).days
 def source(tmp_path, text, **said):
     path = tmp_path / "t.csv"
     path.write_text(text)
-    return parse(SourceSpec, {"path": str(path), **said})
+    return parse_settings(SourceSpec, {"path": str(path), **said})
 
 
 def read(given, **selection):
-    return load(given, parse(Selection, selection), party="bank", needs_label=False)
+    return load_frame(given, parse_settings(Selection, selection), party="bank", needs_label=False)
 
 
 COMMAS = 'id,a,b\n1,"1,5",x\n2,"-1.234,25",y\n3,,z\n4,7,z\n'
@@ -35,13 +35,13 @@ DATES = "id,when,a\n1,2024-01-31,1\n2,1969-12-31,2\n3,,3\n"
 
 def test_decimal_commas_are_found_and_their_remedy_works(tmp_path):
     given = source(tmp_path, COMMAS)
-    (problem,) = survey(given).problems
+    (problem,) = survey_table(given).problems
     assert problem.startswith("columns that hold numbers with decimal commas: a; declare decimal")
     with pytest.raises(DataError, match="decimal commas: a") as refused:
         read(given, ignore=["b"])
     assert 'decimal: ","' in refused.value.todo
     declared = source(tmp_path, COMMAS, decimal=",")
-    assert survey(declared).problems == ()
+    assert survey_table(declared).problems == ()
     found = read(declared, ignore=["b"]).values[:, 0]
     assert np.array_equal(found, np.array([1.5, -1234.25, np.nan, 7], np.float32), equal_nan=True)
 
@@ -49,10 +49,10 @@ def test_decimal_commas_are_found_and_their_remedy_works(tmp_path):
 def test_a_label_with_decimal_commas_has_the_same_remedy(tmp_path):
     text = 'id,y\n1,"1,5"\n2,"2,5"\n'
     with pytest.raises(DataError) as refused:
-        load(source(tmp_path, text), Selection(label="y"), party="bank", needs_label=True)
+        load_frame(source(tmp_path, text), Selection(label="y"), party="bank", needs_label=True)
     assert 'decimal: ","' in refused.value.todo
     given = source(tmp_path, text, decimal=",")
-    label = load(given, Selection(label="y"), party="bank", needs_label=True).label
+    label = load_frame(given, Selection(label="y"), party="bank", needs_label=True).label
     assert label is not None
     assert label.tolist() == [1.5, 2.5]
 
@@ -64,7 +64,7 @@ def test_ids_with_commas_stay_what_they_are(tmp_path):
 
 def test_dates_are_found_and_become_days_month_and_weekday(tmp_path):
     given = source(tmp_path, DATES)
-    (problem,) = survey(given).problems
+    (problem,) = survey_table(given).problems
     assert problem.startswith("columns that hold dates: when; name them in 'dates' of the data set")
     with pytest.raises(DataError, match="hold dates: when"):
         read(given)
@@ -72,7 +72,7 @@ def test_dates_are_found_and_become_days_month_and_weekday(tmp_path):
     assert frame.columns == ("when", "a", "when_month", "when_weekday")
     expected = [[DAY, 1, 1, 3], [-1, 2, 12, 3], [np.nan, 3, np.nan, np.nan]]
     assert np.array_equal(frame.values, np.array(expected, np.float32), equal_nan=True)
-    assert survey(source(tmp_path, DATES, dates=["when"])).problems == ()
+    assert survey_table(source(tmp_path, DATES, dates=["when"])).problems == ()
 
 
 @pytest.mark.parametrize(
@@ -95,7 +95,7 @@ def test_dates_of_any_spelling_and_type_are_read(tmp_path, cells):
     days, month, weekday = read(given).values[0]
     assert int(days) == DAY
     assert (month, weekday) == (1, 3)
-    assert "when_month" in dict(outline(given).columns)
+    assert "when_month" in dict(read_outline(given).columns)
 
 
 @pytest.mark.parametrize(
@@ -112,7 +112,7 @@ def test_what_is_no_date_is_refused_with_a_remedy(tmp_path, text, what):
     with pytest.raises(DataError, match=what) as refused:
         read(source(tmp_path, text, dates=["when"]))
     assert refused.value.todo
-    assert "when" not in refused.value.quiet().what
+    assert "when" not in refused.value.redacted().what
 
 
 def test_open_ends_that_spark_wrote_as_int96_stay_the_latest_dates(tmp_path):

@@ -16,10 +16,10 @@ from pyarrow import feather
 
 from fedboost.data import csv_files
 from fedboost.data.reading import read_batches, read_sheet
-from fedboost.data.row_count import row_count_most
+from fedboost.data.row_count import row_count_bound
 from fedboost.data.sources import SourceSpec, source_at
 from fedboost.ground.errors import ConfigError, DataError
-from fedboost.ground.settings import parse
+from fedboost.ground.settings import parse_settings
 
 ROWS = [["id", "größe", "note"], ["a", "1,5", 'x "y"\nz'], ["b", "2", "p;q\tr|s"]]
 PACK = {
@@ -32,7 +32,7 @@ PACK = {
 
 def written(path, data, **said):
     path.write_bytes(data)
-    return parse(SourceSpec, {"path": str(path), **said})
+    return parse_settings(SourceSpec, {"path": str(path), **said})
 
 
 def text(delimiter, end="\n"):
@@ -45,7 +45,7 @@ def text(delimiter, end="\n"):
 def read(source):
     whole = read_sheet(source).columns
     assert pa.concat_tables([sheet.columns for sheet in read_batches(source)]).equals(whole)
-    assert row_count_most(source) >= whole.num_rows
+    assert row_count_bound(source) >= whole.num_rows
     return whole.to_pydict()
 
 
@@ -141,7 +141,7 @@ def test_settings_of_csv_are_refused_elsewhere_and_checked(tmp_path):
         ({"path": "t.csv", "encoding": "klingon"}, "there is no encoding 'klingon'"),
     ):
         with pytest.raises(ConfigError) as refused:
-            parse(SourceSpec, said)
+            parse_settings(SourceSpec, said)
         assert what in str(refused.value)
 
 

@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyarrow import feather
 
-from fedboost.data.outline import outline
+from fedboost.data.outline import read_outline
 from fedboost.data.reading import columns_of, read_batches, read_sheet
 from fedboost.data.sources import SourceSpec
 from fedboost.ground.errors import DataError
@@ -40,7 +40,7 @@ def test_columns_that_only_some_files_have_are_empty_in_the_others(tmp_path, kin
     expected = pd.concat([pd.DataFrame(first), pd.DataFrame(second)])
     assert columns_of(source) == list(expected)
     assert read(source).to_pydict() == {"id": [1, 2], "a": [1.5, None], "c": [None, "x"]}
-    assert outline(source).rows == 2
+    assert read_outline(source).rows == 2
 
 
 @pytest.mark.parametrize(

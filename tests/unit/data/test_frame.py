@@ -62,7 +62,7 @@ def test_a_frame_becomes_the_rows_that_it_would_take(order, count, sparse):
     rows = order[:count]
     values = csc_array(np.array([[1, 0], [0, 4], [5, 0]], np.float32)) if sparse else frame().values
     one = frame(values, weight=np.array([1.0, 2.0, 3.0]))
-    taken, became = one.take(rows), one.become(np.array(rows, np.int64))
+    taken, became = one.take(rows), one.take_in_place(np.array(rows, np.int64))
     assert became.digest() == taken.digest()
     assert not became.label.flags.writeable
     with pytest.raises(AttributeError):

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedboost.data.ids import PART_BYTES_MAX, encode_ids, shared_ids
+from fedboost.data.ids import ID_PART_BYTES_MAX, encode_ids, shared_ids
 from fedboost.data.sources import IdFormat
 from fedboost.ground.errors import DataError
 from fedboost.ground.ids import EncodedIds
@@ -146,8 +146,8 @@ def test_types_that_name_nothing_are_refused(cells, kind):
 
 
 def test_an_id_has_a_longest_length():
-    assert encode(column(["x" * PART_BYTES_MAX]))
-    assert refusal(["x" * (PART_BYTES_MAX + 1)]) == "1 of 1 ids are longer than 1024 bytes"
+    assert encode(column(["x" * ID_PART_BYTES_MAX]))
+    assert refusal(["x" * (ID_PART_BYTES_MAX + 1)]) == "1 of 1 ids are longer than 1024 bytes"
 
 
 @given(st.lists(st.sampled_from([b"a", b"b", b"c", b"d"]), max_size=12))

@@ -9,10 +9,10 @@ import pyarrow as pa
 import pytest
 
 from fedboost.data import kinds
-from fedboost.data.kinds import ENGINES, FORMATS, QUERY, STORAGES, UNKNOWN
-from fedboost.data.kinds.kind import Place, SourceKind
+from fedboost.data.kinds import ENGINES, FORMATS, QUERY, STORAGES, UNKNOWN_FORMAT
+from fedboost.data.kinds.kind import AddressScheme, SourceKind
 from fedboost.data.reading import read_table
-from fedboost.data.row_count import row_count_most
+from fedboost.data.row_count import row_count_bound
 from fedboost.data.sources import SourceSpec
 from fedboost.data.stored import in_batches
 from fedboost.ground.errors import DataError
@@ -21,7 +21,7 @@ from tests.support.each import each
 
 PACKAGE = ROOT / "fedboost" / "data" / "kinds"
 PLACES = (*STORAGES.values(), *ENGINES.values())
-LISTED = (*FORMATS.values(), QUERY, UNKNOWN, *PLACES)
+LISTED = (*FORMATS.values(), QUERY, UNKNOWN_FORMAT, *PLACES)
 ASKING = {"startswith", "endswith", "removeprefix", "removesuffix", "get", "index", "count", "find"}
 # A logger's name, not a scheme.
 ALLOWED = {("runtime/process/logs.py", "grpc")}
@@ -33,7 +33,7 @@ def known_words():
     schemes = {word for place in PLACES for word in (place.scheme, *place.aliases)}
     begins = {f"{scheme}{sign}" for scheme in schemes for sign in (":", "://", ":///")}
     bare = {ending.removeprefix(".") for ending in endings}
-    return {*FORMATS, QUERY.name, UNKNOWN.name} | endings | bare | schemes | begins
+    return {*FORMATS, QUERY.name, UNKNOWN_FORMAT.name} | endings | bare | schemes | begins
 
 
 def texts(*nodes):
@@ -109,7 +109,7 @@ def test_every_record_of_the_package_is_in_its_list_once():
     for path in PACKAGE.glob("*.py"):
         if path.stem not in ("__init__", "kind"):
             held = vars(importlib.import_module(f"{kinds.__name__}.{path.stem}")).values()
-            found = [one for one in held if isinstance(one, SourceKind | Place)]
+            found = [one for one in held if isinstance(one, SourceKind | AddressScheme)]
             assert found, path
             made += found
     assert sorted(map(id, made)) == sorted(map(id, LISTED))
@@ -120,8 +120,8 @@ def test_no_ending_and_no_scheme_leads_to_two_records():
     schemes = [word for place in PLACES for word in (place.scheme, *place.aliases)]
     assert len(endings) == len({*endings})
     assert len(schemes) == len({*schemes})
-    assert kinds.of_suffix(".CSV") is FORMATS["csv"]
-    assert kinds.place_of("mysql") == Place(scheme="mysql")
+    assert kinds.kind_of_suffix(".CSV") is FORMATS["csv"]
+    assert kinds.address_scheme("mysql") == AddressScheme(scheme="mysql")
 
 
 def test_records_name_settings_and_extras_that_there_are():
@@ -148,11 +148,11 @@ def test_a_format_is_added_by_its_record(tmp_path, monkeypatch):
         read_table(source)
     (tmp_path / "a.toy").write_text("toy")
     assert read_table(source).equals(table)
-    assert row_count_most(source) == 2
+    assert row_count_bound(source) == 2
 
 
 def test_a_path_whose_ending_says_nothing_is_a_folder_in_a_storage_and_unknown_here():
     assert SourceSpec(path="s3://lake/people.v2").kind is FORMATS["parquet"]
-    assert SourceSpec(path="people.v2").kind is UNKNOWN
+    assert SourceSpec(path="people.v2").kind is UNKNOWN_FORMAT
     assert SourceSpec(path="people").kind is FORMATS["parquet"]
     assert SourceSpec(path="people.v2", format="csv").kind is FORMATS["csv"]

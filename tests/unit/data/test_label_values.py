@@ -11,13 +11,13 @@ import pytest
 
 from fedboost.core import objectives, weight_checks
 from fedboost.core.params import TreeParams
-from fedboost.data.loading import load
+from fedboost.data.loading import load_frame
 from fedboost.data.selection import Selection
 from fedboost.data.sheet import Sheet
 from fedboost.data.sources import SourceSpec
 from fedboost.data.survey import survey_sheet
 from fedboost.ground.errors import ConfigError, DataError
-from fedboost.ground.settings import parse, yaml_in
+from fedboost.ground.settings import parse_settings, parse_yaml
 from fedboost.job import JobSpec
 
 SPELLINGS = {  # of the label no, yes, no, yes, yes
@@ -35,7 +35,7 @@ SPELLINGS = {  # of the label no, yes, no, yes, yes
 
 def listing(classes: str) -> dict[str, Any]:
     """What a job that lists these classes, in YAML, says of the label y."""
-    said = yaml_in(f"{{label: y, label_values: {classes}}}".encode())
+    said = parse_yaml(f"{{label: y, label_values: {classes}}}".encode())
     assert isinstance(said, dict)
     return said
 
@@ -44,7 +44,9 @@ def loaded(folder, y: Any, selection: dict[str, Any], **declared: Any):
     path = folder / "t.parquet"
     pq.write_table(pa.table({"id": list(range(len(y))), "y": y, "a": [1.0] * len(y)}), path)
     source = SourceSpec(path=str(path), **declared)
-    return load(source, parse(Selection, selection), party="bank", needs_label=True).label
+    return load_frame(
+        source, parse_settings(Selection, selection), party="bank", needs_label=True
+    ).label
 
 
 @pytest.mark.parametrize("listed", SPELLINGS)
@@ -63,7 +65,7 @@ def test_the_owner_of_a_table_may_list_the_classes(tmp_path):
     other = {"label": "y", "label_values": ["yes", "no"]}
     assert loaded(tmp_path, y, other, **own).tolist() == [1.0, 0.0, 0.0]
     with pytest.raises(ConfigError, match="needs one column in 'labels', not 0"):
-        parse(SourceSpec, {"path": "t.csv", "label_values": ["no", "yes"]})
+        parse_settings(SourceSpec, {"path": "t.csv", "label_values": ["no", "yes"]})
 
 
 def test_three_classes_are_numbered_and_missing_labels_are_refused(tmp_path):
@@ -87,7 +89,7 @@ def test_text_labels_are_refused_with_the_line_to_write_and_outsiders_hear_the_k
     with pytest.raises(DataError, match="the label is text") as caught:
         loaded(tmp_path, y, {"label": "y"})
     assert f"label_values: {listed}" in caught.value.todo
-    outside = "".join(caught.value.quiet().lines())
+    outside = "".join(caught.value.redacted().lines())
     assert "the label is text" in outside
     assert not any(word in outside for word in ("yes", "good", "paid"))
     said = listing(listed)
@@ -99,7 +101,7 @@ def test_labels_of_minus_one_and_one_are_refused_with_the_line_to_write():
     with pytest.raises(DataError, match="2 of 4 labels") as caught:
         objectives.check_labels(TreeParams(), y)
     assert "label_values: [-1, 1]" in caught.value.todo
-    assert "-1" not in "".join(caught.value.quiet().lines())
+    assert "-1" not in "".join(caught.value.redacted().lines())
 
 
 def test_a_value_of_one_row_is_in_no_error(tmp_path):
@@ -125,7 +127,7 @@ def test_a_class_that_is_listed_twice_is_refused(tmp_path, twice):
 
 def test_classes_need_a_label_and_one_order_at_all_parties():
     with pytest.raises(ConfigError, match="no label has them"):
-        parse(Selection, {"label_values": ["no", "yes"]})
+        parse_settings(Selection, {"label_values": ["no", "yes"]})
     job = {
         "name": "j",
         "protocol": "federboost-horizontal",
@@ -135,11 +137,11 @@ def test_classes_need_a_label_and_one_order_at_all_parties():
             "b": {"label": "y", "label_values": [0, 1]},
         },
     }
-    assert parse(JobSpec, job).data["b"].label_values == [0, 1]
+    assert parse_settings(JobSpec, job).data["b"].label_values == [0, 1]
     for other in (["yes", "no"], ["no", "yes", "maybe"]):
         job["data"]["b"]["label_values"] = other  # type: ignore[index]
         with pytest.raises(ConfigError, match="number the classes differently"):
-            parse(JobSpec, job)
+            parse_settings(JobSpec, job)
 
 
 def test_a_selection_without_classes_is_written_as_before():

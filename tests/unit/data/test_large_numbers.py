@@ -9,7 +9,7 @@ from fedboost.data.selection import Selection
 from fedboost.data.sheet import Sheet
 from fedboost.data.survey import survey_sheet
 from fedboost.ground.errors import DataError
-from fedboost.ground.settings import parse
+from fedboost.ground.settings import parse_settings
 
 BASE = 2**53
 
@@ -42,7 +42,7 @@ def test_check_notes_merged_values_with_a_remedy():
 def test_a_label_or_weight_beyond_32_bit_floats_is_refused(role):
     table = Sheet(pa.table({"id": [1, 2], "a": [0, 1], "t": [0.0, 1e300]}))
     with pytest.raises(DataError, match=f"1 of 2 rows have a {role} beyond what 32-bit") as refused:
-        frame_of(table, parse(Selection, {role: "t"}), needs_features=True)
+        frame_of(table, parse_settings(Selection, {role: "t"}), needs_features=True)
     assert refused.value.todo == f"rescale the {role}"
 
 

@@ -60,7 +60,7 @@ def test_it_is_the_table_that_is_read_at_once(tmp_path, kind):
     assert frame.digest() == whole.digest()
     assert (frame.notes, frame.merged) == (whole.notes, whole.merged)
     rows = np.random.default_rng(7).permutation(ROWS)[:90]
-    taken, moved = frame.take(rows), of_large(source, tmp_path / "cells").become(rows)
+    taken, moved = frame.take(rows), of_large(source, tmp_path / "cells").take_in_place(rows)
     assert taken.digest() == moved.digest() == whole.take(rows).digest()
     assert list((tmp_path / "cells").iterdir()) == []
 
@@ -133,7 +133,7 @@ def sparse_lines(least):
 @pytest.mark.parametrize("least", [0, 1])
 @pytest.mark.parametrize("more", [{}, {"columns": ["f7", "f1", "f900"]}, {"missing": 1.5}])
 def test_a_sparse_table_is_the_one_that_is_read_at_once(tmp_path, monkeypatch, least, more):
-    monkeypatch.setattr(svmlight, "BLOCK_BYTES", 500)
+    monkeypatch.setattr(svmlight, "TEXT_BLOCK_BYTES", 500)
     monkeypatch.setattr("fedboost.ground.mapped.FILE_BYTES_MIN", 1)
     path = tmp_path / "new.svmlight"
     path.write_text("# of all\n" + "\n".join(sparse_lines(least)) + "\n\n")
@@ -152,11 +152,11 @@ def test_a_sparse_table_is_the_one_that_is_read_at_once(tmp_path, monkeypatch, l
 
 
 def test_a_sparse_table_of_many_columns_is_read_in_few_parts(tmp_path, monkeypatch):
-    monkeypatch.setattr(svmlight, "BLOCK_BYTES", 500)
+    monkeypatch.setattr(svmlight, "TEXT_BLOCK_BYTES", 500)
     monkeypatch.setattr("fedboost.ground.mapped.FILE_BYTES_MIN", 1)
     path = tmp_path / "new.svmlight"
     path.write_text("\n".join([*sparse_lines(1), "1 100000:1"]))
-    whole = svmlight.extent(path)
+    whole = svmlight.read_extent(path)
     assert len([*svmlight.read_parts(path, whole)]) == 1
 
 
@@ -201,7 +201,7 @@ def test_what_is_no_date_is_refused_as_at_once(tmp_path, cells, name):
 
 
 def test_what_is_wrong_with_a_sparse_table_is_said_as_at_once(tmp_path, monkeypatch):
-    monkeypatch.setattr(svmlight, "BLOCK_BYTES", 500)
+    monkeypatch.setattr(svmlight, "TEXT_BLOCK_BYTES", 500)
     monkeypatch.setattr("fedboost.ground.mapped.FILE_BYTES_MIN", 1)
     path = tmp_path / "new.svmlight"
     source, selection = SourceSpec(path=str(path)), Selection(id=["id"], label="y")

@@ -7,14 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedboost.data.loading import load
+from fedboost.data.loading import load_frame
 from fedboost.data.selection import Selection
 from fedboost.data.sources import SourceSpec
-from fedboost.data.survey import survey
+from fedboost.data.survey import survey_table
 from fedboost.flow import Role
 from fedboost.ground.errors import ConfigError, DataError, PolicyError
-from fedboost.ground.settings import parse
-from fedboost.runtime.policy.declared import Use, judge
+from fedboost.ground.settings import parse_settings
+from fedboost.runtime.policy.declared import Use, judge_use
 
 CELLS = "id,a,town,b,y\n-9,1.5,-9,-9,0\n2,-9.0,x,,1\n3,-9,-9.00,4,1\n"
 
@@ -22,12 +22,12 @@ CELLS = "id,a,town,b,y\n-9,1.5,-9,-9,0\n2,-9.0,x,,1\n3,-9,-9.00,4,1\n"
 def source(tmp_path, text=CELLS, name="t.csv", **said):
     path = tmp_path / name
     path.write_text(text)
-    return parse(SourceSpec, {"path": str(path), **said})
+    return parse_settings(SourceSpec, {"path": str(path), **said})
 
 
 def read(given, **selection):
     chosen = {"label": "y", "categorical": ["town"], **selection}
-    return load(given, parse(Selection, chosen), party="bank", needs_label=True)
+    return load_frame(given, parse_settings(Selection, chosen), party="bank", needs_label=True)
 
 
 @pytest.mark.parametrize("by", ["owner", "job"])
@@ -86,17 +86,17 @@ def test_a_sparse_table_has_other_missing_numbers_than_zero(tmp_path):
 
 
 def test_a_survey_counts_what_the_owner_calls_missing(tmp_path):
-    found = survey(source(tmp_path, missing=-9, labels=["y"]))
+    found = survey_table(source(tmp_path, missing=-9, labels=["y"]))
     shares = {one.name: one.missing for one in found.columns}
     assert (shares["id"], shares["a"], shares["b"]) == (0, 2 / 3, 2 / 3)
 
 
 def test_a_job_cannot_call_another_number_missing_than_the_owner(tmp_path):
     use = Use("t", Selection(missing=0), Role.HOST, ())
-    judge(source(tmp_path, missing=0), use)
+    judge_use(source(tmp_path, missing=0), use)
     for declared, allowed in ((None, "none"), (-9, "-9")):
         with pytest.raises(PolicyError, match=f"'0' of t, but its owner allows {allowed}") as no:
-            judge(source(tmp_path, missing=declared), use)
+            judge_use(source(tmp_path, missing=declared), use)
         assert no.value.where["key"] == "datasets.t.missing"
 
 
@@ -104,4 +104,4 @@ def test_a_job_that_says_none_is_written_as_before():
     assert "missing" not in Selection().model_dump(mode="json")
     assert Selection(missing=0).model_dump(mode="json")["missing"] == 0
     with pytest.raises(ConfigError, match="missing"):
-        parse(Selection, {"missing": float("nan")})
+        parse_settings(Selection, {"missing": float("nan")})

@@ -5,7 +5,7 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
 
-from fedboost.data.outline import Outline, outline, stamp
+from fedboost.data.outline import Outline, file_stamp, read_outline
 from fedboost.data.sources import Connection, SourceSpec
 from fedboost.ground.errors import DataError
 
@@ -16,7 +16,7 @@ def test_parquet_is_described_by_its_footer(tmp_path):
     path = tmp_path / "t.parquet"
     pq.write_table(TABLE, path)
     source = SourceSpec(path=str(path))
-    found = outline(source)
+    found = read_outline(source)
     assert found == Outline(3, (("id", "text"), ("age", "integer"), ("rate", "number")))
     assert source.kind.name == "parquet"
 
@@ -24,7 +24,7 @@ def test_parquet_is_described_by_its_footer(tmp_path):
 def test_csv_is_read_as_a_job_would_read_it(tmp_path):
     path = tmp_path / "t.csv"
     pa.csv.write_csv(TABLE, path)
-    found = outline(SourceSpec(path=str(path)))
+    found = read_outline(SourceSpec(path=str(path)))
     assert (found.rows, [name for name, _ in found.columns]) == (3, ["id", "age", "rate"])
 
 
@@ -33,7 +33,7 @@ def test_svmlight_has_its_features(tmp_path):
     path.write_text("1 1:0.5 3:2\n0 2:1\n")
     source = SourceSpec(path=str(path))
     assert source.kind.name == "svmlight"
-    found = outline(source)
+    found = read_outline(source)
     assert found.rows == 2
     assert [name for name, _ in found.columns] == ["id", "y", "f1", "f2", "f3"]
 
@@ -42,19 +42,19 @@ def test_what_no_job_could_read_says_why(tmp_path):
     path = tmp_path / "t.parquet"
     path.write_bytes(b"PAR1 not really")
     with pytest.raises(DataError, match="not readable parquet"):
-        outline(SourceSpec(path=str(path)))
+        read_outline(SourceSpec(path=str(path)))
     with pytest.raises(DataError):
-        outline(SourceSpec(path=str(tmp_path / "absent.parquet")))
+        read_outline(SourceSpec(path=str(tmp_path / "absent.parquet")))
 
 
 def test_a_file_that_was_written_again_has_another_stamp(tmp_path):
     path = tmp_path / "t.csv"
     source = SourceSpec(path=str(path))
-    assert stamp(source) is None
+    assert file_stamp(source) is None
     path.write_text("id\n1\n")
-    before = stamp(source)
+    before = file_stamp(source)
     path.write_text("id\n1\n2\n")
-    assert stamp(source) != before
+    assert file_stamp(source) != before
     asked = SourceSpec(sql="SELECT 1", connection=Connection(url="sqlite:///x.db"))
-    assert stamp(asked) is None
+    assert file_stamp(asked) is None
     assert asked.kind.name == "sql"

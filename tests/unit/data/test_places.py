@@ -13,14 +13,14 @@ from pyarrow import feather
 from fedboost.data import stored
 from fedboost.data.addresses import without_secrets
 from fedboost.data.kinds import s3
-from fedboost.data.loading import load
-from fedboost.data.outline import outline
+from fedboost.data.loading import load_frame
+from fedboost.data.outline import read_outline
 from fedboost.data.reading import columns_of, read_sheet, read_table
-from fedboost.data.row_count import row_count_most
+from fedboost.data.row_count import row_count_bound
 from fedboost.data.selection import Selection
 from fedboost.data.sources import Connection, SourceSpec
 from fedboost.ground.errors import ConfigError, DataError, UnreachableError
-from fedboost.ground.settings import SecretReference, parse
+from fedboost.ground.settings import SecretReference, parse_settings
 
 TABLE = pa.table(
     {
@@ -55,7 +55,7 @@ def test_a_folder_of_parquet_is_one_table_in_the_order_of_its_files(folder):
     source = SourceSpec(path=str(folder))
     assert read_table(source).cast(TABLE.schema).equals(TABLE)
     assert columns_of(source) == TABLE.column_names
-    assert (outline(source).rows, row_count_most(source)) == (12, 12)
+    assert (read_outline(source).rows, row_count_bound(source)) == (12, 12)
 
 
 @pytest.mark.parametrize(
@@ -68,9 +68,9 @@ def test_a_folder_of_parquet_is_one_table_in_the_order_of_its_files(folder):
     ],
 )
 def test_rows_are_chosen_by_what_a_column_holds(folder, rows, ages):
-    source = parse(SourceSpec, {"path": str(folder), "rows": [rows]})
+    source = parse_settings(SourceSpec, {"path": str(folder), "rows": [rows]})
     assert read_table(source)["age"].to_pylist() == list(ages)
-    assert row_count_most(source) == len(list(ages))
+    assert row_count_bound(source) == len(list(ages))
 
 
 @pytest.mark.parametrize(
@@ -81,7 +81,7 @@ def test_rows_are_chosen_by_what_a_column_holds(folder, rows, ages):
     ],
 )
 def test_rows_that_cannot_be_chosen_so_are_refused(folder, rows, said):
-    source = parse(SourceSpec, {"path": str(folder), "rows": [rows]})
+    source = parse_settings(SourceSpec, {"path": str(folder), "rows": [rows]})
     assert said in refusal(DataError, source).what
 
 
@@ -97,7 +97,7 @@ def test_a_delta_table_is_read_by_its_log(tmp_path):
     deltalake.write_deltalake(path, TABLE)
     deltalake.DeltaTable(path).delete("age >= 3")
     assert read_table(SourceSpec(path=path, format="delta")).num_rows == 3
-    assert row_count_most(SourceSpec(path=path, format="delta", version=0)) == 12
+    assert row_count_bound(SourceSpec(path=path, format="delta", version=0)) == 12
     assert refusal(DataError, SourceSpec(path=path, format="delta", version=9)).what == (
         "the table is not there"
     )
@@ -112,7 +112,7 @@ def test_what_a_delta_table_calls_the_keys_of_s3(tmp_path):
     reference = {"file": str(tmp_path / "key")}
     path = "s3://lake/people?region=eu&scheme=http&endpoint_override=h:9"
     keys = {"access_key": reference, "secret_key": reference, "session_token": reference}
-    source = parse(SourceSpec, {"path": path, "format": "delta", "keys": keys})
+    source = parse_settings(SourceSpec, {"path": path, "format": "delta", "keys": keys})
     options = s3.delta_options(source)
     assert options["aws_endpoint"] == "http://h:9"
     assert options["aws_secret_access_key"] == options["aws_session_token"] == "abc"
@@ -176,7 +176,7 @@ def test_a_reference_that_leads_nowhere_is_refused(tmp_path):
     assert "holds no address of a database" in error.private
     assert "hunter2" not in error.private + str(error)
     with pytest.raises(ConfigError, match="either in 'env', a variable, or in 'file'"):
-        parse(SecretReference, {"env": "A", "file": "b"})
+        parse_settings(SecretReference, {"env": "A", "file": "b"})
 
 
 def test_queries_at_one_connection_spend_one_budget():
@@ -199,12 +199,12 @@ def test_columns_that_a_job_does_not_use_are_not_read(tmp_path, ending):
     assert (sheet.names, sheet.unread) == (("id", "age"), ("day", "year"))
     source = SourceSpec(path=str(path), dates=["day"])
     chosen = Selection(columns=["day_month", "age"])
-    narrow = load(source, chosen, party="bank", needs_label=False)
+    narrow = load_frame(source, chosen, party="bank", needs_label=False)
     assert narrow.columns == ("day_month", "age")
-    ignoring = load(source, Selection(ignore=["year"]), party="bank", needs_label=False)
+    ignoring = load_frame(source, Selection(ignore=["year"]), party="bank", needs_label=False)
     assert ignoring.columns == ("age", "day", "day_month", "day_weekday")
     with pytest.raises(DataError, match="no feature column 'agee'") as caught:
-        load(source, Selection(columns=["agee"]), party="bank", needs_label=False)
+        load_frame(source, Selection(columns=["agee"]), party="bank", needs_label=False)
     assert caught.value.todo == "did you mean 'age'?"
 
 
@@ -218,7 +218,7 @@ def test_a_source_that_falls_silent_is_given_up():
         yield 1
         release.wait()
 
-    items = stored.patiently(rows(), 0.05)
+    items = stored.items_in_time(rows(), 0.05)
     assert next(items) == 1
     with pytest.raises(UnreachableError, match="does not answer"):
         next(items)
@@ -230,15 +230,15 @@ def test_an_error_on_the_way_is_raised_where_rows_are_taken():
         yield 1
         raise KeyError("x")
 
-    items = stored.patiently(rows(), 5.0)
+    items = stored.items_in_time(rows(), 5.0)
     assert next(items) == 1
     with pytest.raises(KeyError):
         next(items)
-    assert list(stored.patiently(iter([1, 2]), 5.0)) == [1, 2]
+    assert list(stored.items_in_time(iter([1, 2]), 5.0)) == [1, 2]
 
 
 def test_nobody_reads_on_for_whom_nobody_waits(monkeypatch):
-    monkeypatch.setattr(stored, "LOOK_S", 0.01)
+    monkeypatch.setattr(stored, "PUT_TIMEOUT_S", 0.01)
     closed = threading.Event()
 
     def rows():
@@ -247,7 +247,7 @@ def test_nobody_reads_on_for_whom_nobody_waits(monkeypatch):
         finally:
             closed.set()
 
-    items = stored.patiently(rows(), 5.0)
+    items = stored.items_in_time(rows(), 5.0)
     next(items)
     items.close()
     time.sleep(0)

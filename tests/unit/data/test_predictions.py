@@ -5,14 +5,14 @@ import pyarrow as pa
 import pytest
 
 from fedboost.data import predictions
-from fedboost.data.predictions import predictions_tables, values_of
+from fedboost.data.predictions import prediction_values, predictions_tables
 
 
 @pytest.mark.parametrize("outputs", [1, 3])
 def test_predictions_are_read_back_as_they_were_written(outputs):
     values = np.random.default_rng(outputs).normal(size=(4, outputs))
     (table,) = predictions_tables(pa.table({"id": ["d", "c", "b", "a"]}), np.arange(4), values)
-    assert np.array_equal(values_of(table, outputs), values)
+    assert np.array_equal(prediction_values(table, outputs), values)
     assert table["id"].to_pylist() == ["d", "c", "b", "a"]
 
 
@@ -20,7 +20,7 @@ def test_columns_of_ids_may_have_the_names_of_predictions():
     ids = pa.table({"prediction": ["x"], "prediction_": ["y"]})
     (table,) = predictions_tables(ids, np.arange(1), np.array([[0.5]]))
     assert table.column_names == ["prediction", "prediction_", "prediction__"]
-    assert values_of(table, 1).tolist() == [[0.5]]
+    assert prediction_values(table, 1).tolist() == [[0.5]]
 
 
 def test_rows_come_in_the_order_of_the_table_and_text_of_numbers_becomes_numbers(monkeypatch):

@@ -175,7 +175,7 @@ def test_a_table_that_changes_between_the_looks_is_refused(tmp_path):
 def test_batches_hold_as_many_rows_as_were_asked_for(tmp_path, monkeypatch):
     monkeypatch.setattr("fedboost.data.frame.BATCH_ROWS", 33)
     source = written(tmp_path, "parquet", table())
-    sheets = row_batches._batched(read_batches(source), 100)
+    sheets = row_batches._regrouped_sheets(read_batches(source), 100)
     assert [sheet.n_rows for sheet in sheets] == [100, 100, 50]
 
 

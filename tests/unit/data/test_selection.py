@@ -13,17 +13,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.sparse import csc_array
 
-from fedboost.data.columns import narrow, read_numbers
+from fedboost.data.columns import read_numbers, typed_column
 from fedboost.data.features import feature_matrix
 from fedboost.data.frame import Frame
 from fedboost.data.ids import encode_ids
-from fedboost.data.loading import frame_of, load
+from fedboost.data.loading import frame_of, load_frame
 from fedboost.data.reading import read_sheet, read_table
 from fedboost.data.selection import Selection
 from fedboost.data.sheet import Sheet
 from fedboost.data.sources import SourceSpec
 from fedboost.ground.errors import ConfigError, DataError
-from fedboost.ground.settings import parse
+from fedboost.ground.settings import parse_settings
 
 SECRET = "7654321"  # a cell that no error may show
 
@@ -50,7 +50,7 @@ def csv_file(tmp_path):
 
 def refusal(source, selection=None, *, needs_label=False):
     with pytest.raises((ConfigError, DataError)) as caught:
-        load(source, selection or Selection(), party="bank", needs_label=needs_label)
+        load_frame(source, selection or Selection(), party="bank", needs_label=needs_label)
     error = caught.value
     assert error.where["party"] == "bank"
     assert error.todo
@@ -97,13 +97,13 @@ def refusal(source, selection=None, *, needs_label=False):
 )
 def test_a_selection_that_contradicts_itself_is_refused(raw, said):
     with pytest.raises(ConfigError, match=said):
-        parse(Selection, raw)
+        parse_settings(Selection, raw)
 
 
 def test_the_sample_of_the_interface_is_a_selection():
-    chosen = parse(Selection, {"dataset": "credit", "id": ["id"], "label": "y"})
+    chosen = parse_settings(Selection, {"dataset": "credit", "id": ["id"], "label": "y"})
     assert (chosen.dataset, chosen.id, chosen.label) == ("credit", ["id"], "y")
-    assert parse(Selection, {"dataset": "credit"}).id == ["id"]
+    assert parse_settings(Selection, {"dataset": "credit"}).id == ["id"]
 
 
 # --- what is read ---------------------------------------------------------------------------
@@ -122,7 +122,9 @@ def test_columns_become_float32_features_and_ids_and_labels_do_not(table_file):
         constant=[7.0, 7.0, 7.0],
         note=["x", "y", "z"],
     )
-    frame = load(source, Selection(label="y", ignore=["note"]), party="bank", needs_label=True)
+    frame = load_frame(
+        source, Selection(label="y", ignore=["note"]), party="bank", needs_label=True
+    )
     assert frame.columns == ("whole", "flag", "money", "coded", "half", "empty", "constant")
     assert frame.values.dtype == np.float32
     assert frame.values.flags.f_contiguous
@@ -151,40 +153,40 @@ def test_csv_and_parquet_give_the_same_frame(csv_file, table_file, tmp_path):
         "c": rng.integers(0, 2, 50).astype(bool),
     }
     selection = Selection(label="y")
-    parquet = load(table_file(**columns), selection, party="a", needs_label=True)
+    parquet = load_frame(table_file(**columns), selection, party="a", needs_label=True)
     pa_csv.write_csv(pa.table(columns), tmp_path / "t.csv")
     source = SourceSpec(path=str(tmp_path / "t.csv"))
-    assert load(source, selection, party="a", needs_label=True).digest() == parquet.digest()
+    assert load_frame(source, selection, party="a", needs_label=True).digest() == parquet.digest()
 
 
 def test_named_columns_come_in_the_order_named(table_file):
     source = table_file(id=[1], a=[1.0], b=[2.0], c=["text"])
-    frame = load(source, Selection(columns=["b", "a"]), party="x", needs_label=False)
+    frame = load_frame(source, Selection(columns=["b", "a"]), party="x", needs_label=False)
     assert frame.columns == ("b", "a")
     assert frame.values.tolist() == [[2.0, 1.0]]
 
 
 def test_several_id_columns_name_a_row_together(csv_file):
     source = csv_file("bank,account,a\n1,1,5\n1,2,6\n2,1,7\n")
-    frame = load(source, Selection(id=["bank", "account"]), party="x", needs_label=False)
+    frame = load_frame(source, Selection(id=["bank", "account"]), party="x", needs_label=False)
     assert len(set(frame.ids)) == 3
     assert frame.columns == ("a",)
 
 
 def test_an_index_that_pandas_stored_is_no_feature(table_file):
     source = table_file(id=[1, 2], a=[1.0, 2.0], __index_level_0__=[0, 1])
-    assert load(source, Selection(), party="x", needs_label=False).columns == ("a",)
+    assert load_frame(source, Selection(), party="x", needs_label=False).columns == ("a",)
 
 
 def test_a_guest_may_have_a_label_and_no_features(table_file):
     source = table_file(id=[1, 2], y=[0, 1])
-    frame = load(source, Selection(label="y"), party="x", needs_label=True)
+    frame = load_frame(source, Selection(label="y"), party="x", needs_label=True)
     assert frame.values.shape == (2, 0)
 
 
 def test_rounded_whole_numbers_are_noted_not_refused(table_file):
     source = table_file(id=[1, 2, 3], a=[2**24 + 1, 2**25, 5], b=[2**24 + 0.5, 1e30, 1.0])
-    frame = load(source, Selection(), party="x", needs_label=False)
+    frame = load_frame(source, Selection(), party="x", needs_label=False)
     assert frame.values[0, 0] == 2**24
     assert frame.notes == (
         "column a: whole numbers beyond 2^24 were rounded to 32-bit floats",
@@ -307,7 +309,7 @@ def test_a_column_that_is_no_feature_is_refused(table_file, cells, what):
     error = refusal(source)
     assert error.what.endswith(what)
     assert error.where == {"party": "bank", "file": "t.parquet", "column": "a", "rows": "3"}
-    frame = load(source, Selection(ignore=["a"]), party="bank", needs_label=False)
+    frame = load_frame(source, Selection(ignore=["a"]), party="bank", needs_label=False)
     assert frame.columns == ("good",)
 
 
@@ -328,7 +330,7 @@ def test_adult_needs_its_text_columns_ignored_or_named_as_categorical(data_file)
     )
     texts = ["workclass", "education", "marital-status", "occupation", "relationship", "race"]
     chosen = Selection(label="y", categorical=[*texts, "sex", "native-country"])
-    frame = load(source, chosen, party="bank", needs_label=True)
+    frame = load_frame(source, chosen, party="bank", needs_label=True)
     assert len(frame.columns) == 14
     assert set(frame.categories) == {*chosen.categorical}
     assert frame.categories["sex"] == ("Female", "Male")
@@ -341,7 +343,7 @@ def test_sparse_reuters_is_refused_by_name(data_file):
 
 def test_give_credit_keeps_its_missing_cells(data_file):
     source = SourceSpec(path=str(data_file("give_credit.parquet")))
-    frame = load(source, Selection(label="y"), party="bank", needs_label=True)
+    frame = load_frame(source, Selection(label="y"), party="bank", needs_label=True)
     assert frame.values.shape == (105044, 10)
     assert np.isnan(frame.values).sum() == 23569
     assert frame.label is not None
@@ -367,7 +369,7 @@ def dense_twin(frame: Frame) -> np.ndarray:
 
 def test_svmlight_stays_sparse_and_has_label_and_features(svm_file):
     source = svm_file("1 1:0.5 3:nan\n0 2:7\n1\n")
-    frame = load(source, Selection(label="y"), party="bank", needs_label=True)
+    frame = load_frame(source, Selection(label="y"), party="bank", needs_label=True)
     assert frame.columns == ("f1", "f2", "f3")
     assert frame.label is not None
     assert frame.label.tolist() == [1.0, 0.0, 1.0]
@@ -407,7 +409,7 @@ def test_a_sparse_table_gives_what_its_dense_twin_gives(svm_file, selection):
 
 def test_a_feature_that_no_sparse_row_reaches_is_a_column_of_zeros(svm_file):
     chosen = Selection(columns=["f9", "f2", "f0"], label="y")
-    frame = load(svm_file("1 2:3\n0 1:1\n"), chosen, party="bank", needs_label=True)
+    frame = load_frame(svm_file("1 2:3\n0 1:1\n"), chosen, party="bank", needs_label=True)
     assert dense_twin(frame).tolist() == [[0.0, 3.0, 0.0], [0.0, 0.0, 0.0]]
 
 
@@ -476,7 +478,7 @@ def test_text_is_read_as_python_reads_numbers(column):
     expected = [naive_number(cell) for cell in column]
     assert numbers.text_cells == expected.count(None)
     np.testing.assert_array_equal(numbers.values, np.array(expected, dtype=np.float64))
-    narrowed = narrow(pa.chunked_array([pa.array(column, pa.string())]))
+    narrowed = typed_column(pa.chunked_array([pa.array(column, pa.string())]))
     if narrowed.type in (pa.int64(), pa.float64()):
         np.testing.assert_array_equal(read_numbers(narrowed).values, numbers.values)
 
@@ -494,7 +496,7 @@ def test_text_is_read_as_python_reads_numbers(column):
     ],
 )
 def test_a_text_column_is_narrowed_to_what_its_cells_say(written, kind):
-    assert str(narrow(pa.chunked_array([pa.array(written, pa.string())])).type) == kind
+    assert str(typed_column(pa.chunked_array([pa.array(written, pa.string())])).type) == kind
 
 
 def test_frame_of_reads_a_table_in_chunks():

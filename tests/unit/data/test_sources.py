@@ -18,7 +18,7 @@ from fedboost.data.reading import read_sheet, read_table
 from fedboost.data.sheet import Sheet
 from fedboost.data.sources import SourceSpec
 from fedboost.ground.errors import ConfigError, DataError, FedboostError, UnreachableError
-from fedboost.ground.settings import parse
+from fedboost.ground.settings import parse_settings
 from tests import tiers
 
 LOCAL = {"url": "sqlite:///a.db"}
@@ -67,7 +67,7 @@ def refusal(path: Path, content: bytes | str | None = None) -> FedboostError:
 )
 def test_a_declaration_names_one_place(raw, said):
     with pytest.raises(ConfigError, match=said):
-        parse(SourceSpec, raw)
+        parse_settings(SourceSpec, raw)
 
 
 @pytest.mark.parametrize(
@@ -81,7 +81,7 @@ def test_a_declaration_names_one_place(raw, said):
 )
 def test_a_password_is_refused_in_a_declaration_and_not_printed(raw):
     with pytest.raises(ConfigError, match="the file would hold a password") as caught:
-        parse(SourceSpec, raw)
+        parse_settings(SourceSpec, raw)
     assert "hunter2" not in "".join(caught.value.lines())
 
 
@@ -241,7 +241,7 @@ def test_svmlight_agrees_with_a_naive_reading(tmp_path_factory, rows, block_byte
         " ".join(["1", *(f"{index}:{row[index]!r}" for index in sorted(row))]) for row in rows
     )
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(svmlight, "BLOCK_BYTES", block_bytes)
+        patch.setattr(svmlight, "TEXT_BLOCK_BYTES", block_bytes)
         table = read(tmp_path_factory.mktemp("svm") / "a.svmlight", text)
     width = max((index for row in rows for index in row), default=0)
     for index in range(1, width + 1):
@@ -295,7 +295,7 @@ def test_a_bad_svmlight_line_is_named(tmp_path, line):
 
 
 def test_the_bad_line_is_counted_over_blocks_and_remarks(tmp_path, monkeypatch):
-    monkeypatch.setattr(svmlight, "BLOCK_BYTES", 5)
+    monkeypatch.setattr(svmlight, "TEXT_BLOCK_BYTES", 5)
     error = refusal(tmp_path / "a.svm", "# 1\n\n1 1:1 # 2:x\n0 4:1\n0 4:1 3:1\n0 x\n")
     assert error.where["line"] == "5"
 
@@ -322,7 +322,7 @@ def test_the_entries_of_an_svmlight_file_are_limited(tmp_path, monkeypatch):
 
 
 def test_the_limit_of_dense_tables_is_in_cells(tmp_path, monkeypatch):
-    monkeypatch.setattr(sheet, "CELLS_MAX", 8)
+    monkeypatch.setattr(sheet, "DENSE_CELLS_MAX", 8)
     assert read(tmp_path / "a.svm", "1 4:1\n1 1:1\n").num_rows == 2
     error = refusal(tmp_path / "a.svm", "1 5:1\n1\n")
     assert "2 rows of 5 columns are more than 2^3 cells" in error.what
@@ -335,7 +335,7 @@ def test_the_limit_of_dense_tables_is_in_cells(tmp_path, monkeypatch):
 def test_picked_columns_are_those_of_the_dense_twin(indices):
     dense = np.array([[1, 0, 2, 0, 0], [0, 0, np.nan, 3, 0], [4, 0, 5, 6, 0]])
     wide = np.hstack([dense, np.zeros((3, 1))])
-    picked = sheet.pick(csc_array(dense), indices)
+    picked = sheet.pick_columns(csc_array(dense), indices)
     np.testing.assert_array_equal(picked.toarray(), wide[:, indices] if indices else dense[:, :0])
     assert picked.has_canonical_format
 
@@ -343,8 +343,8 @@ def test_picked_columns_are_those_of_the_dense_twin(indices):
 def test_a_column_beyond_the_last_can_be_given_and_is_not_held(tmp_path):
     found = sheet_of(tmp_path / "a.svm", "1 2:1\n")
     names = ["y", "f1", "f2", "f3", "f0", f"f{2**20}", f"f{2**20 + 1}", "f01", "g1", "f-1", "f"]
-    assert [name for name in names if found.holds(name)] == ["y", "f1", "f2"]
-    assert [name for name in names if found.can_give(name)] == names[:6]
+    assert [name for name in names if found.has_column(name)] == ["y", "f1", "f2"]
+    assert [name for name in names if found.can_be_feature(name)] == names[:6]
 
 
 # --- sql ------------------------------------------------------------------------------------
@@ -364,7 +364,7 @@ def database(tmp_path):
 
 def query(path: Path, text: str) -> pa.Table:
     raw = {"sql": text, "connection": {"url": f"sqlite:///{path}"}}
-    return read_table(parse(SourceSpec, raw), party="bank")
+    return read_table(parse_settings(SourceSpec, raw), party="bank")
 
 
 def test_a_query_gives_a_table_typed_by_its_widest_cells(database):

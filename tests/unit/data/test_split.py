@@ -12,12 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedboost.cli.groups import data_group
-from fedboost.data.loading import load
+from fedboost.data.loading import load_frame
 from fedboost.data.selection import Selection
 from fedboost.data.sources import SourceSpec
 from fedboost.data.split import SplitPlan, split_table
 from fedboost.ground.errors import ConfigError, DataError, FedboostError
-from fedboost.ground.settings import parse
+from fedboost.ground.settings import parse_settings
 from tests import tiers
 
 NAMES = ["a", "b", "c", "d", "e"]
@@ -36,7 +36,7 @@ def deal(layout: str, *parties: str, table: pa.Table | None = None, **options: A
         {"name": name, "columns": [c for c in columns.split(",") if c] if sign else None}
         for name, sign, columns in named
     ]
-    plan = parse(SplitPlan, {"layout": layout, "parties": raw} | options)
+    plan = parse_settings(SplitPlan, {"layout": layout, "parties": raw} | options)
     return split_table(pooled() if table is None else table, plan)
 
 
@@ -292,8 +292,8 @@ def test_split_writes_what_a_job_reads(tmp_path):
     }
     guest = SourceSpec(path=str(out / "bank.parquet"))
     host = SourceSpec(path=str(out / "telco.parquet"))
-    bank = load(guest, Selection(label="y"), party="bank", needs_label=True)
-    telco = load(host, Selection(), party="telco", needs_label=False)
+    bank = load_frame(guest, Selection(label="y"), party="bank", needs_label=True)
+    telco = load_frame(host, Selection(), party="telco", needs_label=False)
     assert bank.ids == telco.ids
     assert telco.columns == ("c", "d", "e")
     assert sorted(path.name for path in out.iterdir()) == ["bank.parquet", "telco.parquet"]

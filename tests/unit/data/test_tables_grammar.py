@@ -6,14 +6,14 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fedboost.data.categories import canonical
-from fedboost.data.loading import load
+from fedboost.data.categories import canonical_text
+from fedboost.data.loading import load_frame
 from fedboost.data.reading import read_batches, read_sheet
 from fedboost.data.selection import Selection
 from fedboost.data.sources import SourceSpec
-from fedboost.data.survey import survey
+from fedboost.data.survey import survey_table
 from fedboost.ground.errors import ConfigError, DataError
-from fedboost.ground.settings import parse
+from fedboost.ground.settings import parse_settings
 from tests.support.table_grammar import DAY_ONE, drawn
 
 TABLES, DAMAGED = 300, 100
@@ -24,8 +24,8 @@ def frame_or_refusal(found):
     words = [name for name, kind in found.kinds.items() if kind == "word"]
     selection = Selection(id=[found.id], categorical=words)
     try:
-        source = parse(SourceSpec, found.declared)
-        return load(source, selection, party="bank", needs_label=False), None
+        source = parse_settings(SourceSpec, found.declared)
+        return load_frame(source, selection, party="bank", needs_label=False), None
     except (ConfigError, DataError) as refused:
         return None, refused
 
@@ -49,7 +49,7 @@ def _days(cell):
 def texts(column):
     cells = [None if cell is None or cell != cell else str(cell) for cell in column]
     known = [None if cell is None else unicodedata.normalize("NFC", cell.strip()) for cell in cells]
-    return [None if cell is None else canonical(cell) for cell in known]
+    return [None if cell is None else canonical_text(cell) for cell in known]
 
 
 @pytest.mark.some(40)
@@ -73,11 +73,11 @@ def test_a_table_is_what_pandas_and_duckdb_read(tmp_path, seed):
         else:
             expected = numbers(column, kind)
             assert np.array_equal(values, expected, equal_nan=True), (name, kind, found.said)
-    source = parse(SourceSpec, found.declared)
+    source = parse_settings(SourceSpec, found.declared)
     whole = read_sheet(source).columns
     parts = [sheet.columns for sheet in read_batches(source)]
     assert sum(part.num_rows for part in parts) == whole.num_rows
-    assert survey(source).columns[0].name == whole.column_names[0]
+    assert survey_table(source).columns[0].name == whole.column_names[0]
 
 
 @pytest.mark.some(15)

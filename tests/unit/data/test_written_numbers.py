@@ -5,26 +5,26 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from fedboost.data.loading import load
+from fedboost.data.loading import load_frame
 from fedboost.data.reading import read_batches, read_sheet
 from fedboost.data.row_batches import RowBatches
 from fedboost.data.selection import Selection
 from fedboost.data.sources import SourceSpec
-from fedboost.data.survey import survey
+from fedboost.data.survey import survey_table
 from fedboost.data.written_numbers import holds_comma_numbers, holds_thousands
 from fedboost.ground.errors import ConfigError, DataError
-from fedboost.ground.settings import parse
+from fedboost.ground.settings import parse_settings
 
 
 def source(tmp_path, cells, **said):
     path = tmp_path / "t.csv"
     rows = "".join(f'{at},"{cell}"\n' for at, cell in enumerate(cells))
     path.write_text(f"id,a\n{rows}")
-    return parse(SourceSpec, {"path": str(path), **said})
+    return parse_settings(SourceSpec, {"path": str(path), **said})
 
 
 def values(given):
-    (column,) = load(given, Selection(), party="bank", needs_label=False).values.T
+    (column,) = load_frame(given, Selection(), party="bank", needs_label=False).values.T
     return column.tolist()
 
 
@@ -67,10 +67,10 @@ def test_blanks_that_do_not_break_divide_thousands_too(tmp_path, blank):
 )
 def test_advice_says_which_sign_the_numbers_have(tmp_path, cells, advice):
     given = source(tmp_path, cells)
-    (problem,) = survey(given).problems
+    (problem,) = survey_table(given).problems
     assert advice in problem
     with pytest.raises(DataError, match=r"hold numbers with") as refused:
-        load(given, Selection(), party="bank", needs_label=False)
+        load_frame(given, Selection(), party="bank", needs_label=False)
     assert refused.value.todo == problem.partition("; ")[2]
 
 
@@ -84,7 +84,7 @@ def test_nothing_is_advised_about_other_text(cells):
 def test_a_label_with_thousands_has_the_same_remedy(tmp_path):
     given = source(tmp_path, ["1,500", "12,250"])
     with pytest.raises(DataError) as refused:
-        load(given, Selection(label="a"), party="bank", needs_label=True)
+        load_frame(given, Selection(label="a"), party="bank", needs_label=True)
     assert "'thousands'" in refused.value.todo
 
 

@@ -11,7 +11,7 @@ from fedboost.core.params import TreeParams
 from fedboost.core.partition import Partition
 from fedboost.core.sampling import TreeColumns
 from fedboost.encrypted.cells.adding import PlacedRows
-from fedboost.encrypted.cells.row_cells import BinnedTable, Cells
+from fedboost.encrypted.cells.row_cells import BinnedTable, TreeCells
 from tests.support.elsewhere import Elsewhere
 from tests.unit.encrypted.test_ciphers import SHOP, Pair
 
@@ -25,14 +25,14 @@ def table(kind, share=1.0):
     values[draw.random(values.shape) < 0.1] = np.nan
     values[draw.random(2 * ROWS) < 0.9, :5] = 0.0
     cuts = binning.fit(values, BINS)
-    drawn = TreeColumns.drawn(TreeParams(colsample_bytree=share), 0, (COLUMNS,))
+    drawn = TreeColumns.draw_columns(TreeParams(colsample_bytree=share), 0, (COLUMNS,))
     bins: Any = cuts.transform(values)
     if kind == "sparse":
         zero = np.array([cuts.transform(np.zeros((1, COLUMNS), np.float32))[0]]).ravel()
         columns, rows = np.nonzero((bins != zero).T)
         starts = np.searchsorted(columns, np.arange(COLUMNS + 1)).astype(np.int64)
         bins = SparseBins(2 * ROWS, starts, rows.astype(np.int32), bins[rows, columns], zero)
-    return Cells(BinnedTable.of(cuts, bins, leave_out=kind == "frequent"), drawn)
+    return TreeCells(BinnedTable.of(cuts, bins, leave_out=kind == "frequent"), drawn)
 
 
 @pytest.mark.parametrize("kind", ["dense", "frequent", "sparse"])
@@ -87,7 +87,7 @@ def compare(pair, cells, counts=(2, 3, 9)):
     """The sums of nodes by so many workers are those of this process."""
     held, _ = pair.rows(SHOP)
     place, of = nodes_of(pair.n_rows)
-    expected = Growing(held.adding, cells, place, of).sums()
+    expected = Growing(held.placed_rows, cells, place, of).sums()
     assert len(expected[-1]) == 4 * len(expected[0]) == 4 * cells.numbers.n_cells
     for count in counts:
         rows = PlacedRows(Elsewhere(count), held._part, by_rows=True)
@@ -101,10 +101,10 @@ def test_rows_that_come_some_at_a_time_make_the_same_sums(scheme, kind, monkeypa
     pair, cells = Pair(scheme, rows=ROWS), table(kind)
     held, _ = pair.rows(SHOP)
     place, of = nodes_of(pair.n_rows)
-    expected = Growing(held.adding, cells, place, of).sums()
+    expected = Growing(held.placed_rows, cells, place, of).sums()
     for most in (1, 7, 100, ROWS):
         monkeypatch.setattr("fedboost.encrypted.cells.row_cells.ADDITIONS_AT_ONCE", most * COLUMNS)
-        found = Growing(held.adding, cells, place, of).sums()
+        found = Growing(held.placed_rows, cells, place, of).sums()
         assert all(map(np.array_equal, expected, found))
 
 
@@ -116,6 +116,6 @@ def test_rows_of_a_sparse_table_begin_at_zero():
         np.array([2, 3, 4, 5], np.uint8),
         np.array([1, 0], np.uint8),
     )
-    part = bins.between(slice(3, 6))
+    part = bins.row_range(slice(3, 6))
     assert np.array_equal(part.dense(), bins.dense()[3:6])
     assert part.shape == (3, 2)

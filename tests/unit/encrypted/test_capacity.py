@@ -13,7 +13,7 @@ from fedboost.crypto.packing import GhLayout
 from fedboost.encrypted.cells.candidates import CategoricalColumn, NodeCandidates
 from fedboost.encrypted.scheme import capacity
 from fedboost.encrypted.scheme.capacity import NodeField, under_noise
-from fedboost.ground.settings import parse
+from fedboost.ground.settings import parse_settings
 from fedboost.protocols.secureboost.params import SecureBoostParams
 from tests.support.federated import HOSTS, now
 from tests.support.secureboost_jobs import made
@@ -25,7 +25,7 @@ SHAPE = math.log2(10)  # of how many candidates there are
 def offer(columns, bins, left, grouped=(), order=None):
     """Candidates at thresholds, and columns of three categories."""
     listed = Candidates(np.array(columns, np.int32), np.array(bins, np.int16), np.array(left, bool))
-    others = tuple(CategoricalColumn(c, Segments.finest(3), missing=False) for c in grouped)
+    others = tuple(CategoricalColumn(c, Segments.one_per_bin(3), missing=False) for c in grouped)
     n_sums = len(columns) + 3 * len(others)
     return NodeCandidates(listed, others, np.arange(n_sums) if order is None else np.array(order))
 
@@ -77,7 +77,7 @@ def test_a_lattices_number_tells_what_its_flood_leaves(name):
 
 def test_a_packages_number_has_the_width_of_its_field():
     layout = GhLayout(20, 1000, 2048, outputs=2)
-    assert layout.widths.tolist() == [layout.g_bits, layout.h_bits] * 2
+    assert layout.field_widths.tolist() == [layout.g_bits, layout.h_bits] * 2
     assert set(layout.sums_together.tolist()) == {layout.lanes[0].capacity}
     alone = GhLayout(20, 1000, 2048, compress=False)
     assert alone.sums_together.tolist() == [1, 1]
@@ -97,7 +97,7 @@ def test_a_forecast_is_no_less_than_what_sums_are_charged(scheme, noise, monkeyp
     params["encryption"] = {"scheme": scheme}
     room = made(params, (2, 2), 200).room()
     now(room.walk())
-    settings = parse(SecureBoostParams, params)
+    settings = parse_settings(SecureBoostParams, params)
     rows, bins = len(room.contexts[HOSTS[0]].parts["train"]), 6
     most = capacity.forecast(settings, nodes=len(told), independent=len(told), columns=2)
     assert 0.0 < np.sum(told, axis=0).max() <= most(bins, rows)
@@ -110,6 +110,6 @@ def test_a_forecast_knows_no_bound_without_a_scheme_or_the_columns_that_share_a_
         ("paillier", 3, True),
         ("lattice", None, True),
     ):
-        settings = parse(SecureBoostParams, {"encryption": {"scheme": scheme}})
+        settings = parse_settings(SecureBoostParams, {"encryption": {"scheme": scheme}})
         most = capacity.forecast(settings, nodes=3, independent=2, columns=columns)(8, 1000)
         assert (most < math.inf) is known

@@ -19,14 +19,14 @@ def table(seed=1, rows=ROWS):
     values[draw.random(values.shape) < 0.1] = np.nan
     values[draw.random(rows) < 0.9, :4] = 0.0  # bins that may be left out
     cuts = binning.fit(values, BINS)
-    drawn = TreeColumns.drawn(TreeParams(), 0, (COLUMNS,))
+    drawn = TreeColumns.draw_columns(TreeParams(), 0, (COLUMNS,))
     return cuts, cuts.transform(values), drawn
 
 
 @pytest.mark.parametrize("leave_out", [False, True])
 def test_a_row_adds_to_the_cell_of_its_bin_in_each_column_of_its_node(leave_out):
     cuts, bins, drawn = table()
-    own = row_cells.Cells(row_cells.BinnedTable.of(cuts, bins, leave_out=leave_out), drawn)
+    own = row_cells.TreeCells(row_cells.BinnedTable.of(cuts, bins, leave_out=leave_out), drawn)
     nodes = np.array_split(np.random.default_rng(2).permutation(ROWS).astype(np.int32), 3)
     asked = own.numbers.additions(nodes)
     assert asked.cells.dtype == np.int32
@@ -45,7 +45,7 @@ def test_a_row_adds_to_the_cell_of_its_bin_in_each_column_of_its_node(leave_out)
 
 def test_additions_of_all_rows_take_little_beside_their_cells():
     cuts, bins, drawn = table(rows=50_000)
-    own = row_cells.Cells(row_cells.BinnedTable.of(cuts, bins, leave_out=True), drawn)
+    own = row_cells.TreeCells(row_cells.BinnedTable.of(cuts, bins, leave_out=True), drawn)
     rows = np.arange(50_000, dtype=np.int32)
     own.numbers.additions([rows[:100]])
     tracemalloc.start()

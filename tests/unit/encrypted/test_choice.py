@@ -5,11 +5,11 @@ from typing import Any
 import pytest
 
 from fedboost.encrypted.scheme import choice, loading
-from fedboost.encrypted.scheme.choice import ALWAYS, ORDER, SchemeOffer, choose, offer
-from fedboost.encrypted.scheme.params import EncryptedTreeParams, asks
+from fedboost.encrypted.scheme.choice import ALWAYS, ORDER, SchemeOffer, choose_scheme, make_offer
+from fedboost.encrypted.scheme.params import EncryptedTreeParams, policy_demands
 from fedboost.encrypted.scheme.schemes import SCHEMES
 from fedboost.ground.errors import ConfigError, PeerError
-from fedboost.ground.settings import parse
+from fedboost.ground.settings import parse_settings
 from fedboost.job import AUTO, ChosenScheme, PassedOver, encryption_of
 from fedboost.protocols.hybridtree.params import HybridTreeParams
 
@@ -23,13 +23,13 @@ MANY = "bank's table may have more rows than lattice adds up"
 def chosen(params=JOB, *, rows=1000, **allowed):
     """The choice for bank, whose table has so many rows, telco and whoever says what it allows."""
     offers = {
-        "bank": offer(params, allowed.get("bank"), rows),
-        "telco": offer(params, allowed.get("telco"), None),
-        "shop": offer(params, allowed.get("shop"), None),
+        "bank": make_offer(params, allowed.get("bank"), rows),
+        "telco": make_offer(params, allowed.get("telco"), None),
+        "shop": make_offer(params, allowed.get("shop"), None),
     }
-    found = choose(params, offers)
-    choice.check(params, found)
-    return found.scheme, found.because
+    found = choose_scheme(params, offers)
+    choice.check_choice(params, found)
+    return found.scheme, found.reason_text
 
 
 def test_every_scheme_that_hides_gradients_has_a_place_in_the_order():
@@ -85,18 +85,22 @@ def test_more_rows_than_any_lattice_adds_up_fall_back(bits, most):
 def test_the_larger_lattice_runs_where_policies_allow_it_and_settings_let_it():
     why = f"{MANY}; telco's policy does not allow lattice-large"
     assert chosen(rows=ROWS_MOST + 1, telco=["lattice", "paillier"]) == ("paillier", why)
-    packed = parse(EncryptedTreeParams, {"encryption": {"answers": "packed"}})
+    packed = parse_settings(EncryptedTreeParams, {"encryption": {"answers": "packed"}})
     assert chosen(packed)[0] == "lattice"
     with pytest.raises(ConfigError, match="answers of lattice-large cannot be packed"):
         chosen(packed, rows=ROWS_MOST + 1)
     with pytest.raises(ConfigError, match="answers of lattice-large cannot be packed: leave"):
-        parse(EncryptedTreeParams, {"encryption": {"answers": "packed", "scheme": "lattice-large"}})
+        parse_settings(
+            EncryptedTreeParams, {"encryption": {"answers": "packed", "scheme": "lattice-large"}}
+        )
 
 
 def test_rows_count_as_the_next_power_of_two_so_that_noise_does_not_measure_them():
     """Noise is worth rows: a coordinator that varies it learns rows to a factor of two."""
     said: list[dict[str, str]] = [
-        dict(offer(EncryptedTreeParams(precision_bits=12, host_noise=noise), None, rows).against)
+        dict(
+            make_offer(EncryptedTreeParams(precision_bits=12, host_noise=noise), None, rows).against
+        )
         for noise in (1.0, 20.0, 64.0)
         for rows in (33_000, 50_000, 65_536)
     ]
@@ -105,7 +109,7 @@ def test_rows_count_as_the_next_power_of_two_so_that_noise_does_not_measure_them
 
 
 def test_rows_of_a_table_that_is_not_known_do_not_count():
-    assert offer(JOB, None, None).against == {}
+    assert make_offer(JOB, None, None).against == {}
 
 
 @pytest.mark.parametrize(
@@ -120,7 +124,7 @@ def test_rows_of_a_table_that_is_not_known_do_not_count():
             "precision_bits is 16, and lattice has 15 at most",
         ),
         (
-            parse(EncryptedTreeParams, {"encryption": {"key_bits": 3072}}),
+            parse_settings(EncryptedTreeParams, {"encryption": {"key_bits": 3072}}),
             "key_bits is of a modulus, and lattice has no modulus",
         ),
     ],
@@ -142,13 +146,15 @@ def test_no_scheme_that_suits_all_is_refused_with_what_is_against_each():
 
 
 def test_a_job_that_names_its_scheme_leaves_no_choice():
-    named = parse(EncryptedTreeParams, {"encryption": {"scheme": "paillier"}})
+    named = parse_settings(EncryptedTreeParams, {"encryption": {"scheme": "paillier"}})
     assert not choice.is_open(named)
-    choice.check(named, None)
+    choice.check_choice(named, None)
     with pytest.raises(PeerError, match="but the job names one"):
-        choice.check(named, ChosenScheme(scheme="lattice"))
+        choice.check_choice(named, ChosenScheme(scheme="lattice"))
     with pytest.raises(PeerError, match="but the job names one"):
-        choice.check(object(), ChosenScheme(scheme="lattice"))  # of a protocol without encryption
+        choice.check_choice(
+            object(), ChosenScheme(scheme="lattice")
+        )  # of a protocol without encryption
 
 
 UNSCORED = HybridTreeParams(split="unscored")
@@ -169,12 +175,12 @@ SETTINGS = PassedOver(scheme="lattice", why="settings", what="something")
 )
 def test_a_choice_that_the_rule_cannot_have_made_is_refused(params, said, words):
     with pytest.raises(PeerError, match=words):
-        choice.check(params, said)
+        choice.check_choice(params, said)
 
 
 def test_an_open_job_asks_for_no_scheme_yet_and_trains_under_none():
-    assert asks(JOB).scheme == AUTO
-    assert not asks(JOB).insecure
+    assert policy_demands(JOB).scheme == AUTO
+    assert not policy_demands(JOB).insecure
     with pytest.raises(ConfigError, match="has not been chosen yet"):
         loading.tree_scheme(JOB)
 
@@ -183,10 +189,10 @@ def test_a_choice_stands_in_the_place_of_auto_only():
     found = ChosenScheme(scheme="lattice")
     said: list[dict[str, Any]] = [{}, {"encryption": {}}, {"encryption": {"scheme": AUTO}}]
     for one in said:
-        assert found.settled(one)["encryption"] == {"scheme": "lattice"}
+        assert found.fill_scheme(one)["encryption"] == {"scheme": "lattice"}
     named = {"encryption": {"scheme": "paillier"}, "max_depth": 2}
-    assert found.settled(named) == named
-    keyed = ChosenScheme(scheme="paillier").settled({"encryption": {"key_bits": 3072}})
+    assert found.fill_scheme(named) == named
+    keyed = ChosenScheme(scheme="paillier").fill_scheme({"encryption": {"key_bits": 3072}})
     assert keyed == {"encryption": {"scheme": "paillier", "key_bits": 3072}}
 
 
@@ -200,4 +206,4 @@ def test_a_job_says_which_encryption_it_has_and_why():
 
 
 def test_an_offer_that_names_nothing_has_nothing_against_anything():
-    assert choose(JOB, {"bank": SchemeOffer()}).scheme == "lattice"
+    assert choose_scheme(JOB, {"bank": SchemeOffer()}).scheme == "lattice"

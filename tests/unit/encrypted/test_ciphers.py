@@ -11,7 +11,7 @@ from fedboost.crypto import layout
 from fedboost.encrypted.cells.request import CandidateTerms
 from fedboost.encrypted.lattice import answers as lattice_answers
 from fedboost.encrypted.scheme import keys, loading, schemes
-from fedboost.encrypted.scheme.ciphers import AnswersSeen, Expected, addressed
+from fedboost.encrypted.scheme.ciphers import AnswersSeen, NodeBounds, addressed
 from fedboost.ground.errors import PeerError
 from tests.support.federated import GUEST, HOSTS, contexts_for, frame_of
 
@@ -40,7 +40,7 @@ class Pair:
         hosts = (TELCO, SHOP)
         nonces: tuple[bytes, ...] = ()
         if keys.takes_nonces(self.params):
-            nonces = tuple(keys.nonce(self.contexts[party]) for party in (GUEST, *hosts))
+            nonces = tuple(keys.own_nonce(self.contexts[party]) for party in (GUEST, *hosts))
         self.guest = keys.guest_side(self.contexts[GUEST], self.bits, [rows], nonces)
         cuts = binning.fit(values, 8, ())
         told = self.guest.told(0)
@@ -57,7 +57,7 @@ class Pair:
         given = self.guest.rows(tree, self.gh, self.n_rows)
         side = self.hosts[host]
         parts = [
-            side.received(part.rows.data, part.rows.count // side.sizes.per_row)
+            side.read_part(part.rows.data, part.rows.count // side.sizes.per_row)
             for part in given.parts()
         ]
         return side.rows(np.concatenate(parts), tree, given.key_for(host)), given
@@ -66,7 +66,7 @@ class Pair:
 @pytest.mark.parametrize("scheme", [*SCHEMES, *(one for one in schemes.SCHEMES if one != "plain")])
 def test_a_scheme_states_the_sizes_of_its_messages(scheme, monkeypatch):
     """What an estimate reckons with, and what messages are admitted by."""
-    monkeypatch.setattr(layout, "BLOCK_BYTES", 1 << 11)
+    monkeypatch.setattr(layout, "ENCRYPTED_BLOCK_BYTES", 1 << 11)
     pair = Pair(scheme)
     held, given = pair.rows()
     own = loading.tree_scheme(pair.params)
@@ -107,7 +107,7 @@ def test_sums_that_come_back_are_those_of_the_integers(scheme, outputs, each, mo
         cells[rows, number] = first + draw.integers(0, 4, len(rows))
         own = np.zeros((4, pair.gh.shape[1]), np.int64)
         np.add.at(own, cells[rows, number] - first, pair.gh[rows])
-        expected.append(Expected(len(rows), np.abs(pair.gh[rows]).sum(axis=0)))
+        expected.append(NodeBounds(len(rows), np.abs(pair.gh[rows]).sum(axis=0)))
         order = draw.permutation(4)[: 4 - number % 2]
         indices.append((number, len(rows), first + order))
         sums.append(own[order])
@@ -162,7 +162,7 @@ def test_parts_are_whole_blocks_and_only_the_last_is_shorter(rows, counts, monke
 
 @pytest.mark.parametrize("scheme", VECTORS)
 def test_parts_have_fewer_rows_and_answers_where_outputs_are_many(scheme, monkeypatch):
-    monkeypatch.setattr(lattice_answers, "PART_BYTES_MAX", 1 << 18)
+    monkeypatch.setattr(lattice_answers, "LATTICE_PART_BYTES_MAX", 1 << 18)
     pair = Pair(scheme, 9000, outputs=5)
     host: Any = pair.hosts[SHOP]
     own = host.budget.parameters
@@ -178,12 +178,12 @@ def test_parts_have_fewer_rows_and_answers_where_outputs_are_many(scheme, monkey
     for rows in (9000, 17):
         node = [CandidateTerms.of_cells(0, 0, rows, len(made))]
         parts = list(held.blind_cells(made, node))
-        data = given.n_bytes([1], [Expected(rows, np.zeros(10, np.int64))])
+        data = given.n_bytes([1], [NodeBounds(rows, np.zeros(10, np.int64))])
         assert [part.count for part in parts[:-1]] == [(1 << 18) // data] * (len(parts) - 1)
         assert max(len(part.data) for part in parts) <= given.bytes_max([40])
         assert len(parts) > 1
-    monkeypatch.setattr(lattice_answers, "PART_BYTES_MAX", 1)
-    assert given.bytes_max([40]) == given.n_bytes([1], [Expected(9000, np.zeros(10, np.int64))])
+    monkeypatch.setattr(lattice_answers, "LATTICE_PART_BYTES_MAX", 1)
+    assert given.bytes_max([40]) == given.n_bytes([1], [NodeBounds(9000, np.zeros(10, np.int64))])
     assert {part.count for part in held.blind_cells(made, node)} == {1}
 
 
@@ -223,7 +223,7 @@ def test_hosts_derive_what_the_guest_does_and_no_other_host_can_use_a_key(scheme
     held, _ = pair.rows(TELCO)
     swapped = pair.hosts[SHOP].rows(held.rows.encrypted.numbers, 0, given.key_for(TELCO))
     cells = np.zeros((pair.n_rows, 1), np.int32)
-    expected = [Expected(pair.n_rows, np.abs(pair.gh).sum(axis=0))]
+    expected = [NodeBounds(pair.n_rows, np.abs(pair.gh).sum(axis=0))]
     for rows, fits in ((held, True), (swapped, False)):
         sums = rows.row_sums.sums(np.arange(pair.n_rows), cells, 1)
         terms = CandidateTerms.of_cells(0, 0, pair.n_rows, len(sums))
@@ -232,4 +232,4 @@ def test_hosts_derive_what_the_guest_does_and_no_other_host_can_use_a_key(scheme
             assert (given.read(part.data, [1], expected) == pair.gh.sum(axis=0)).all()
         else:
             with pytest.raises(PeerError, match="does not decrypt"):
-                given.read(part.data, [1], [Expected(pair.n_rows, np.zeros(2, np.int64))])
+                given.read(part.data, [1], [NodeBounds(pair.n_rows, np.zeros(2, np.int64))])

@@ -11,7 +11,7 @@ from fedboost.crypto.lattice import parameters
 from fedboost.encrypted.lattice.guest import tree_scheme
 from fedboost.encrypted.scheme import keys
 from fedboost.encrypted.scheme.host_noise import NoiseScale, spare_rows
-from fedboost.ground.settings import parse
+from fedboost.ground.settings import parse_settings
 from fedboost.protocols.secureboost.params import SecureBoostParams
 
 PLAINTEXT_BITS = 2047
@@ -20,7 +20,7 @@ SIGN = 1
 
 def params_of(scheme, bits, **more):
     said = {"encryption": {"scheme": scheme}, "precision_bits": bits, **more}
-    return parse(SecureBoostParams, said)
+    return parse_settings(SecureBoostParams, said)
 
 
 def needed(most):
@@ -34,7 +34,7 @@ bits = st.integers(BITS_MIN, 20)
 
 @given(rows, bits)
 def test_a_packed_field_holds_the_sum_of_all_rows_and_no_more(rows, bits):
-    layout = keys.layout(params_of("paillier", bits), bits, rows, PLAINTEXT_BITS)
+    layout = keys.gh_layout(params_of("paillier", bits), bits, rows, PLAINTEXT_BITS)
     (h, g) = layout.lanes[0].digits
     assert h.bits == needed(rows << bits)
     assert g.bits == needed(rows << bits) + SIGN
@@ -43,7 +43,7 @@ def test_a_packed_field_holds_the_sum_of_all_rows_and_no_more(rows, bits):
 @given(rows, bits, st.floats(0.01, 8.0))
 def test_noise_widens_a_packed_field_by_what_it_is_at_most(rows, bits, sigma):
     params = params_of("paillier", bits, host_noise=sigma)
-    layout = keys.layout(params, bits, rows, PLAINTEXT_BITS)
+    layout = keys.gh_layout(params, bits, rows, PLAINTEXT_BITS)
     (h, g) = layout.lanes[0].digits
     most = (rows << bits) + layout.g_noise
     assert g.bits <= needed(most) + SIGN
@@ -67,7 +67,7 @@ def test_a_lattice_field_holds_the_sum_of_a_nodes_rows_and_its_sign(scheme, data
 def test_fewer_bits_put_more_sums_into_a_ciphertext():
     """So answers are shorter: 16 sums of 21,000 rows share a package of 2,048 bits at 53 bits."""
     each = {
-        bits: keys.layout(params_of("paillier", bits), bits, 21_000, PLAINTEXT_BITS)
+        bits: keys.gh_layout(params_of("paillier", bits), bits, 21_000, PLAINTEXT_BITS)
         .lanes[0]
         .capacity
         for bits in (47, BITS_ENCRYPTED)

@@ -13,7 +13,7 @@ from fedboost.encrypted.scheme import host_noise
 from fedboost.encrypted.scheme.host_noise import MOST, HostNoise, NoiseScale
 from fedboost.encrypted.scheme.params import EncryptedTreeParams
 from fedboost.ground.errors import ConfigError
-from fedboost.ground.settings import parse
+from fedboost.ground.settings import parse_settings
 from fedboost.protocols.hybridtree.params import HybridTreeParams
 from fedboost.protocols.secureboost.params import SecureBoostParams
 from tests import tiers
@@ -33,7 +33,7 @@ def listed(missing):
 def offered(own, grouped=()):
     """These candidates and columns of so many categories."""
     columns = [
-        CategoricalColumn(10 + place, Segments.finest(count), missing=False)
+        CategoricalColumn(10 + place, Segments.one_per_bin(count), missing=False)
         for place, count in enumerate(grouped)
     ]
     return NodeCandidates(own, tuple(columns), np.arange(len(own) + sum(grouped)))
@@ -164,7 +164,7 @@ def test_noise_prints_nothing():
 
 
 def params_of(kind=SecureBoostParams, **said):
-    return parse(kind, said)
+    return parse_settings(kind, said)
 
 
 @pytest.mark.parametrize("bits", [8, 15, 44])
@@ -243,4 +243,4 @@ def test_a_job_has_no_noise_unless_it_says_so():
 )
 def test_noise_that_cannot_be_is_refused(kind, said, why):
     with pytest.raises(ConfigError, match=why):
-        parse(kind, said)
+        parse_settings(kind, said)

@@ -127,7 +127,7 @@ def drawn_anew(context: StageContext[Any], got):
 @pytest.mark.parametrize("redrawn", [False, True])
 def test_the_same_ciphertexts_asked_about_again_and_again_average_nothing_out(redrawn, monkeypatch):
     if redrawn:
-        monkeypatch.setattr(keys, "_noise", drawn_anew)
+        monkeypatch.setattr(keys, "_host_noise", drawn_anew)
     found, true = attempts(SIGMA, monkeypatch)
     error = {n: np.abs(found[:n].mean(axis=0) - true).mean() for n in (1, ATTEMPTS)}
     if redrawn:

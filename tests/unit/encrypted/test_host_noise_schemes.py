@@ -15,7 +15,7 @@ from fedboost.encrypted.cells.candidates import NodeCandidates
 from fedboost.encrypted.cells.request import CandidateTerms
 from fedboost.encrypted.lattice import guest as lattice_guest
 from fedboost.encrypted.scheme import host_noise, keys, loading
-from fedboost.encrypted.scheme.ciphers import Expected
+from fedboost.encrypted.scheme.ciphers import NodeBounds
 from fedboost.encrypted.scheme.host_noise import MOST, NoiseScale, as_masks
 from fedboost.ground.errors import ConfigError, PeerError, ProtocolError
 from tests.support.ciphertexts import arrived, encrypted, short_keys
@@ -221,7 +221,7 @@ class Pair:
         contexts = contexts_for("secureboost", frames, said)
         params = contexts[GUEST].params
         bits = loading.tree_scheme(params).bits_of(params, rows)
-        nonces = tuple(keys.nonce(contexts[party]) for party in (GUEST, HOSTS[0]))
+        nonces = tuple(keys.own_nonce(contexts[party]) for party in (GUEST, HOSTS[0]))
         self.guest = keys.guest_side(contexts[GUEST], bits, [rows], nonces)
         cuts = binning.fit(values, 8, ())
         told = self.guest.told(0)
@@ -231,7 +231,7 @@ class Pair:
         self.gh = np.full((rows, 2 * outputs), most)
         self.given = self.guest.rows(0, self.gh, rows)
         [part] = self.given.parts()
-        self.held = side.rows(side.received(part.rows.data, rows), 0, self.given.key_for(HOSTS[0]))
+        self.held = side.rows(side.read_part(part.rows.data, rows), 0, self.given.key_for(HOSTS[0]))
 
     def read(self, noise, most):
         """The sum of all rows, as often as there is noise for it."""
@@ -239,7 +239,7 @@ class Pair:
         every = CandidateTerms.of_cells(0, 0, ROWS, 1)[np.zeros(len(noise), np.int64)]
         terms = replace(every, noise=noise)
         data = b"".join(part.data for part in self.held.blind_cells(cells, [terms]))
-        return self.given.read(data, [len(noise)], [Expected(ROWS, most)])
+        return self.given.read(data, [len(noise)], [NodeBounds(ROWS, most)])
 
 
 @pytest.mark.some(10, of="distributions")
@@ -279,7 +279,7 @@ def test_every_sum_and_its_noise_fits_the_budget(scheme, rows, sigma):
     most = int(NoiseScale.of(context.params, bits).most[0])
     if scheme == "plain":
         assert (rows << bits) + 256 * most <= 1 << 62
-        assert keys.layout(context.params, bits, rows, 2047).g_noise == most
+        assert keys.gh_layout(context.params, bits, rows, 2047).g_noise == most
         return
     budget = lattice_guest.tree_scheme(scheme).budget(context.params, rows, bits)
     for node in {1, rows}:

@@ -5,19 +5,19 @@ from functools import partial
 import pytest
 
 from fedboost.crypto.lattice.budget import Budget
-from fedboost.crypto.lattice.parameters import named
+from fedboost.crypto.lattice.parameters import by_name
 from fedboost.encrypted.lattice import answers as lattice_answers
-from fedboost.encrypted.lattice.answers import VECTORS, best_slots, cost_of, in_words, runs
+from fedboost.encrypted.lattice.answers import VECTORS, best_slots, cost_of, cut_into_runs, in_words
 from fedboost.encrypted.scheme.ciphers import AnswersSeen
 from fedboost.encrypted.scheme.params import EncryptedTreeParams
 from fedboost.ground.errors import ConfigError
-from fedboost.ground.settings import parse
+from fedboost.ground.settings import parse_settings
 
 ROWS = 30_000
 
 
 def params(**encryption):
-    return parse(
+    return parse_settings(
         EncryptedTreeParams,
         {"max_depth": 5, "max_bin": 32, "encryption": {"scheme": "lattice", **encryption}},
     )
@@ -27,8 +27,8 @@ def seen(*sums, keys=1):
     return AnswersSeen(last=(keys, list(sums)))
 
 
-BUDGET = Budget(named("lattice"), ROWS)
-LARGE = Budget(named("lattice-large"), ROWS)
+BUDGET = Budget(by_name("lattice"), ROWS)
+LARGE = Budget(by_name("lattice-large"), ROWS)
 
 
 @pytest.mark.parametrize(
@@ -55,7 +55,7 @@ def test_what_a_job_says_is_kept_to():
 
 
 def test_no_key_is_larger_than_a_part_may_be(monkeypatch):
-    monkeypatch.setattr(lattice_answers, "PART_BYTES_MAX", 1 << 20)
+    monkeypatch.setattr(lattice_answers, "LATTICE_PART_BYTES_MAX", 1 << 20)
     assert best_slots(params(answers="packed"), BUDGET, seen(3000)) == VECTORS
 
 
@@ -66,7 +66,7 @@ def test_every_host_costs_a_key():
 
 def test_before_any_answer_a_small_host_is_expected():
     assert best_slots(params(), BUDGET, AnswersSeen()) == 32
-    assert best_slots(params(), Budget(named("lattice"), 20), AnswersSeen()) == VECTORS
+    assert best_slots(params(), Budget(by_name("lattice"), 20), AnswersSeen()) == VECTORS
 
 
 def test_the_last_tree_says_what_the_next_is_like():
@@ -112,7 +112,7 @@ def test_runs_cut_all_sums_one_after_the_other(size):
     every = [(place, n) for place, count in enumerate(counts) for n in range(count)]
     found = [
         [(place, n) for place, cut in run for n in range(cut.start, cut.stop)]
-        for run in runs(counts, size)
+        for run in cut_into_runs(counts, size)
     ]
     assert found == [every[first : first + size] for first in range(0, len(every), size)]
 
@@ -120,7 +120,7 @@ def test_runs_cut_all_sums_one_after_the_other(size):
 def test_noise_and_a_lasting_key_do_not_go_together():
     raw = {"host_noise": 1.0, "encryption": {"scheme": "lattice", "key_trees": 2}}
     with pytest.raises(ConfigError, match="do not go together"):
-        parse(EncryptedTreeParams, raw)
+        parse_settings(EncryptedTreeParams, raw)
 
 
 def test_answers_and_keys_are_of_lattices_alone():

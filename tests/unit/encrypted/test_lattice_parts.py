@@ -29,7 +29,7 @@ class Layers:
         begins = np.ones(self.numbers.n_cells, np.bool_)
         begins[self.numbers.starts[2] + 1 : self.numbers.starts[3] - 1] = False
         self.partition, self.of = Partition.at_root(of[0]), of
-        self.tree = self.rows.adding.take(cells, self.partition, begins, place)
+        self.tree = self.rows.placed_rows.take(cells, self.partition, begins, place)
 
     def terms(self, node):
         """Every cell, some with another one of their column; the groups of two columns."""
@@ -187,7 +187,7 @@ def test_bins_go_to_workers_once():
     for number in range(2):
         held = replace(pair.rows(SHOP, number)[0], part_workers=part_workers)
         for _ in range(2):  # trees of a forest
-            held.adding.take(cells, Partition.at_root(of[0]), begins, place)
+            held.placed_rows.take(cells, Partition.at_root(of[0]), begins, place)
     trees = ["TreePart"] * 2
     assert part_workers.given == ["LatticeRows", "BinnedPart", *trees, "LatticeRows", *trees]
 

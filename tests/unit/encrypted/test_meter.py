@@ -18,7 +18,7 @@ from fedboost.encrypted.host.meter import DRAWN_MAX, Meter
 from fedboost.encrypted.scheme.capacity import NodeField
 from fedboost.encrypted.tree.batch import STRIDE
 from fedboost.flow import Charge, Releases, Spent, Table
-from fedboost.ground.settings import parse
+from fedboost.ground.settings import parse_settings
 from fedboost.protocols.hybridtree import host as hybrid_host
 from fedboost.protocols.hybridtree.params import HybridTreeParams
 from fedboost.protocols.hybridtree.params import releases as hybrid_releases
@@ -178,14 +178,14 @@ def test_the_lower_layers_of_a_hybrid_tree_count_from_every_bottom_node(depths, 
         assert meter.most > 0
         for column, counted in enumerate(meter.equations.tolist()):
             assert twin.rank(host, column) == counted
-        params = parse(HybridTreeParams, job.params)
+        params = parse_settings(HybridTreeParams, job.params)
         bound = hybrid_releases(params, job.room().table, host, None)
         assert meter.most <= bound.whole
 
 
 def test_unscored_cuts_are_expected_to_tell_the_order_of_each_column_alike():
     said = {"split": "unscored", "n_estimators": 10, "host_depth": 2, "max_bin": 11}
-    params = parse(HybridTreeParams, said)
+    params = parse_settings(HybridTreeParams, said)
     assert hybrid_releases(params, Table(GUEST, HOSTS[:2]), HOSTS[0], 4) == Releases(0, 0.5)
 
 
@@ -196,7 +196,7 @@ def offer(*columns, grouped=()):
     """What a node offers, one candidate of each column."""
     own = np.array(columns, np.int32)
     listed = Candidates(own, np.zeros(len(own), np.int16), np.zeros(len(own), bool))
-    two = Segments.finest(2)
+    two = Segments.one_per_bin(2)
     others = tuple(CategoricalColumn(column, two, missing=False) for column in grouped)
     return NodeCandidates(listed, others, np.arange(len(own) + 2 * len(others)))
 
@@ -336,7 +336,7 @@ def test_a_division_places_rows_by_what_it_adds():
 
 
 def planned(params, columns, host=HOSTS[0]):
-    own = parse(SecureBoostParams, {"encryption": {"scheme": "plain"}, **params})
+    own = parse_settings(SecureBoostParams, {"encryption": {"scheme": "plain"}, **params})
     return plan.releases(own, Table(GUEST, HOSTS[:2]), host, columns)
 
 

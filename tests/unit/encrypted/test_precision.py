@@ -10,23 +10,23 @@ from fedboost.core.gradient_bits import BITS_ENCRYPTED
 from fedboost.core.objectives import Summary
 from fedboost.crypto.lattice import parameters
 from fedboost.crypto.lattice.budget import MESSAGE_BITS_MOST
-from fedboost.crypto.schemes import SCHEMES
+from fedboost.crypto.schemes import KEYED_SCHEMES
 from fedboost.encrypted.lattice.guest import tree_scheme
 from fedboost.encrypted.scheme import loading
 from fedboost.ground.errors import ConfigError
-from fedboost.ground.settings import parse
+from fedboost.ground.settings import parse_settings
 from fedboost.protocols.hybridtree.params import HybridTreeParams
 from fedboost.protocols.secureboost.params import SecureBoostParams
 
 LATTICES = sorted(set(parameters.BY_NAME) - {"lattice-large"})
-NUMBERS = sorted(set(SCHEMES) - {"iterative-affine"})
+NUMBERS = sorted(set(KEYED_SCHEMES) - {"iterative-affine"})
 BITS = {1: 15, 8192: 15, 8193: 14, 1 << 14: 14, 1 << 16: 12, (1 << 20) - 1: 8, 1 << 21: 7}
 
 
 def params_of(scheme, **more):
     """Of a job that asks for as many bits as fit, unless it says how many."""
     said = {"encryption": {"scheme": scheme}, "precision_bits": None, **more}
-    return parse(SecureBoostParams, said)
+    return parse_settings(SecureBoostParams, said)
 
 
 def bits_of(params, rows):
@@ -75,14 +75,14 @@ def test_the_lattice_for_many_rows_has_eight_bits_more():
 
 def test_a_job_that_says_nothing_has_the_same_bits_under_every_scheme():
     for scheme in [*LATTICES, *NUMBERS, "lattice-large"]:
-        own = parse(SecureBoostParams, {"encryption": {"scheme": scheme}})
+        own = parse_settings(SecureBoostParams, {"encryption": {"scheme": scheme}})
         assert {bits_of(own, rows) for rows in BITS} == {BITS_ENCRYPTED}
 
 
 @pytest.mark.parametrize("scheme", NUMBERS)
 def test_other_schemes_have_as_many_as_sums_leave(scheme):
     for rows in BITS:
-        assert bits_of(params_of(scheme), rows) == fixed_point.bits_for(rows)
+        assert bits_of(params_of(scheme), rows) == fixed_point.bits_for_rows(rows)
         assert bits_of(params_of(scheme, precision_bits=21), rows) == 21
 
 
@@ -104,7 +104,7 @@ def test_rows_that_no_budget_is_for_are_refused(rows, scheme):
 
 
 def test_encodings_of_other_schemes_are_the_objectives_own():
-    fixed = fixed_point.for_rows(1000, None, 1.0, 0.25)
+    fixed = fixed_point.encoding_for_rows(1000, None, 1.0, 0.25)
     for scheme in NUMBERS:
         own = params_of(scheme, precision_bits=20)
         assert encoding(own, 1000, fixed) == (fixed, [own])
@@ -113,7 +113,7 @@ def test_encodings_of_other_schemes_are_the_objectives_own():
 @pytest.mark.parametrize("bits", [None, 8, 13])
 def test_the_greatest_gradient_is_the_greatest_message(bits):
     own = params_of("lattice", precision_bits=bits)
-    fixed = fixed_point.for_rows(1000, None, 1.0, 0.25)
+    fixed = fixed_point.encoding_for_rows(1000, None, 1.0, 0.25)
     made, asked = encoding(own, 1000, fixed)
     assert [one.precision_bits for one in asked] == [None]
     assert made.bits == (bits or 15)
@@ -133,7 +133,7 @@ def test_the_greatest_gradient_is_the_greatest_message(bits):
 )
 def test_a_rounded_value_is_off_by_less_than_a_unit(values, bits, seed):
     own = params_of("lattice", precision_bits=bits)
-    plain = fixed_point.for_rows(1000, None, 1.0, 1.0)
+    plain = fixed_point.encoding_for_rows(1000, None, 1.0, 1.0)
     fixed, _ = encoding(own, 1000, plain)
     g, h = np.array(values)[:, None], np.abs(np.array(values))[:, None]
     found = fixed.encode(g, h, fractions(len(values), seed))
@@ -153,10 +153,10 @@ def test_every_precision_of_a_lattice_is_few_bits():
 def test_what_a_host_of_hybridtree_gets_fits_whatever_the_bottom_nodes_value(scheme, bits):
     """Gradients at their bounds, rounded either way, and moved by the greatest values."""
     raw = {"encryption": {"scheme": scheme}, "objective": "reg:squarederror"}
-    own = parse(HybridTreeParams, {**raw, "precision_bits": bits})
+    own = parse_settings(HybridTreeParams, {**raw, "precision_bits": bits})
     y = np.linspace(-7.0, 9.0, 41)
     summary = Summary.of(own, y, np.ones(41))
-    objective = objectives.start(own, summary)
+    objective = objectives.start_objective(own, summary)
     fixed = loading.tree_scheme(own).encoding(
         own, 41, lambda p: hybrid.encoding(p, objective, summary)
     )
@@ -168,5 +168,5 @@ def test_what_a_host_of_hybridtree_gets_fits_whatever_the_bottom_nodes_value(sch
     for seed in range(10):
         gh = fixed.encode(g, h, fractions(4, seed))
         for value in (greatest, -greatest):
-            moved = hybrid.residual(gh, np.full((4, 1), value), fixed)
+            moved = hybrid.residual_gradients(gh, np.full((4, 1), value), fixed)
             assert np.abs(moved).max() <= most

@@ -13,7 +13,7 @@ from fedboost.messages.reveals import REVEALS
 from tests.conftest import ROOT
 from tests.support.each import each
 
-KNOWN = sorted(protocols.known().values(), key=lambda p: p.name)
+KNOWN = sorted(protocols.load_all().values(), key=lambda p: p.name)
 SOURCES = sorted((ROOT / "fedboost").rglob("*.py"))
 
 
@@ -54,7 +54,7 @@ def test_a_step_comes_only_after_steps_of_its_role(protocol):
 
 def test_no_stage_needs_a_protocol_that_is_not_there():
     for protocol in KNOWN:
-        assert all(name in protocols.known() for name in protocol.before)
+        assert all(name in protocols.load_all() for name in protocol.before)
 
 
 @pytest.mark.parametrize(
@@ -65,7 +65,7 @@ def test_no_stage_needs_a_protocol_that_is_not_there():
     ],
 )
 def test_a_result_calls_stages_by_what_they_leave(name, timed_as):
-    assert protocols.named(name).timed_as == timed_as
+    assert protocols.load_protocol(name).timing_name == timed_as
 
 
 # Roles and order
@@ -104,9 +104,9 @@ def test_a_step_follows_the_one_above_or_those_it_names(role, step, last, may):
 
 
 def test_givers_and_takers_are_found_by_message():
-    assert SMALL.givers(Call) == (GUEST,)
-    assert SMALL.taker("fedboost.echo.Answer") == [THREE]
-    assert SMALL.taker("fedboost.echo.Nothing") == []
+    assert SMALL.roles_giving(Call) == (GUEST,)
+    assert SMALL.steps_taking("fedboost.echo.Answer") == [THREE]
+    assert SMALL.steps_taking("fedboost.echo.Nothing") == []
     assert SMALL.step("two") is TWO
     assert SMALL.step("five") is None
 

@@ -6,7 +6,7 @@ import pytest
 from pydantic import Field
 
 from fedboost.ground.errors import ConfigError
-from fedboost.ground.settings import Settings, load, read_yaml
+from fedboost.ground.settings import Settings, load_settings, read_yaml
 from fedboost.runtime.config.daemons import Page
 
 SECRET = "hunter2-and-more"
@@ -33,7 +33,7 @@ def own(tmp_path, monkeypatch):
 
     def read(text):
         (tmp_path / "own.yaml").write_text(text)
-        return load(Own, tmp_path / "own.yaml")
+        return load_settings(Own, tmp_path / "own.yaml")
 
     return read
 
@@ -103,7 +103,7 @@ def test_an_error_says_what_stands_in_the_file_and_not_the_secret(own, text):
 def test_an_error_that_would_quote_a_value_quotes_the_reference(own, tmp_path):
     (tmp_path / "page.yaml").write_text("listen: '${env:OWN_WORD}'\nuser: ana\n")
     with pytest.raises(ConfigError) as refused:
-        load(Page, tmp_path / "page.yaml")
+        load_settings(Page, tmp_path / "page.yaml")
     assert "'${env:OWN_WORD}'" in refused.value.what
     assert SECRET not in str(refused.value)
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedboost.ground.hashes import sha256_each
-from fedboost.ground.ids import BLOCK, FEW, EncodedIds, framed
+from fedboost.ground.ids import IDS_AT_ONCE, INSERTION_SORT_MAX, EncodedIds, frame_ids
 
 # Short ones of few letters, which are equal or begin alike; and ones of several words.
 some_ids = st.lists(
@@ -17,7 +17,7 @@ some_ids = st.lists(
         st.binary(max_size=40),
         st.integers(0, 99).map(b"begins alike, and is long: %02d".__mod__),
     ),
-    max_size=3 * int(FEW),
+    max_size=3 * int(INSERTION_SORT_MAX),
 )
 
 
@@ -73,12 +73,12 @@ def test_parts_are_framed_by_their_lengths(rows):
     parts = [EncodedIds.of(part) for part in zip(*rows, strict=True)] or [EncodedIds.of([])]
     for end in ("big", "little"):
         expected = [b"".join(len(p).to_bytes(4, end) + p for p in row) for row in rows]
-        assert list(framed(*parts, little_endian=end == "little")) == expected
+        assert list(frame_ids(*parts, little_endian=end == "little")) == expected
 
 
 def test_blocks_are_all_of_them():
-    ids = EncodedIds.of(b"%d" % n for n in range(BLOCK + 5))
-    assert [len(some) for some in ids.blocks()] == [BLOCK, 5]
+    ids = EncodedIds.of(b"%d" % n for n in range(IDS_AT_ONCE + 5))
+    assert [len(some) for some in ids.blocks()] == [IDS_AT_ONCE, 5]
     assert [one for some in ids.blocks() for one in some] == list(ids)
 
 

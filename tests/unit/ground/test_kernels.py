@@ -26,7 +26,7 @@ import asyncio, json, sys, tempfile
 from pathlib import Path
 from types import FunctionType
 from typing import Any
-from fedboost.ground.kernels import marked
+from fedboost.ground.kernels import marked_kernels
 from fedboost.ground.workers import Serial
 from fedboost.runtime.cluster import local
 from fedboost.runtime.cluster import warming
@@ -36,13 +36,13 @@ from tests.support.whole_jobs import written
 async def run(folder, scheme):
     spec = small_jobs.spec("secureboost", encryption={"scheme": scheme})
     sources = written(folder / "tables", small_jobs.tables("secureboost"))
-    async with local.cluster(folder, spec, sources, Serial()) as cluster:
+    async with local.open_cluster(folder, spec, sources, Serial()) as cluster:
         return (await cluster.run(spec)).status.state
 
 def ready():
-    return {(one.name, str(types)) for one in marked() for types in one.compiled.signatures}
+    return {(one.name, str(types)) for one in marked_kernels() for types in one.compiled.signatures}
 
-warmed = warming.warm()
+warmed = warming.warm_kernels()
 known = ready()
 with tempfile.TemporaryDirectory() as scratch:
     states = [asyncio.run(run(Path(scratch) / s, s)) for s in ("lattice", "plain")]
@@ -55,8 +55,8 @@ print(json.dumps({"states": states, "cold": warmed.cold, "known": len(known), "n
 def place(tmp_path, monkeypatch):
     """A folder of our own for kernels, and nothing known of any other."""
     folder = tmp_path / "kernels"
-    monkeypatch.setenv(kernel_files.VARIABLE, str(folder))
-    known = (kernel_files.writable, kernel_files.is_trusted)
+    monkeypatch.setenv(kernel_files.CACHE_VARIABLE, str(folder))
+    known = (kernel_files.writable_folder, kernel_files.is_trusted)
     for one in known:
         one.cache_clear()
     yield folder
@@ -82,7 +82,7 @@ def fresh(factor=2):
 def compiled_by(one):
     """How many times numba compiles for a call of the kernel."""
     found: list[str] = []
-    with warming.counted(found):
+    with warming.record_compilations(found):
         assert one(np.arange(4)) == 6 * one.function.__globals__["FACTOR"]
     return len(found)
 
@@ -182,7 +182,7 @@ def test_a_damaged_file_is_compiled_again(place):
 def test_a_folder_that_others_can_write_is_neither_read_nor_written(place, caplog):
     compiled_by(fresh())
     place.chmod(0o777)
-    for known in (kernel_files.writable, kernel_files.is_trusted):
+    for known in (kernel_files.writable_folder, kernel_files.is_trusted):
         known.cache_clear()
     assert compiled_by(fresh()) == 1  # in memory
     assert len(list(place.iterdir())) == 1
@@ -193,18 +193,18 @@ def test_a_folder_that_others_can_write_is_neither_read_nor_written(place, caplo
 def test_a_folder_of_somebody_else_is_not_trusted(place):
     place.mkdir()
     os.chown(place, 12345, 12345)
-    assert kernel_files.writable() is None
+    assert kernel_files.writable_folder() is None
 
 
 def test_kernels_are_read_where_nothing_can_be_written(place, monkeypatch):
     compiled_by(fresh())
-    monkeypatch.setattr(kernel_files, "writable", lambda: None)
+    monkeypatch.setattr(kernel_files, "writable_folder", lambda: None)
     assert compiled_by(fresh()) == 0
 
 
 def test_without_a_variable_the_installation_comes_before_the_user(monkeypatch):
-    monkeypatch.delenv(kernel_files.VARIABLE, raising=False)
+    monkeypatch.delenv(kernel_files.CACHE_VARIABLE, raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", "/somewhere")
-    installed, own = kernel_files.folders()
+    installed, own = kernel_files.kernel_folders()
     assert installed == Path(sys.prefix) / "share" / "fedboost" / "kernels"
     assert own == Path("/somewhere/fedboost/kernels")

@@ -17,11 +17,11 @@ from fedboost.ground.errors import StoreError
 from fedboost.ground.ids import EncodedIds
 from fedboost.ground.mapped import (
     array_beside,
-    let_go,
-    let_go_table,
+    copy_rows,
+    free_pages,
+    free_table_pages,
     mapped_array,
     mapped_table,
-    rows_of,
 )
 
 
@@ -40,9 +40,9 @@ def test_a_matrix_keeps_its_cells_though_its_memory_goes(tmp_path):
     cells = filled(tmp_path / "store", values)
     assert is_mapped(cells)
     assert cells.flags.f_contiguous
-    let_go(cells)
+    free_pages(cells)
     assert np.array_equal(cells, values)
-    let_go(values)  # no file: nothing happens
+    free_pages(values)  # no file: nothing happens
     assert list((tmp_path / "store").iterdir()) == []
 
 
@@ -53,7 +53,7 @@ def test_a_frame_of_mapped_values_gives_rows_in_a_file(tmp_path):
     taken = frame.take([3, 1])
     assert is_mapped(taken.values)
     assert taken.values.tolist() == values[[3, 1]].tolist()
-    assert not is_mapped(rows_of(np.asfortranarray(values), np.array([2])))
+    assert not is_mapped(copy_rows(np.asfortranarray(values), np.array([2])))
     assert not is_mapped(frame.take([]).values)
 
 
@@ -77,7 +77,7 @@ def test_tables_are_one_in_a_file(tmp_path):
     texts = [pa.array(list(word)).dictionary_encode() for word in ("abba", "cab")]
     parts = [pa.table({"id": some, "n": range(len(some))}) for some in texts]
     found = mapped_table(tmp_path, parts)
-    let_go_table(found)
+    free_table_pages(found)
     assert "".join(found["id"].to_pylist()) == "abbacab"
     assert found["n"].to_pylist() == [0, 1, 2, 3, 0, 1, 2]
     assert list(tmp_path.iterdir()) == []
@@ -87,7 +87,7 @@ def test_tables_are_one_in_a_file(tmp_path):
 
 
 def test_files_of_a_folder_take_no_more_together_than_it_allows(tmp_path):
-    mapped.limit(tmp_path, 3000)
+    mapped.limit_folder(tmp_path, 3000)
     first = mapped_array(tmp_path, (2000,), np.uint8)
     with pytest.raises(StoreError, match="more disk space than its files may take") as refused:
         mapped_array(tmp_path, (250, 5), np.uint8)
@@ -104,7 +104,7 @@ def test_files_of_a_folder_take_no_more_together_than_it_allows(tmp_path):
 
 
 def test_what_a_full_disk_refused_does_not_count(tmp_path, monkeypatch):
-    mapped.limit(tmp_path, 3000)
+    mapped.limit_folder(tmp_path, 3000)
     with monkeypatch.context() as patch:
         patch.setattr("fedboost.ground.mapped.os.posix_fallocate", no_room)
         with pytest.raises(StoreError, match="No space left"):
@@ -113,7 +113,7 @@ def test_what_a_full_disk_refused_does_not_count(tmp_path, monkeypatch):
 
 
 def test_tables_in_files_count_as_well(tmp_path):
-    mapped.limit(tmp_path, 100)
+    mapped.limit_folder(tmp_path, 100)
     with pytest.raises(StoreError, match="more disk space"):
         mapped_table(tmp_path, [pa.table({"id": range(100)})])
 
@@ -161,9 +161,9 @@ def test_nothing_stays_of_a_process_that_is_killed(tmp_path):
 
 
 def test_ids_in_a_file_are_those_in_memory(tmp_path, monkeypatch):
-    monkeypatch.setattr(ids, "BLOCK", 16)
+    monkeypatch.setattr(ids, "IDS_AT_ONCE", 16)
     monkeypatch.setattr(mapped, "FILE_BYTES_MIN", 1)
-    monkeypatch.setattr(ids, "LET_GO_ROWS", 64)
+    monkeypatch.setattr(ids, "ROWS_PER_FREE", 64)
     draw = np.random.default_rng(3)
     listed = EncodedIds.of([b"%d" % number for number in draw.permutation(1000)])
     data = mapped_array(tmp_path, listed.data.shape, np.uint8)

@@ -9,9 +9,16 @@ from fedboost.core.params import TreeParams
 from fedboost.data.selection import Selection
 from fedboost.data.sources import SourceSpec
 from fedboost.ground.errors import ConfigError
-from fedboost.ground.settings import FILE_BYTES_MAX, Settings, load, parse, read_yaml, yaml_in
+from fedboost.ground.settings import (
+    SETTINGS_BYTES_MAX,
+    Settings,
+    load_settings,
+    parse_settings,
+    parse_yaml,
+    read_yaml,
+)
 from fedboost.job import JobSpec, Parties
-from fedboost.protocols import known, named
+from fedboost.protocols import load_all, load_protocol
 from fedboost.runtime.transport.tls import TlsFiles
 
 
@@ -29,7 +36,7 @@ class Outer(Settings):
 
 def refused(raw, **where):
     with pytest.raises(ConfigError) as error:
-        parse(Outer, raw, **where)
+        parse_settings(Outer, raw, **where)
     return error.value
 
 
@@ -65,7 +72,7 @@ def test_every_refusal_says_what_to_do(raw, todo):
 
 def test_a_word_that_is_no_choice_is_refused_with_those_there_are():
     with pytest.raises(ConfigError, match="'guest' or 'host'") as error:
-        parse(SourceSpec, {"path": "t.csv", "roles": ["gest"]})
+        parse_settings(SourceSpec, {"path": "t.csv", "roles": ["gest"]})
     assert error.value.todo == "write one of: guest, host"
 
 
@@ -82,10 +89,10 @@ def test_a_mistyped_key_is_said_before_the_one_that_is_missing():
 
 def test_a_value_in_a_list_is_mended_by_the_lists_key():
     with pytest.raises(ConfigError) as one:
-        parse(TreeParams, {"eval_metric": ["AUC"]})
+        parse_settings(TreeParams, {"eval_metric": ["AUC"]})
     assert one.value.todo == "change 'eval_metric'"
     with pytest.raises(ConfigError) as alone:
-        parse(Parties, {"guest": "a", "hosts": "b"})
+        parse_settings(Parties, {"guest": "a", "hosts": "b"})
     assert alone.value.todo == "write a list: hosts: [first, second]"
 
 
@@ -117,7 +124,7 @@ def test_a_file_that_is_no_mapping_is_refused(raw):
 
 
 def test_settings_cannot_be_changed():
-    settings = parse(Inner, {})
+    settings = parse_settings(Inner, {})
     with pytest.raises(ValueError):
         settings.depth = 4  # type: ignore[misc]
 
@@ -183,11 +190,11 @@ def test_a_file_that_is_absent_or_too_large_is_refused(tmp_path):
     with pytest.raises(ConfigError, match="cannot read the file"):
         read_yaml(tmp_path / "absent.yaml")
     with pytest.raises(ConfigError, match="too many for settings"):
-        read_yaml(written(tmp_path, b"#" * (FILE_BYTES_MAX + 1)))
+        read_yaml(written(tmp_path, b"#" * (SETTINGS_BYTES_MAX + 1)))
 
 
 def test_a_file_becomes_settings(tmp_path):
-    settings = load(Outer, written(tmp_path, "name: a\ninner: {depth: 5}\n"))
+    settings = load_settings(Outer, written(tmp_path, "name: a\ninner: {depth: 5}\n"))
     assert (settings.name, settings.inner.depth, settings.inner.rate) == ("a", 5, 0.3)
 
 
@@ -219,7 +226,7 @@ JOB: dict[str, Any] = {
 )
 def test_a_job_that_makes_no_sense_is_refused(change, says):
     with pytest.raises(ConfigError) as error:
-        parse(JobSpec, {**JOB, **change})
+        parse_settings(JobSpec, {**JOB, **change})
     assert says in error.value.what
 
 
@@ -242,13 +249,13 @@ def test_a_job_that_makes_no_sense_is_refused(change, says):
 )
 def test_params_that_secureboost_does_not_know_are_refused(params, says):
     with pytest.raises(ConfigError) as error:
-        parse(known()["secureboost"].params, params)
+        parse_settings(load_all()["secureboost"].params, params)
     assert says in error.value.what
 
 
 def test_an_unknown_protocol_is_refused_with_the_nearest_one():
     with pytest.raises(ConfigError) as error:
-        named("secure_boost")
+        load_protocol("secure_boost")
     assert error.value.todo == "did you mean 'secureboost'?"
 
 
@@ -262,7 +269,7 @@ def test_an_unknown_protocol_is_refused_with_the_nearest_one():
 )
 def test_a_path_that_no_file_can_have_is_refused(kind, raw):
     with pytest.raises(ConfigError, match="a zero byte is in no path"):
-        parse(kind, raw)
+        parse_settings(kind, raw)
 
 
 @pytest.mark.parametrize(
@@ -278,16 +285,16 @@ def test_a_path_that_no_file_can_have_is_refused(kind, raw):
 )
 def test_a_text_that_yaml_reads_otherwise_is_to_be_quoted(text, read_as):
     with pytest.raises(ConfigError) as refused:
-        parse(Selection, yaml_in(f"label: {text}".encode()))
+        parse_settings(Selection, parse_yaml(f"label: {text}".encode()))
     assert refused.value.what == f"label: expected a text, got {read_as}"
     assert "quotes" in refused.value.todo
-    assert parse(Selection, yaml_in(f"label: '{text}'".encode())).label == text
+    assert parse_settings(Selection, parse_yaml(f"label: '{text}'".encode())).label == text
 
 
 @pytest.mark.parametrize(("text", "number"), [("1e-1", 0.1), ("-2E3", -2000.0), ("1.e1", 10.0)])
 def test_numbers_with_an_exponent_are_numbers(text, number):
-    assert parse(Selection, yaml_in(f"missing: {text}".encode())).missing == number
-    assert yaml_in(b"[1e, e1, 1e-, v1e1, '1e1']") == ["1e", "e1", "1e-", "v1e1", "1e1"]
+    assert parse_settings(Selection, parse_yaml(f"missing: {text}".encode())).missing == number
+    assert parse_yaml(b"[1e, e1, 1e-, v1e1, '1e1']") == ["1e", "e1", "1e-", "v1e1", "1e1"]
 
 
 @pytest.mark.parametrize(
@@ -303,5 +310,5 @@ def test_numbers_with_an_exponent_are_numbers(text, number):
 )
 def test_a_fault_of_yaml_is_said_at_its_line(text, line):
     with pytest.raises(ConfigError, match="not valid YAML") as refused:
-        yaml_in(text.encode())
+        parse_yaml(text.encode())
     assert refused.value.where["line"] == str(line)

@@ -17,11 +17,11 @@ from typing_extensions import TypeAliasType
 from fedboost.ground.errors import DataError
 from fedboost.ground.state import (
     Growing,
-    joined_state,
+    join_state,
     load_state,
-    parted_state,
     restore_into,
-    state,
+    split_state,
+    state_class,
 )
 from tests.support.states import state_dict
 
@@ -38,7 +38,7 @@ class Leaf:
     left: bytes = b""
 
 
-@state
+@state_class
 class Tree:
     """Fields of every kind that a state may have."""
 
@@ -127,7 +127,7 @@ NAMES = [*HELD[1], *HELD[0]["texts"]]
 
 
 def test_a_state_has_as_many_arrays_as_its_type_has_fields_whatever_it_holds():
-    @state
+    @state_class
     class Forest:
         trees: list[Tree]
 
@@ -136,14 +136,14 @@ def test_a_state_has_as_many_arrays_as_its_type_has_fields_whatever_it_holds():
     assert set(few["texts"]) == set(many["texts"])
 
 
-@state
+@state_class
 class Texts:
     """A part with a list that grows."""
 
     texts: Growing[str]
 
 
-@state
+@state_class
 class Boosting:
     """A list that grows, alone and in parts of which there are several."""
 
@@ -159,15 +159,15 @@ def test_pieces_one_behind_the_other_are_the_list(stretches, texts):
     for stretch in [*stretches, []]:
         start = len(own.trees)
         own.trees += stretch
-        facts, arrays, grown = parted_state(Boosting, own)
+        facts, arrays, grown = split_state(Boosting, own)
         assert set(grown) == {"trees", "texts"}
         pieces.append(grown["trees"].since(start))
     pieces.append(grown["texts"].since(0))
-    joined = joined_state(facts, arrays, pieces)
+    joined = join_state(facts, arrays, pieces)
     assert plain(load_state(Boosting, *joined)) == plain(own)
     assert plain(load_state(Boosting, *state_dict(Boosting, own))) == plain(own)
     with pytest.raises(DataError, match="expected"):
-        load_state(Boosting, *joined_state(facts, arrays, [*pieces, ({}, {"trees": np.ones(1)})]))
+        load_state(Boosting, *join_state(facts, arrays, [*pieces, ({}, {"trees": np.ones(1)})]))
 
 
 def altered(change):
@@ -224,12 +224,12 @@ def test_what_is_kept_does_not_change_with_what_it_is_of():
 def test_a_field_that_cannot_be_kept_is_refused_where_its_class_is_made(hint, says):
     with pytest.raises(TypeError, match=f"Rounds.done: a checkpoint .*{says}"):
 
-        @state
+        @state_class
         class Rounds:
             done: hint  # type: ignore[valid-type]
 
 
-@state
+@state_class
 class Part:
     """The state of a part."""
 
@@ -243,7 +243,7 @@ class Working(Part):
         self.done, self.doing = 0, "something"
 
 
-@state
+@state_class
 class Whole:
     """The state of a whole that may have a part."""
 

@@ -216,13 +216,13 @@ def test_a_description_is_short_whatever_a_peer_sent():
 def test_pieces_add_up_to_the_payload(count, more):
     size = max(0, count * wire.PIECE_BYTES + more)
     payload = bytes(size)
-    cut = list(wire.pieces(payload))
+    cut = list(wire.cut_payload(payload))
     assert b"".join(wire.piece_data(piece, "telco") for piece in cut) == payload
     assert len(cut) == max(1, -(-size // wire.PIECE_BYTES))
 
 
 def test_damaged_and_oversized_pieces_are_refused():
-    (good,) = wire.pieces(b"content")
+    (good,) = wire.cut_payload(b"content")
     damaged = exchange_pb2.Piece(data=b"Content", crc32=good.crc32)
     large = bytes(wire.PIECE_BYTES + 1)
     for piece in (damaged, exchange_pb2.Piece(data=large, crc32=zlib.crc32(large))):

@@ -7,7 +7,7 @@ import pytest
 from scipy.sparse import csc_array
 
 from fedboost.core.categories import NO_THRESHOLD
-from fedboost.core.placement import SAMPLED_MOST
+from fedboost.core.placement import SAMPLE_ROWS_MAX
 from fedboost.flow import Charge, Spent
 from fedboost.model.answered import AnsweredRows
 
@@ -63,7 +63,7 @@ def test_categories_count_by_how_uncertain_their_sides_are():
 
 @pytest.mark.parametrize("form", [np.asarray, csc_array])
 def test_who_has_a_value_of_few_rows_is_told_in_full(form):
-    values = np.zeros((2 * SAMPLED_MOST, 2), np.float32)
+    values = np.zeros((2 * SAMPLE_ROWS_MAX, 2), np.float32)
     few = np.arange(1, len(values), 6000)  # of every other row a sample has none
     values[few] = [1.0, np.nan]
     answered = AnsweredRows.of(shard(0.5), ["smoker", "other"], form(values))

@@ -5,9 +5,9 @@ import pytest
 
 from fedboost.flow import Role
 from fedboost.ground.errors import ConfigError
-from fedboost.ground.settings import parse
+from fedboost.ground.settings import parse_settings
 from fedboost.model.columns import directions
-from fedboost.protocols import named
+from fedboost.protocols import load_protocol
 from tests.support.federated import frame_of
 
 NAMES = ("age", "town", "income")
@@ -36,10 +36,17 @@ def test_a_column_without_a_direction_is_refused(said, text):
     "protocol", ["secureboost", "federboost-vertical", "federboost-horizontal"]
 )
 def test_a_job_that_orders_a_hosts_column_is_refused_before_anything_leaves(protocol):
-    kind = named(protocol)
+    kind = load_protocol(protocol)
     check = kind.tables.check
     assert check is not None
     frame = frame_of([b"1", b"2"], np.zeros((2, 2), np.float32), [0.0, 1.0])
-    check(Role.GUEST, parse(kind.params, {"monotone_constraints": {"c1": 1}}), frame, False)
+    check(
+        Role.GUEST, parse_settings(kind.params, {"monotone_constraints": {"c1": 1}}), frame, False
+    )
     with pytest.raises(ConfigError, match="column that the guest does not have"):
-        check(Role.GUEST, parse(kind.params, {"monotone_constraints": {"c2": 1}}), frame, False)
+        check(
+            Role.GUEST,
+            parse_settings(kind.params, {"monotone_constraints": {"c2": 1}}),
+            frame,
+            False,
+        )

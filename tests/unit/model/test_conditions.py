@@ -14,8 +14,8 @@ from fedboost.model.conditions import (
     NOTHING_PRESENT,
     Condition,
     Question,
-    in_words,
-    ways,
+    condition_text,
+    narrowed_sides,
 )
 
 GRID = (-math.inf, -1.5, 0.0, 1.0, 2.5, math.inf, None)  # None: a missing value
@@ -82,18 +82,18 @@ def test_the_order_of_splits_does_not_count(path):
 
 def test_a_split_that_is_answered_above_goes_one_way():
     asked = Question(3.0, missing_left=False)
-    left, right = ways({}, 7, asked)
+    left, right = narrowed_sides({}, 7, asked)
     assert left == {7: Condition(high=3.0, missing=False)}
     assert right == {7: Condition(low=3.0)}
-    assert ways(left, 7, Question(5.0, missing_left=False)) == (left, None)
-    assert ways(left, 7, Question(5.0, missing_left=True)) == (left, None)
-    assert ways(right, 7, Question(2.0, missing_left=False)) == (None, right)
+    assert narrowed_sides(left, 7, Question(5.0, missing_left=False)) == (left, None)
+    assert narrowed_sides(left, 7, Question(5.0, missing_left=True)) == (left, None)
+    assert narrowed_sides(right, 7, Question(2.0, missing_left=False)) == (None, right)
     only_missing = {7: NOTHING_PRESENT}
-    assert ways(right, 7, Question(2.0, missing_left=True)) == (
+    assert narrowed_sides(right, 7, Question(2.0, missing_left=True)) == (
         only_missing,
         {7: Condition(low=3.0, missing=False)},
     )
-    assert ways(left, 8, asked)[0] == {**left, 8: Condition(high=3.0, missing=False)}
+    assert narrowed_sides(left, 8, asked)[0] == {**left, 8: Condition(high=3.0, missing=False)}
 
 
 @pytest.mark.parametrize(
@@ -113,4 +113,4 @@ def test_a_split_that_is_answered_above_goes_one_way():
     ],
 )
 def test_a_condition_reads_as_a_sentence(condition, words):
-    assert in_words("age", condition, ("young", "grown", "old")) == words
+    assert condition_text("age", condition, ("young", "grown", "old")) == words

@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedboost.core.categories import members
+from fedboost.core.categories import set_members
 from fedboost.core.params import MAX_BIN, ROUNDS_MAX
 from fedboost.flow import Artefact
 from fedboost.ground.errors import ConfigError, DataError
-from fedboost.model.export import short
+from fedboost.model.export import shortest_float
 from fedboost.model.vertical import LEAF
 from tests.support.models import (
     CATEGORIES,
@@ -44,8 +44,8 @@ def test_a_hosts_file_comes_back_as_its_shard(seed):
 @given(st.floats(width=32, allow_nan=False, allow_infinity=False))
 def test_the_short_text_of_a_float_reads_back_as_the_same_float(value):
     single = np.float32(value)
-    assert np.float32(json.loads(json.dumps(short(single)))) == single
-    assert len(repr(short(np.float32(0.1)))) == 3
+    assert np.float32(json.loads(json.dumps(shortest_float(single)))) == single
+    assert len(repr(shortest_float(np.float32(0.1)))) == 3
 
 
 def test_a_guests_file_has_every_node_and_only_its_own_splits():
@@ -69,7 +69,7 @@ def test_a_guests_file_has_every_node_and_only_its_own_splits():
         if owner == 0:
             held = node.get("categories", [])
             indices = [CATEGORIES["branch"].index(text) for text in held]
-            assert indices == members(arrays["left_bins"][i].tobytes())
+            assert indices == set_members(arrays["left_bins"][i].tobytes())
             if not held:
                 threshold = np.float32(np.inf if node["threshold"] is None else node["threshold"])
                 assert threshold == arrays["threshold"][i]
@@ -159,7 +159,7 @@ def test_a_column_with_as_many_categories_as_bins_is_read():
     held = [MANY[254], MANY[3]]  # in whatever order
     text = changed(categories={"city": MANY[:-1]}, splits=[{**CITY, "categories": held}])
     read = read_host_shard(text)
-    assert members(read.arrays["left_bins"][0].tobytes()) == [3, 254]
+    assert set_members(read.arrays["left_bins"][0].tobytes()) == [3, 254]
     assert read.arrays["threshold"].tolist() == [-np.inf]
     assert read.facts["categories"] == {"city": MANY[:-1]}
 

@@ -7,7 +7,7 @@ from benchmarks import hybridtree_rules
 from fedboost.core import binning, local
 from fedboost.core.categories import BY_CATEGORY, NO_THRESHOLD, as_set
 from fedboost.core.params import TreeParams
-from fedboost.core.tree import Node, Split, grown
+from fedboost.core.tree import Node, Split, tree_of_nodes
 from fedboost.model import conditions
 from fedboost.model.conditions import CATEGORIES, Condition, RuleMatch
 
@@ -34,12 +34,12 @@ def from_on(threshold):
 
 
 # Figure 2b: column 0 is asked first in one tree, column 1 in the other.
-FIRST = grown({0: asks(0, 5), 1: leaf(1), 2: asks(1, 3), 5: leaf(2), 6: leaf(3)})
-SECOND = grown({0: asks(1, 3), 2: leaf(4), 1: asks(0, 5), 3: leaf(5), 4: leaf(6)})
+FIRST = tree_of_nodes({0: asks(0, 5), 1: leaf(1), 2: asks(1, 3), 5: leaf(2), 6: leaf(3)})
+SECOND = tree_of_nodes({0: asks(1, 3), 2: leaf(4), 1: asks(0, 5), 3: leaf(5), 4: leaf(6)})
 
 
 def rules_of(tree):
-    return {one.rule for one in conditions.found([tree])}
+    return {one.rule for one in conditions.find_rules([tree])}
 
 
 def test_a_leafs_rule_is_all_that_its_path_asks_by_column():
@@ -51,7 +51,7 @@ def test_a_leafs_rule_is_all_that_its_path_asks_by_column():
 
 
 def test_the_rule_of_figure_2b_is_found_in_both_trees_whatever_the_order():
-    found = {one.rule: one.trees for one in conditions.found([FIRST, SECOND, FIRST])}
+    found = {one.rule: one.trees for one in conditions.find_rules([FIRST, SECOND, FIRST])}
     assert found == {
         ((0, below(5)),): (0, 2),
         ((0, from_on(5)), (1, below(3))): (0, 1, 2),
@@ -62,7 +62,7 @@ def test_the_rule_of_figure_2b_is_found_in_both_trees_whatever_the_order():
 
 
 def test_rules_of_most_trees_come_first_and_of_those_the_shortest():
-    found = conditions.found([FIRST, SECOND, FIRST])
+    found = conditions.find_rules([FIRST, SECOND, FIRST])
     assert [(len(one.trees), len(one.rule)) for one in found] == [
         (3, 2), (2, 1), (2, 2), (1, 1), (1, 2),
     ]  # fmt: skip
@@ -74,20 +74,22 @@ def test_rules_of_most_trees_come_first_and_of_those_the_shortest():
 
 
 def test_conditions_on_one_column_are_merged():
-    once = grown({0: asks(0, 5), 2: leaf(), 1: asks(0, 2), 3: leaf(), 4: leaf()})
-    other = grown({0: asks(0, 2), 1: leaf(), 2: asks(0, 5), 5: leaf(), 6: leaf()})
+    once = tree_of_nodes({0: asks(0, 5), 2: leaf(), 1: asks(0, 2), 3: leaf(), 4: leaf()})
+    other = tree_of_nodes({0: asks(0, 2), 1: leaf(), 2: asks(0, 5), 5: leaf(), 6: leaf()})
     assert rules_of(once) == rules_of(other)
     assert ((0, Condition(2, 5, missing=False)),) in rules_of(once)
 
 
 def test_rules_differ_where_they_treat_missing_values_differently():
-    other = grown({0: asks(0, 5, missing_left=True), 1: leaf(), 2: leaf()})
-    same = grown({0: asks(0, 5), 1: leaf(), 2: leaf()})
+    other = tree_of_nodes({0: asks(0, 5, missing_left=True), 1: leaf(), 2: leaf()})
+    same = tree_of_nodes({0: asks(0, 5), 1: leaf(), 2: leaf()})
     assert not rules_of(other) & rules_of(same)
 
 
 def test_rules_of_categories_are_their_sets():
-    tree = grown({0: asks_set(3, 0, 2), 2: leaf(), 1: asks_set(3, 2, 4), 3: leaf(), 4: leaf()})
+    tree = tree_of_nodes(
+        {0: asks_set(3, 0, 2), 2: leaf(), 1: asks_set(3, 2, 4), 3: leaf(), 4: leaf()}
+    )
     assert rules_of(tree) == {
         ((3, Condition(categories=1 << 2, missing=False)),),
         ((3, Condition(categories=1, missing=False)),),
@@ -96,36 +98,42 @@ def test_rules_of_categories_are_their_sets():
 
 
 def test_a_leaf_that_no_row_reaches_has_no_rule():
-    tree = grown({0: asks(0, 5), 2: leaf(), 1: asks(0, 7), 3: leaf(), 4: leaf()})
+    tree = tree_of_nodes({0: asks(0, 5), 2: leaf(), 1: asks(0, 7), 3: leaf(), 4: leaf()})
     assert set(conditions.node_rules(tree)) == {0, 1, 2, 3}
     assert len(rules_of(tree)) == 2
 
 
 def test_a_tree_of_one_leaf_has_no_rule_and_determines_nothing():
-    one = grown({0: leaf()})
-    assert conditions.found([one, one]) == []
+    one = tree_of_nodes({0: leaf()})
+    assert conditions.find_rules([one, one]) == []
     assert hybridtree_rules.determined([((0, below(5)),)], [one]) == [()]
 
 
 def test_thresholds_between_the_same_cut_points_are_one():
     cuts = binning.Binning(4, (np.array([1, 4], np.float32), np.array([3], np.float32)))
-    trees = [grown({0: asks(0, t), 1: leaf(), 2: leaf()}) for t in (0.5, 1.0, 1.5, 4.0, 9.0, 11.0)]
-    assert len(conditions.found(trees)) == 12
-    found = conditions.found(trees, cuts)
+    trees = [
+        tree_of_nodes({0: asks(0, t), 1: leaf(), 2: leaf()})
+        for t in (0.5, 1.0, 1.5, 4.0, 9.0, 11.0)
+    ]
+    assert len(conditions.find_rules(trees)) == 12
+    found = conditions.find_rules(trees, cuts)
     assert sorted({one.trees for one in found}) == [(0, 1), (2, 3), (4, 5)]
     assert hybridtree_rules.determined([found[0].rule], trees, cuts)[0] >= found[0].trees
 
 
 def test_inner_nodes_have_rules_where_they_are_asked_for():
-    assert conditions.found([FIRST], inner=True)[0].rule in [((0, below(5)),), ((0, from_on(5)),)]
-    assert len(conditions.found([FIRST], inner=True)) == 4
-    assert len(conditions.found([FIRST])) == 3
+    assert conditions.find_rules([FIRST], inner=True)[0].rule in [
+        ((0, below(5)),),
+        ((0, from_on(5)),),
+    ]
+    assert len(conditions.find_rules([FIRST], inner=True)) == 4
+    assert len(conditions.find_rules([FIRST])) == 3
 
 
 def test_a_rule_asks_a_column_or_does_not():
     found = RuleMatch(((1, below(3)), (4, below(2))), (0,))
-    assert found.asks({4, 9})
-    assert not found.asks({0, 2})
+    assert found.has_condition_on({4, 9})
+    assert not found.has_condition_on({0, 2})
 
 
 def test_a_rule_determines_every_tree_that_it_leads_to_one_leaf():
@@ -141,7 +149,7 @@ def test_every_rule_determines_the_trees_whose_leaf_it_is():
     y = (values[:, 0] * values[:, 1] > 0).astype(np.float64)
     trained = local.train(local.TrainingTable(values, y), TreeParams(n_estimators=8, max_depth=3))
     trees = [tree for (tree,) in trained.rounds]
-    found = conditions.found(trees)
+    found = conditions.find_rules(trees)
     assert len(found[0].trees) > 1
     ended = hybridtree_rules.determined([one.rule for one in found], trees)
     assert all(set(one.trees) <= set(own) for one, own in zip(found, ended, strict=True))

@@ -64,7 +64,7 @@ def test_batches_are_scored_as_the_whole_table(tmp_path, params, ending):
     assert said == [(min(end, ROWS), ROWS) for end in range(128, ROWS + 128, 128)]
     scored = pq.read_table(out)
     assert scored["id"].to_pylist() == [int(one) for one in ids]  # whole numbers throughout
-    expected = kinds.of(shard.facts).predict_alone(shard, frame)
+    expected = kinds.kind_of(shard.facts).predict_alone(shard, frame)
     found = np.stack([column.to_numpy() for column in scored.columns[1:]], axis=1)
     assert np.array_equal(found, expected)
 
@@ -81,7 +81,7 @@ def test_ids_stay_text_where_one_of_a_later_batch_is_no_number(tmp_path):
 @pytest.mark.parametrize("columns", ["standard", "rank", "bins"])
 def test_networks_round_as_over_the_whole_table(tmp_path, columns):
     job = gbun_jobs.made({"columns": columns, "n_estimators": 3}, sizes=(90, 70, 80), outputs=8)
-    left = network_models.shard(gbun_jobs.pooled(job), job.frame.columns, is_sparse=False)
+    left = network_models.make_shard(gbun_jobs.pooled(job), job.frame.columns, is_sparse=False)
     shard = Artefact({**left.facts, "id": ["id"], "job": MODEL}, left.arrays)
     draw = np.random.default_rng(1)
     values = draw.normal(size=(ROWS, len(job.frame.columns))).astype(np.float32, order="F")
@@ -89,11 +89,11 @@ def test_networks_round_as_over_the_whole_table(tmp_path, columns):
     ids = [f"row {row}" for row in range(ROWS)]
     out = tmp_path / "p.parquet"
     score_table(shard, in_file(tmp_path / "new.parquet", frame, ids), out)
-    expected = kinds.of(shard.facts).predict_alone(shard, frame)
+    expected = kinds.kind_of(shard.facts).predict_alone(shard, frame)
     assert np.array_equal(pq.read_table(out)["prediction"].to_numpy(), expected[:, 0])
-    assert kinds.of(shard.facts).batch_rows(shard.facts) == 100
+    assert kinds.kind_of(shard.facts).batch_rows(shard.facts) == 100
     sparse = {**shard.facts, "sparse": True}
-    assert kinds.of(sparse).batch_rows(sparse) > ROWS  # their blocks follow the values of all
+    assert kinds.kind_of(sparse).batch_rows(sparse) > ROWS  # their blocks follow the values of all
 
 
 def test_what_is_refused_leaves_the_older_file(tmp_path):

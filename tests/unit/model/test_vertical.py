@@ -111,10 +111,10 @@ def test_splits_of_rounds_that_the_guest_left_out_do_no_harm():
 def test_absent_shards_are_named_with_what_their_owners_should_do():
     made = random_model(3)
     with pytest.raises(ConfigError, match="the splits of telco, shop are missing") as caught:
-        vertical.join(made["bank"], {})
+        vertical.join_shards(made["bank"], {})
     assert f"release {MODEL} --config telco.yaml --to bank --out telco.json" in caught.value.todo
     with pytest.raises(ConfigError, match="the splits of shop are missing"):
-        vertical.join(made["bank"], {"telco": made["telco"]})
+        vertical.join_shards(made["bank"], {"telco": made["telco"]})
 
 
 def test_a_host_without_a_split_in_the_model_need_not_export():
@@ -137,7 +137,7 @@ def test_a_shard_of_a_stranger_is_refused():
     made = random_model(3)
     hosts = {"telco": made["telco"], "shop": made["shop"], "mill": made["shop"]}
     with pytest.raises(ConfigError, match="mill has no part"):
-        vertical.join(made["bank"], hosts)
+        vertical.join_shards(made["bank"], hosts)
 
 
 def test_a_shard_that_lacks_a_split_is_refused():

@@ -11,10 +11,10 @@ from fedboost.core import objectives
 from fedboost.core.tree import DTYPES, LEAF
 from fedboost.flow import Artefact
 from fedboost.ground.errors import ConfigError, DataError
-from fedboost.ground.settings import parse
+from fedboost.ground.settings import parse_settings
 from fedboost.model import batches, kinds, shards, whole
 from fedboost.model.xgboost_json import feature_names, xgboost_json
-from fedboost.protocols import named
+from fedboost.protocols import load_protocol
 from tests.support.models import importance, own_shard, tree_lines
 from tests.support.whole_models import (
     CITIES,
@@ -60,11 +60,11 @@ def changed(model, **more):
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_stored_shard_gives_the_trees_of_the_training_back(kind, frame, tmp_path):
     found = trained(frame, **KINDS[kind])
-    shards.save(tmp_path / MODEL, model_of(frame, found))
-    again = shards.load(tmp_path / MODEL)
-    assert kinds.of(again.facts).is_whole
+    shards.save_shard(tmp_path / MODEL, model_of(frame, found))
+    again = shards.load_shard(tmp_path / MODEL)
+    assert kinds.kind_of(again.facts).is_whole
     expected = [tree for trees in found.rounds for tree in trees]
-    for tree, other in zip(expected, whole.trees(again), strict=True):
+    for tree, other in zip(expected, whole.load_trees(again), strict=True):
         for name, array in tree.to_arrays().items():
             assert array.dtype == other.to_arrays()[name].dtype
             assert array.tobytes() == other.to_arrays()[name].tobytes()
@@ -73,7 +73,7 @@ def test_a_stored_shard_gives_the_trees_of_the_training_back(kind, frame, tmp_pa
 def test_the_shards_of_all_parties_differ_by_party_and_role_alone(frame, found):
     bank, telco = (model_of(frame, found, party) for party in ("bank", "telco"))
     assert {k for k, v in bank.facts.items() if telco.facts[k] != v} == {"party", "role"}
-    assert xgboost_json(whole.joined(bank)) == xgboost_json(whole.joined(telco))
+    assert xgboost_json(whole.as_joined(bank)) == xgboost_json(whole.as_joined(telco))
     for name, array in bank.arrays.items():
         assert np.array_equal(array, telco.arrays[name])
 
@@ -95,7 +95,7 @@ def test_a_shard_predicts_the_bits_of_the_training(kind, frame):
     ours = whole.margins(model, frame)
     assert ours.shape == (frame.n_rows, found.params.n_outputs)
     assert ours.tobytes() == found.margins(frame.values).tobytes()
-    predicted = kinds.of(model.facts).predict_alone(model, frame)
+    predicted = kinds.kind_of(model.facts).predict_alone(model, frame)
     assert predicted.tobytes() == found.predict(frame.values).tobytes()
 
 
@@ -108,7 +108,7 @@ def test_a_sparse_table_is_scored_as_its_dense_twin(monkeypatch):
     assert np.ptp(expected) > 1  # the trees split
     assert whole.margins(model, frame).tobytes() == expected.tobytes()
     assert whole.margins(model, dense).tobytes() == expected.tobytes()
-    monkeypatch.setattr(batches, "CELLS_MAX", 100)  # a few rows after the other
+    monkeypatch.setattr(batches, "BATCH_CELLS_MAX", 100)  # a few rows after the other
     assert whole.margins(model, frame).tobytes() == expected.tobytes()
     assert whole.margins(model, dense).tobytes() == expected.tobytes()
 
@@ -165,13 +165,13 @@ def test_arrays_that_are_no_trees_are_refused(model):
     for name, array in model.arrays.items():
         rest = {one: other for one, other in model.arrays.items() if one != name}
         with pytest.raises(DataError, match="got others"):
-            whole.trees(Artefact(model.facts, rest))
+            whole.load_trees(Artefact(model.facts, rest))
         with pytest.raises(DataError, match=r"do not have an entry|says 4 trees"):
-            whole.trees(changed(model, **{name: array[:-1]}))
+            whole.load_trees(changed(model, **{name: array[:-1]}))
         with pytest.raises(DataError, match=f"the array {name} of"):
-            whole.trees(changed(model, **{name: array.astype("S9")}))
+            whole.load_trees(changed(model, **{name: array.astype("S9")}))
         with pytest.raises(DataError, match=f"the array {name} of"):
-            whole.trees(changed(model, **{name: array[..., None]}))
+            whole.load_trees(changed(model, **{name: array[..., None]}))
 
 
 @pytest.mark.parametrize(
@@ -190,7 +190,7 @@ def test_arrays_that_are_no_trees_are_refused(model):
 def test_facts_that_do_not_fit_the_trees_are_refused(model, name, value, says):
     damaged = changed(model, **{name: value})
     with pytest.raises(DataError, match=says):
-        kinds.of(damaged.facts).predict_alone(damaged, table(1))
+        kinds.kind_of(damaged.facts).predict_alone(damaged, table(1))
 
 
 @pytest.mark.parametrize(
@@ -212,7 +212,7 @@ def test_a_node_that_cannot_be_is_refused(model, name, value, says):
     array = model.arrays[name].copy()
     array[0] = value
     damaged = changed(model, **{name: array})
-    for use in (whole.trees, whole.as_guests, whole.joined):
+    for use in (whole.load_trees, whole.as_guest_shard, whole.as_joined):
         with pytest.raises(DataError, match=says):
             use(damaged)
 
@@ -223,16 +223,16 @@ def test_a_leaf_that_names_a_column_is_refused(model):
         feature = model.arrays["feature"].copy()
         feature[leaf] = column
         with pytest.raises(DataError, match="on none of the model's 4 columns"):
-            whole.trees(changed(model, feature=feature))
+            whole.load_trees(changed(model, feature=feature))
 
 
 def test_a_tree_of_more_nodes_than_the_deepest_is_refused(model, monkeypatch):
     monkeypatch.setattr("fedboost.core.tree.NODES_MAX", 2)
     with pytest.raises(DataError, match="not 1 to 2"):
-        whole.trees(model)
+        whole.load_trees(model)
     sizes = np.array([0, int(model.arrays["sizes"].sum())], np.int32)
     with pytest.raises(DataError, match="trees without nodes"):
-        whole.trees(changed(model, sizes=sizes))
+        whole.load_trees(changed(model, sizes=sizes))
 
 
 # What people read of it
@@ -276,8 +276,8 @@ def test_the_readable_file_has_every_node_and_no_owner(frame, found):
 
 
 def test_a_job_that_predicts_with_a_whole_model_is_told_to_do_it_alone(model):
-    predict = named("predict")
-    params = parse(predict.params, {"model": MODEL})
+    predict = load_protocol("predict")
+    params = parse_settings(predict.params, {"model": MODEL})
     assert predict.model is not None
     with pytest.raises(ConfigError, match="every party holds the model whole") as caught:
         predict.model.fits(params, model.facts)
@@ -286,8 +286,8 @@ def test_a_job_that_predicts_with_a_whole_model_is_told_to_do_it_alone(model):
 
 @pytest.mark.parametrize("party", ["bank", "telco"])
 def test_secureboost_does_not_continue_a_whole_model(frame, found, party):
-    secureboost = named("secureboost")
-    params = parse(secureboost.params, {"warm_start": MODEL})
+    secureboost = load_protocol("secureboost")
+    params = parse_settings(secureboost.params, {"warm_start": MODEL})
     assert secureboost.model is not None
     with pytest.raises(ConfigError, match="a model of federboost-horizontal"):
         secureboost.model.fits(params, model_of(frame, found, party).facts)
@@ -299,7 +299,7 @@ def test_secureboost_does_not_continue_a_whole_model(frame, found, party):
 def as_booster(model, values):
     """The exported model, and the rows as XGBoost takes them: categories by the model's places."""
     xgb = pytest.importorskip("xgboost")
-    found = whole.joined(model)
+    found = whole.as_joined(model)
     types = ["c" if known else "float" for known in found.categories]
     names = feature_names(found)
     rows = xgb.DMatrix(values, feature_names=names, feature_types=types, enable_categorical=True)
@@ -342,7 +342,7 @@ def test_xgboost_predicts_a_sparse_table_with_its_zeros_the_same():
 
 
 def test_the_files_columns_have_no_party_and_names_that_xgboost_takes(model):
-    assert feature_names(whole.joined(model)) == ["age", "city", "odd _a_b_", "sum"]
+    assert feature_names(whole.as_joined(model)) == ["age", "city", "odd _a_b_", "sum"]
 
 
 def test_the_arrays_are_those_of_a_tree_and_the_sizes(model):

@@ -105,7 +105,10 @@ def test_any_trained_model_predicts_in_xgboost_what_it_predicts_here(seed, kind,
     check = table(seed + 1, rows=30) if stops else None
     found = trained(frame, **settings_) if check is None else stopped(frame, check, settings_)
     shard = model_of(frame, found)
-    model, values = everybodys.joined(shard), np.asarray(columns.values(shard.facts, frame))
+    model, values = (
+        everybodys.as_joined(shard),
+        np.asarray(columns.model_values(shard.facts, frame)),
+    )
     booster, rows = loaded(model), rows_of(model, values)
     ours = everybodys.margins(shard, frame)
     theirs = booster.predict(rows, output_margin=True).reshape(ours.shape)

@@ -12,7 +12,7 @@ from fedboost.ground.errors import (
 )
 from fedboost.messages.job_pb2 import JobStatus
 from fedboost.pages.board import may_help_to_resume
-from fedboost.runtime.transport.faults import to_message
+from fedboost.runtime.transport.faults import fault_of_error
 
 LIMIT = PolicyError("the job would release too much", key="policy.disclosure_max", party="telco")
 
@@ -33,5 +33,5 @@ LIMIT = PolicyError("the job would release too much", key="policy.disclosure_max
     ],
 )
 def test_a_job_is_resumed_only_where_another_attempt_may_end_otherwise(state, reason, helps):
-    fault = None if reason is None else to_message(reason)
+    fault = None if reason is None else fault_of_error(reason)
     assert may_help_to_resume(JobStatus(state=state, reason=fault)) == helps

@@ -14,7 +14,7 @@ from aiohttp import ClientSession
 from aiohttp.test_utils import TestClient, TestServer
 
 from fedboost.ground.errors import ConfigError, UnreachableError
-from fedboost.ground.settings import parse
+from fedboost.ground.settings import parse_settings
 from fedboost.pages import oidc
 from fedboost.pages.coordinator import coordinator_site
 from fedboost.pages.oidc import OidcProvider
@@ -50,7 +50,7 @@ def settings(issuer, **changes):
         "client_secret": SECRET,
         "roles": {USER: ["trainers"], "reader": ["readers", "auditors"]},
     }
-    return parse(Oidc, {**said, **changes})
+    return parse_settings(Oidc, {**said, **changes})
 
 
 async def allowed(address, sub):
@@ -146,7 +146,7 @@ async def test_an_expired_token_and_one_signed_by_another_key_are_refused(issuer
     own = provider._jwt
     forged = own.encode({"iss": issuer, "aud": "fedboost"}, "x" * 64, algorithm="HS256")
     with pytest.raises(SignInRefusedError, match="not good"):
-        await provider._claims(forged)  # signed with a secret that others may know
+        await provider._verified_claims(forged)  # signed with a secret that others may know
     with pytest.raises(SignInRefusedError, match="no key"):
         await provider._key("another")
     looked = provider._looked
@@ -247,4 +247,4 @@ def test_roles_are_names_that_may_read(issuer):
                  "oidc": settings(issuer).model_dump()},
     }  # fmt: skip
     with pytest.raises(ConfigError, match="page names 'reader'"):
-        parse(CoordinatorConfig, said)
+        parse_settings(CoordinatorConfig, said)

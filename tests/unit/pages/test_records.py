@@ -18,7 +18,7 @@ def test_the_noise_of_a_jobs_own_data_set_is_drawn_against_its_limit():
         entry("a", "calls", epsilon=2.0), entry("b", "calls", epsilon=1.0),
         entry("c", "calls", planned=0.1), entry("d", "loans", epsilon=5.0),
     ]  # fmt: skip
-    (drawn,) = records.noisy(entries, "calls", Policy(epsilon_row_max=4.0))
+    (drawn,) = records.noise_totals(entries, "calls", Policy(epsilon_row_max=4.0))
     assert "ε 3 per row" in join(drawn)
     assert "refused above 4" in join(drawn)
-    assert records.noisy([entry("c", "calls", planned=0.1)], "calls", Policy()) == []
+    assert records.noise_totals([entry("c", "calls", planned=0.1)], "calls", Policy()) == []

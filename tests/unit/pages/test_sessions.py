@@ -3,7 +3,7 @@
 import pytest
 
 from fedboost.ground.errors import ConfigError, StoreError
-from fedboost.ground.settings import parse
+from fedboost.ground.settings import parse_settings
 from fedboost.pages import token
 from fedboost.pages.sessions import (
     SESSIONS_MAX,
@@ -12,7 +12,7 @@ from fedboost.pages.sessions import (
     WRONG_S,
     Sessions,
     SignInRefusedError,
-    same,
+    is_same_secret,
 )
 from fedboost.runtime.config.daemons import PartyConfig
 
@@ -40,7 +40,7 @@ def sessions(clock):
 
 
 def party(**page):
-    return parse(
+    return parse_settings(
         PartyConfig,
         {
             "name": "bank",
@@ -127,9 +127,9 @@ def test_the_oldest_session_makes_room(sessions):
 
 
 def test_secrets_are_compared_whole():
-    assert same("ab", "ab")
-    assert not same("ab", "abc")
-    assert not same("", "a")
+    assert is_same_secret("ab", "ab")
+    assert not is_same_secret("ab", "abc")
+    assert not is_same_secret("", "a")
 
 
 # The token
@@ -137,20 +137,20 @@ def test_secrets_are_compared_whole():
 
 def test_a_token_is_drawn_once_and_only_its_owner_reads_it(tmp_path):
     store = tmp_path / "var"
-    own = token.token(store)
+    own = token.read_token(store)
     assert len(own) == 43
-    assert token.token(store) == own
-    assert (store / token.FILE).stat().st_mode & 0o777 == 0o600
-    assert [path.name for path in store.iterdir()] == [token.FILE]
-    assert token.token(tmp_path / "other") != own
+    assert token.read_token(store) == own
+    assert (store / token.SIGN_IN_FILE).stat().st_mode & 0o777 == 0o600
+    assert [path.name for path in store.iterdir()] == [token.SIGN_IN_FILE]
+    assert token.read_token(tmp_path / "other") != own
 
 
 def test_a_token_that_others_could_read_is_refused_until_another_is_drawn(tmp_path):
-    own = token.token(tmp_path)
-    (tmp_path / token.FILE).chmod(0o640)
+    own = token.read_token(tmp_path)
+    (tmp_path / token.SIGN_IN_FILE).chmod(0o640)
     with pytest.raises(StoreError, match="could be read by others"):
-        token.token(tmp_path)
-    assert token.renew(tmp_path) != own
+        token.read_token(tmp_path)
+    assert token.renew_token(tmp_path) != own
 
 
 @pytest.mark.parametrize(
@@ -167,13 +167,13 @@ def test_a_token_that_others_could_read_is_refused_until_another_is_drawn(tmp_pa
 )
 def test_the_link_leads_to_the_page_with_the_token_where_browsers_keep_it(page, address):
     config = party(**page)
-    assert token.address(config) == address
+    assert token.page_address(config) == address
     assert token.sign_in_url(config, "T") == f"{address}/sign-in#token=T"
 
 
 def test_settings_without_a_page_say_how_to_get_one():
     with pytest.raises(ConfigError, match="have no page") as refused:
-        token.page_of(party())
+        token.page_settings(party())
     assert "listen: 127.0.0.1:7180" in refused.value.todo
 
 

@@ -18,13 +18,13 @@ import yaml
 from distributed.cli import dask_scheduler, dask_worker
 
 from fedboost import protocols
-from fedboost.ground.settings import load, parse, read_yaml
+from fedboost.ground.settings import load_settings, parse_settings, read_yaml
 from fedboost.job import JobSpec
 from fedboost.runtime.client.config import client_config
 from fedboost.runtime.config.ask import Ask
 from fedboost.runtime.config.daemons import CoordinatorConfig, DaemonConfig, PartyConfig
 from fedboost.runtime.estimate.estimate import held_bytes
-from fedboost.runtime.estimate.setting import Said, from_words
+from fedboost.runtime.estimate.setting import StatedSizes, from_words
 from fedboost.runtime.party.job.memory import DAEMON_BYTES, WORKER_BYTES
 from fedboost.runtime.transport.addresses import Timers, split_address
 from fedboost.runtime.transport.tls import load_identity
@@ -62,11 +62,11 @@ def settings_file(service: str) -> Path:
 
 def config(service: str) -> DaemonConfig:
     kind = CoordinatorConfig if service == "coordinator" else PartyConfig
-    return load(kind, settings_file(service))
+    return load_settings(kind, settings_file(service))
 
 
 def job() -> JobSpec:
-    return parse(JobSpec, read_yaml(DEPLOY / "configs" / "job.yaml"))
+    return parse_settings(JobSpec, read_yaml(DEPLOY / "configs" / "job.yaml"))
 
 
 @pytest.fixture(scope="module")
@@ -210,7 +210,7 @@ def test_a_container_gets_its_own_key_and_no_other(service, prepared):
     assert stat.S_IMODE((folder / f"{service}.key").stat().st_mode) & 0o077 == 0
     tls = config(service).tls
     assert tls is not None
-    assert tls.crl.name == "ca.crl"
+    assert tls.crl_path.name == "ca.crl"
     assert (folder / "ca.crl").exists()
     here = {key: folder / path.relative_to(CERTS) for key, path in tls}
     found = load_identity(type(tls)(**here), name=service)
@@ -242,9 +242,9 @@ def test_the_submitter_waits_for_every_daemon():
 
 def test_every_policy_allows_the_job():
     spec = job()
-    protocol = protocols.named(spec.protocol)
-    asks = protocol.policy.asks(parse(protocol.params, spec.params))
-    everybody = list(spec.parties.with_data)
+    protocol = protocols.load_protocol(spec.protocol)
+    asks = protocol.policy.asks(parse_settings(protocol.params, spec.params))
+    everybody = list(spec.parties.parties_with_data)
     assert sorted(everybody) == sorted(PARTIES)
     for name in everybody:
         party = config(name)
@@ -290,9 +290,9 @@ from fedboost import protocols
 from fedboost.cli import daemons, job, owner, schema
 import fedboost.runtime.coordinator.node
 from fedboost.runtime.daemons import daemon, doctor, metrics
-from fedboost.pages.serving import beside_coordinator
+from fedboost.pages.serving import coordinator_companion
 import fedboost.pages.coordinator
-protocols.known()
+protocols.load_all()
 print(json.dumps(sorted(sys.modules)))
 """
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True, capture_output=True)
@@ -304,7 +304,7 @@ print(json.dumps(sorted(sys.modules)))
 def test_limits_of_memory_are_half_as_much_again_as_the_estimate():
     """Of the job of these files on 30,000 rows; the chart's party and aggregator are alike."""
     rows, columns = (dict.fromkeys(PARTIES, n) for n in (30_000, 8))
-    stages = from_words(job(), Said(rows, columns)).stages
+    stages = from_words(job(), StatedSizes(rows, columns)).stages
     chart = yaml.safe_load((DEPLOY / "helm" / "values.yaml").read_text())
     stated = [SERVICES[name]["mem_limit"] for name in PARTIES]
     stated += [chart[role]["memory"] for role in ("party", "aggregator")]

@@ -10,7 +10,7 @@ import pytest
 
 from fedboost import protocols
 from fedboost.ground import errors
-from fedboost.ground.settings import parse, read_yaml
+from fedboost.ground.settings import parse_settings, read_yaml
 from fedboost.messages.reveals import REVEALS
 from fedboost.runtime.client.config import ClientConfig
 from fedboost.runtime.config.daemons import CoordinatorConfig, PartyConfig
@@ -141,14 +141,14 @@ def jobs_can_be_read(document):
 
     from fedboost.data.sources import SourceSpec
     from fedboost.job import Parties
-    from fedboost.runtime.cluster.local import complete
+    from fedboost.runtime.cluster.local import complete_spec
 
     for block in blocks(document.read_text()):
         raw = yaml.safe_load(block.text) if block.language == "yaml" else None
         if isinstance(raw, dict) and {"protocol", "parties"} <= set(raw):
-            everybody = parse(Parties, raw["parties"]).with_data
+            everybody = parse_settings(Parties, raw["parties"]).parties_with_data
             job = {key: value for key, value in raw.items() if key != "sweep"}  # a job for each
-            complete(job, {party: SourceSpec(path="x.csv") for party in everybody})
+            complete_spec(job, {party: SourceSpec(path="x.csv") for party in everybody})
 
 
 @pytest.fixture(scope="module")
@@ -202,7 +202,7 @@ def test_the_reference_has_every_key_and_command(reference):
     for key in Policy.model_fields:
         assert f"| `{key}` |" in pages["policy.md"], key
     for name in reference.TRAINING:
-        for key in protocols.named(name).params.model_fields:
+        for key in protocols.load_protocol(name).params.model_fields:
             assert f"| `{key}` |" in pages["job.md"], (name, key)
     for command in ("fedboost job submit", "fedboost party approve", "fedboost demo"):
         assert re.search(rf"^#+ {command}$", pages["cli.md"], re.MULTILINE), command
@@ -221,7 +221,7 @@ def test_the_job_page_lists_the_default_that_a_protocol_has(name):
     for table in (*(sections[head] for head in shared), own):
         keys = table.split("\n**`")[0]  # below are the keys inside a key
         listed |= dict(re.findall(r"^\| `(\w+)` \| (.*?) \|", keys, re.MULTILINE))
-    fields = protocols.named(name).params.model_fields
+    fields = protocols.load_protocol(name).params.model_fields
     assert listed == {key: default_cell(field) for key, field in fields.items()}
 
 
@@ -243,12 +243,12 @@ def test_the_tables_of_who_learns_what_are_fresh(generate):
 
 
 def test_every_comment_says_to_whom_a_message_reveals_something(generate):
-    for protocol in protocols.known().values():
+    for protocol in protocols.load_all().values():
         for step in protocol.flow:
             if step.gives is not None:
                 kind = step.gives.DESCRIPTOR.full_name
                 named = {role for roles, _ in generate.told(REVEALS[kind][0]) for role in roles}
-                taken = {str(role) for one in protocol.taker(kind) for role in one.roles}
+                taken = {str(role) for one in protocol.steps_taking(kind) for role in one.roles}
                 assert taken <= named, kind
 
 
@@ -263,7 +263,7 @@ def test_a_comment_that_reveals_to_nobody_is_found(generate):
 def test_every_message_says_what_it_reveals_and_how_it_is_protected():
     sent = {
         step.gives.DESCRIPTOR.full_name
-        for protocol in protocols.known().values()
+        for protocol in protocols.load_all().values()
         for step in protocol.flow
         if step.gives is not None
     }
@@ -289,7 +289,7 @@ def test_the_pictures_of_protocols_are_fresh():
 def test_a_picture_has_every_step_of_a_job_with_default_parameters():
     pictures = importlib.import_module("protocol_pictures")
     drawn = pictures.pictures()["flow-secureboost.svg"]
-    flow = protocols.named("secureboost").flow
+    flow = protocols.load_protocol("secureboost").flow
     missing = {step.name for step in flow if step.name not in drawn}
     checking = {"sign_rows", "commit_sums", "show_signs", "open_sums", "check_sums"}
     assert missing == {"grow_alone", *checking}  # mode: layered; gradient_check
@@ -319,9 +319,9 @@ SAMPLES = sorted((ROOT / "configs").glob("job-*.yaml"))
 def test_the_sample_jobs_are_ones_that_this_version_runs(path):
     from fedboost.job import JobSpec
 
-    job = parse(JobSpec, read_yaml(path))
-    protocol = protocols.named(job.protocol)
-    parse(protocol.params, job.params, section="params")
+    job = parse_settings(JobSpec, read_yaml(path))
+    protocol = protocols.load_protocol(job.protocol)
+    parse_settings(protocol.params, job.params, section="params")
 
 
 def test_the_sample_job_shows_how_columns_of_text_are_named():
@@ -331,20 +331,20 @@ def test_the_sample_job_shows_how_columns_of_text_are_named():
 
     text = (ROOT / "configs" / "job-credit.yaml").read_text()
     (shown,) = re.findall(r"^  # of a table with text or codes in it: (.+)$", text, re.MULTILINE)
-    assert parse(Selection, yaml.safe_load(shown)).categorical == ["city"]
+    assert parse_settings(Selection, yaml.safe_load(shown)).categorical == ["city"]
 
 
 def test_the_readme_shows_how_columns_of_text_are_named():
     import yaml
 
     from fedboost.data.sources import SourceSpec
-    from fedboost.runtime.cluster.local import complete
+    from fedboost.runtime.cluster.local import complete_spec
 
     readme = (ROOT / "README.md").read_text()
     (shown,) = re.findall(r"`(data: \{telco: .+?\}\})`", readme)
     job, *_ = [block.text for block in blocks(readme) if block.language == "yaml"]
     sources = {party: SourceSpec(path="x.csv") for party in ("bank", "telco")}
-    spec = complete(yaml.safe_load(job) | yaml.safe_load(shown), sources)
+    spec = complete_spec(yaml.safe_load(job) | yaml.safe_load(shown), sources)
     assert spec.data["telco"].categorical == ["city"]
 
 

@@ -18,7 +18,7 @@ OURS = ("core/", "crypto/", "model/export.py", "model/networks.py", "model/whole
         "runtime/estimate/", "runtime/process/threads.py", "runtime/process/workers.py",
         "runtime/ledger/rows.py")  # fmt: skip
 # Decisions and reasons of other people, in their words.
-QUOTED = {"self.denial", "job.reason", "self._states.deny", "_absent"}
+QUOTED = {"self.denial", "job.reason", "self._states.deny", "_absent_party_error"}
 ABOUT_CORE = ("core/weight_checks.py", "core/objectives/", "core/gbun.py", "core/params.py")
 
 

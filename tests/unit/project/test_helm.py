@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from fedboost import __version__
-from fedboost.ground.settings import parse
+from fedboost.ground.settings import parse_settings
 from fedboost.runtime.config.daemons import CoordinatorConfig, PartyConfig
 from tests.conftest import ROOT
 from tests.support.shown_commands import check
@@ -73,7 +73,9 @@ def test_what_is_rendered_is_valid_for_kubernetes(helm, version):
                                             ("sum", PartyConfig)])  # fmt: skip
 def test_a_daemon_starts_by_a_command_that_exists_with_settings_that_load(helm, name, kind):
     objects = rendered(helm, ALL)
-    found = parse(kind, yaml.safe_load(objects["ConfigMap", f"ours-{name}"]["data"]["daemon.yaml"]))
+    found = parse_settings(
+        kind, yaml.safe_load(objects["ConfigMap", f"ours-{name}"]["data"]["daemon.yaml"])
+    )
     assert (found.name, found.workers) == (name, 2)
     assert not found.insecure_loopback
     pod = objects["StatefulSet", f"ours-{name}"]["spec"]["template"]["spec"]

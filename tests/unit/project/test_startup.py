@@ -120,7 +120,7 @@ def test_a_daemon_does_without_what_its_libraries_load_for_nothing():
     code = """
 import json, sys
 from fedboost.cli import daemons
-daemons.leave_out(*daemons.UNUSED)
+daemons.prevent_imports(*daemons.UNUSED)
 import pyarrow as pa, pyarrow.compute as pc
 assert pc.equal(pa.array(["a", ""]), "").to_pylist() == [False, True]
 import fedboost.ground.kernel_files
@@ -136,13 +136,13 @@ def test_a_coordinator_drives_every_protocol_without_what_parties_compute_with()
 import json, sys
 from fedboost import protocols
 import fedboost.runtime.coordinator.node
-protocols.known()
+protocols.load_all()
 print(json.dumps(sorted(sys.modules)))
 """
     loaded = loaded_by(code)
     packages = {name.partition(".")[0] for name in loaded} & set(HEAVY)
     assert packages <= {"numpy"}
-    homes = [protocol.modules[role] for protocol in protocols.known().values()
+    homes = [protocol.modules[role] for protocol in protocols.load_all().values()
              for role in protocol.modules]  # fmt: skip
     assert not set(homes) & set(loaded)
 

@@ -15,7 +15,7 @@ from fedboost.ground.workers import Serial
 from fedboost.messages.protocol import align_pb2
 from fedboost.protocols.align import guest as align_guest
 from fedboost.protocols.align.ring import domain_of
-from fedboost.runtime.cluster.local import cluster
+from fedboost.runtime.cluster.local import open_cluster
 from fedboost.runtime.transport import faults
 from tests.support.contexts import altered
 from tests.support.federated import (
@@ -385,11 +385,11 @@ async def test_more_alignments_a_day_than_a_party_allows_are_refused(tmp_path, w
     for name in names:
         pq.write_table(arrow({"id": [1, 2, 3]}), tmp_path / f"{name}.parquet")
         sources[name] = SourceSpec(path=str(tmp_path / f"{name}.parquet"))
-    async with cluster(tmp_path / "cluster", spec, sources, Serial()) as made:
+    async with open_cluster(tmp_path / "cluster", spec, sources, Serial()) as made:
         allowing(made.parties[who], alignments_per_day=2)
         first, second, third = [await made.run(spec) for _ in range(3)]
     assert (first.status.state, second.status.state) == ("finished", "finished")
     assert third.status.state == "failed"
-    error = faults.from_message(third.status.reason)
+    error = faults.error_of_fault(third.status.reason)
     assert isinstance(error, PolicyError)
     assert (error.where["party"], error.where["key"]) == (who, "policy.alignments_per_day")

@@ -25,12 +25,12 @@ from fedboost.ground.errors import (
     ProtocolError,
 )
 from fedboost.ground.ids import EncodedIds
-from fedboost.ground.settings import parse
+from fedboost.ground.settings import parse_settings
 from fedboost.ground.workers import Serial
 from fedboost.job import Alignment, JobSpec
 from fedboost.oblivious import method, side
 from fedboost.oblivious.method import OPRF_IDS_MIN, method_for
-from fedboost.oblivious.side import PARTS_AT_ONCE, in_turn
+from fedboost.oblivious.side import PARTS_AT_ONCE, results_in_order
 from fedboost.runtime.cluster import local
 from fedboost.runtime.process.threads import ThreadWorkers
 from fedboost.runtime.transport import faults
@@ -196,7 +196,7 @@ def test_tasks_are_done_in_turn_and_only_as_many_at_once_as_there_are_threads():
             begun.append(number)
             yield lambda number=number: number * number
 
-    for done, found in enumerate(in_turn(Serial(), tasks())):
+    for done, found in enumerate(results_in_order(Serial(), tasks())):
         assert found == done * done
         most.append(len(begun) - done)
     assert max(most) <= 2
@@ -528,7 +528,9 @@ async def test_a_part_that_fails_the_check_is_counted_as_an_alignment(tmp_path, 
     names = (GUEST, HOSTS[0])
     said = {"name": "guess", "protocol": "align", "alignment": {"method": "oprf"}}
     said["parties"] = {"guest": GUEST, "hosts": [HOSTS[0]]}
-    spec = parse(JobSpec, {**said, "data": {name: {"dataset": local.DATASET} for name in names}})
+    spec = parse_settings(
+        JobSpec, {**said, "data": {name: {"dataset": local.DATASET} for name in names}}
+    )
     sources = {}
     for name in names:
         pq.write_table(
@@ -537,13 +539,13 @@ async def test_a_part_that_fails_the_check_is_counted_as_an_alignment(tmp_path, 
         sources[name] = SourceSpec(path=str(tmp_path / f"{name}.parquet"))
     honest = TagGuest.part
     monkeypatch.setattr(TagGuest, "part", lambda own, b: bytes([1]) + honest(own, b)[1:])
-    async with local.cluster(tmp_path / "c", spec, sources, Serial()) as made:
+    async with local.open_cluster(tmp_path / "c", spec, sources, Serial()) as made:
         host = made.parties[HOSTS[0]]
         policy = host.config.policy.model_copy(update={"alignments_per_day": 2})
         host.config = host.config.model_copy(update={"policy": policy})
         host.judge.config = host.config
         first, second, third = [
-            faults.from_message((await made.run(spec)).status.reason) for _ in range(3)
+            faults.error_of_fault((await made.run(spec)).status.reason) for _ in range(3)
         ]
     assert "does not pass the check" in first.what
     assert "does not pass the check" in second.what

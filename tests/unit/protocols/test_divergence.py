@@ -5,7 +5,7 @@ import pyarrow as pa
 import pytest
 
 from fedboost.core.objectives import poisson
-from fedboost.report.page import render
+from fedboost.report.page import render_page
 from tests.support import small_jobs
 from tests.support.federated import run_job
 
@@ -34,7 +34,7 @@ def test_no_leaf_of_counts_is_above_xgboosts_step(tmp_path, name):
     for shard in done.shards.values():
         for key in ("value", "leaf_value"):
             if key in shard.arrays:
-                assert np.abs(shard.arrays[key]).max(initial=0.0) <= poisson.STEP
+                assert np.abs(shard.arrays[key]).max(initial=0.0) <= poisson.STEP_DEFAULT
 
 
 @pytest.mark.some(2)
@@ -55,4 +55,4 @@ def test_a_loss_that_grows_is_warned_of_in_result_and_status_and_report(tmp_path
     [warning] = done.result["warnings"]
     assert warning.startswith("the training logloss grew 3 rounds in a row")
     assert warning in done.journal.status.warnings
-    assert f"Warning: {warning}" in render(done.journal)
+    assert f"Warning: {warning}" in render_page(done.journal)

@@ -104,10 +104,10 @@ def test_bits_behind_the_last_id_are_refused():
 
     three_rows = np.zeros((3, 1), np.uint8, order="F")
     no = np.zeros(1, np.bool_)
-    message = buckets.write(buckets.Buckets(np.array([2], np.int32), no, no, three_rows))
+    message = buckets.write_message(buckets.Buckets(np.array([2], np.int32), no, no, three_rows))
     lie(message)
     with pytest.raises(PeerError, match="bits set beyond"):
-        buckets.read(message, 3, TELCO, 1 << 30)
+        buckets.read_message(message, 3, TELCO, 1 << 30)
 
 
 def test_a_refused_message_leaves_the_guest_as_it_was():
@@ -129,7 +129,7 @@ def test_what_is_written_is_read_back_whatever_the_width():
     missing = np.array([False] * 10 + [True])
     ids = np.asfortranarray(np.stack([draw.integers(0, n, 77) for n in count], 1).astype(np.uint8))
     told = buckets.Buckets(count, missing, draw.random(11) < 0.5, ids)
-    found = buckets.read(buckets.write(told), 77, TELCO, 1 << 30)
+    found = buckets.read_message(buckets.write_message(told), 77, TELCO, 1 << 30)
     for name in buckets.Buckets.__dataclass_fields__:
         assert np.array_equal(getattr(found, name), getattr(told, name)), name
 
@@ -339,5 +339,5 @@ def test_columns_of_the_same_values_are_told_apart_only_by_their_noise():
     room = room_of(job)
     now(room.walk())
     (message,) = [p.message for p in room.posted if p.envelope.sender == TELCO]
-    ids = buckets.read(message, 400, TELCO, 1 << 30).ids
+    ids = buckets.read_message(message, 400, TELCO, 1 << 30).ids
     assert 0.1 < (ids[:, 0] == ids[:, 1]).mean() < 0.5

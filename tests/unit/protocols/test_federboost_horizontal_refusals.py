@@ -12,8 +12,8 @@ from fedboost.core.objectives import Summary
 from fedboost.core.params import TreeParams
 from fedboost.flow import AGGREGATOR, GUEST, HOST
 from fedboost.ground.errors import ConfigError, DataError, JobError, PeerError
-from fedboost.ground.settings import parse
-from fedboost.protocols.federboost_horizontal.checks import check
+from fedboost.ground.settings import parse_settings
+from fedboost.protocols.federboost_horizontal.checks import check_table
 from fedboost.protocols.federboost_horizontal.params import DOMAIN_MAX, FederBoostHorizontalParams
 from tests.support.federated import GUEST as GUEST_NAME
 from tests.support.federated import HOSTS, Room, changing, now
@@ -25,7 +25,7 @@ TOWNS = ["town 0", "town 1", "town 2", "town 3"]
 
 
 def params_of(**said):
-    return parse(FederBoostHorizontalParams, said)
+    return parse_settings(FederBoostHorizontalParams, said)
 
 
 def table(**how):
@@ -37,7 +37,7 @@ def refusal(frame, kind, held=True, role=HOST, **said):
     """What is said against the table."""
     said.setdefault("domains", {"c0": list(STEPS), "c3": TOWNS})
     with pytest.raises(kind) as refused:
-        check(role, params_of(**said), frame, held)
+        check_table(role, params_of(**said), frame, held)
     return refused.value
 
 
@@ -97,8 +97,8 @@ def test_domains_may_fill_all_bins_and_no_more():
 def test_a_good_table_is_not_refused_and_an_aggregator_has_none():
     said = params_of(domains={"c0": list(STEPS), "c3": TOWNS})
     for role in (GUEST, HOST):
-        check(role, said, table(weighted=True), held_out=False)
-    check(AGGREGATOR, params_of(early_stopping_rounds=2), table(), held_out=False)
+        check_table(role, said, table(weighted=True), held_out=False)
+    check_table(AGGREGATOR, params_of(early_stopping_rounds=2), table(), held_out=False)
 
 
 @pytest.mark.parametrize("role", [GUEST, HOST])
@@ -155,7 +155,7 @@ def test_categories_need_a_domain():
 
 
 def test_categories_of_an_earlier_job_need_none():
-    check(HOST, params_of(reuse="job-1"), table(), held_out=False)
+    check_table(HOST, params_of(reuse="job-1"), table(), held_out=False)
 
 
 def test_a_domain_of_texts_for_a_column_of_numbers_is_refused():
@@ -198,7 +198,9 @@ def test_missing_cells_are_in_every_domain():
     frame = table(missing=0.5)
     values = frame.values.copy(order="F")
     values[:, 0] = np.nan
-    check(HOST, params_of(domains={"c0": [7.0], "c3": TOWNS}), replace(frame, values=values), True)
+    check_table(
+        HOST, params_of(domains={"c0": [7.0], "c3": TOWNS}), replace(frame, values=values), True
+    )
 
 
 # What parties find out from the first words and sums
@@ -372,10 +374,10 @@ def test_the_summary_of_the_sums_is_within_a_unit_of_that_of_the_rows(params):
 def test_nobodys_largest_label_is_told_but_the_power_of_two_above_all_of_them():
     ends, one = measures.EXPONENTS, np.arange(1, dtype=np.int32)
     shares = [
-        measures.of_rows(np.zeros(1, np.int64), np.array(label), np.ones(1), {"train": one})
+        measures.counts_of_rows(np.zeros(1, np.int64), np.array(label), np.ones(1), {"train": one})
         for label in ([3.0], [-5.0], [0.5])
     ]
-    found = measures.read(np.sum(shares, axis=0), 1)
+    found = measures.read_counts(np.sum(shares, axis=0), 1)
     assert (found.label_bound, found.weight_bound) == (8.0, 1.0)
     assert all(len(share) == 2 + 1 + 2 * len(ends) for share in shares)
 

@@ -12,7 +12,7 @@ from fedboost.core.params import TreeParams
 from fedboost.core.rules import Rules
 from fedboost.flow import GUEST as GUEST_ROLE
 from fedboost.ground.errors import ConfigError
-from fedboost.ground.settings import parse
+from fedboost.ground.settings import parse_settings
 from fedboost.protocols.federboost_vertical import params as settings
 from fedboost.protocols.federboost_vertical import xgboost_trees
 from fedboost.protocols.federboost_vertical.params import FederBoostVerticalParams
@@ -52,7 +52,7 @@ def test_trees_of_numbers_are_our_own_but_for_ties(kind):
     for one, two in zip(*first, strict=True):
         added = np.zeros((2, len(rows), 1))
         for tree, into in zip((one, two), added, strict=True):
-            tree.add_to(into, bins, 8)
+            tree.add_to_margin(into, bins, 8)
         alike.append(np.mean(np.isclose(added[0], added[1], rtol=1e-4, atol=1e-5)))
     assert np.mean(alike) > 0.9
     assert shards[GUEST].facts["params"]["trainer"] == "xgboost"
@@ -76,17 +76,20 @@ def test_trees_of_categories_are_as_good_as_our_own():
     ],
 )  # fmt: skip
 def test_what_xgboost_does_otherwise_is_refused(raw, word):
-    assert parse(FederBoostVerticalParams, raw).trainer == "own"
+    assert parse_settings(FederBoostVerticalParams, raw).trainer == "own"
     with pytest.raises(ConfigError, match=word):
-        parse(FederBoostVerticalParams, {**raw, "trainer": "xgboost"})
+        parse_settings(FederBoostVerticalParams, {**raw, "trainer": "xgboost"})
 
 
 def test_a_guest_without_xgboost_refuses_before_hosts_send_anything(monkeypatch):
     monkeypatch.setitem(sys.modules, "xgboost", None)
     job = open_job({**SMALL, "trainer": "xgboost"})
     with pytest.raises(ConfigError, match=r"pip install 'fedboost\[xgboost\]'"):
-        settings.check(
-            GUEST_ROLE, parse(FederBoostVerticalParams, job.params), frames_of(job)[GUEST], False
+        settings.check_table(
+            GUEST_ROLE,
+            parse_settings(FederBoostVerticalParams, job.params),
+            frames_of(job)[GUEST],
+            False,
         )
 
 
@@ -101,12 +104,15 @@ def test_a_split_that_sends_all_present_rows_right_exchanges_its_sides():
         "loss_changes": [1.0] * 4,
     }
     sets = {2: [0, 1, 2], 3: [1]}
-    found = [xgboost_trees._split(made, i, sets, rules) for i in range(4)]
+    found = [xgboost_trees._read_split(made, i, sets, rules) for i in range(4)]
     assert [(split.bin, split.missing_left, turned) for split, turned in found] == [
         (3, False, True),
         (1, False, False),
         (categories.BY_CATEGORY, False, True),
         (categories.BY_CATEGORY, True, False),
     ]
-    assert [categories.members(split.left_bins) for split, _ in found[2:]] == [[0, 1, 2], [0, 2]]
+    assert [categories.set_members(split.left_bins) for split, _ in found[2:]] == [
+        [0, 1, 2],
+        [0, 2],
+    ]
     assert found[0][0].threshold == np.inf

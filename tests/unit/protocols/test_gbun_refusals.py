@@ -9,7 +9,7 @@ from scipy.sparse import csc_array
 
 from fedboost.aggregation import lookup
 from fedboost.core.column_readings import Scale
-from fedboost.core.fixed_point import bits_for
+from fedboost.core.fixed_point import bits_for_rows
 from fedboost.flow import AGGREGATOR, GUEST, HOST
 from fedboost.ground.errors import (
     ConfigError,
@@ -17,10 +17,10 @@ from fedboost.ground.errors import (
     JobError,
     ProtocolError,
 )
-from fedboost.ground.settings import parse
+from fedboost.ground.settings import parse_settings
 from fedboost.protocols.gbun import columns
 from fedboost.protocols.gbun.boosting import Scaling
-from fedboost.protocols.gbun.params import GbunJobParams, asks, check
+from fedboost.protocols.gbun.params import GbunJobParams, check_table, policy_demands
 from tests.support.federated import GUEST as GUEST_NAME
 from tests.support.federated import HOSTS, Room, changing, now
 from tests.support.gbun_jobs import made, pooled
@@ -32,7 +32,7 @@ F32, LARGEST = np.float32, np.finfo(np.float32).max
 
 
 def params_of(**said):
-    return parse(GbunJobParams, said)
+    return parse_settings(GbunJobParams, said)
 
 
 def table(**how):
@@ -43,7 +43,7 @@ def table(**how):
 def refusal(frame, kind, held=True, role=HOST, **said):
     """What is said against the table."""
     with pytest.raises(kind) as refused:
-        check(role, params_of(**said), frame, held)
+        check_table(role, params_of(**said), frame, held)
     return refused.value
 
 
@@ -74,8 +74,8 @@ def test_a_job_that_cannot_be_meant_is_refused(said, text):
 @pytest.mark.parametrize("sparse", [False, True], ids=["dense", "sparse"])
 def test_a_good_table_is_not_refused_and_an_aggregator_has_none(sparse):
     for role in (GUEST, HOST):
-        check(role, params_of(), table(weighted=True, sparse=sparse), held_out=False)
-    check(AGGREGATOR, params_of(early_stopping_rounds=2), table(), held_out=False)
+        check_table(role, params_of(), table(weighted=True, sparse=sparse), held_out=False)
+    check_table(AGGREGATOR, params_of(early_stopping_rounds=2), table(), held_out=False)
 
 
 @pytest.mark.parametrize("role", [GUEST, HOST])
@@ -218,12 +218,12 @@ def test_equations_without_a_solution_end_the_job_with_what_to_do():
 
 
 def test_columns_that_are_too_large_to_be_summed_are_named():
-    grown = columns.exceeded(np.array([[1.0, np.inf]], np.float32)).reshape(2, -1)
+    grown = columns.exceeded_powers(np.array([[1.0, np.inf]], np.float32)).reshape(2, -1)
     with pytest.raises(DataError, match="values are too large") as refused:
-        columns.bounds(grown, ("a", "b"))
+        columns.value_bounds(grown, ("a", "b"))
     assert refused.value.where == {"column": "b"}
-    fits = columns.exceeded(np.array([[1.0, np.finfo(np.float32).max]], np.float32))
-    assert columns.bounds(fits.reshape(2, -1), ("a", "b")).tolist() == [1.0, 2.0**128]
+    fits = columns.exceeded_powers(np.array([[1.0, np.finfo(np.float32).max]], np.float32))
+    assert columns.value_bounds(fits.reshape(2, -1), ("a", "b")).tolist() == [1.0, 2.0**128]
 
 
 # Columns as integers
@@ -249,21 +249,21 @@ def test_columns_are_standardised_as_in_one_place_however_they_are_dealt(column,
     draw = np.random.default_rng(rows)
     values = COLUMNS[column](draw, rows).astype(np.float32)[:, None]
     parts = [values[own] for own in np.array_split(np.arange(rows), [rows // 4, rows // 4, -1])]
-    exceeded = np.sum([columns.exceeded(own) for own in parts], axis=0)
-    bound = columns.bounds(exceeded.reshape(1, -1), ("x",))
-    total = np.sum([columns.sums(own, bound, rows) for own in parts], axis=0)
-    found = columns.scale(total, bound, rows)
-    scale = Scale.of_values(values)
+    exceeded = np.sum([columns.exceeded_powers(own) for own in parts], axis=0)
+    bound = columns.value_bounds(exceeded.reshape(1, -1), ("x",))
+    total = np.sum([columns.value_sums(own, bound, rows) for own in parts], axis=0)
+    found = columns.standard_scale(total, bound, rows)
+    scale = Scale.from_values(values)
     np.testing.assert_allclose(found.deviation, scale.deviation, rtol=1e-12, atol=0)
     np.testing.assert_allclose(found.mean, scale.mean, rtol=1e-12, atol=1e-12 * scale.deviation[0])
 
 
 @pytest.mark.parametrize("rows", [1, 2, 511, 512, 1 << 16, (1 << 30) + 1])
 def test_sums_of_columns_are_exact_and_fit_for_any_number_of_rows(rows):
-    bits, own = bits_for(rows), min(rows, 1 << 10)
+    bits, own = bits_for_rows(rows), min(rows, 1 << 10)
     least = np.ldexp(1.0, -bits) if bits < 24 else np.ldexp(1.0, -23)
     values = np.where(np.arange(own) % 2, 1.0 - least, -1.0).astype(np.float32)[:, None]
-    count, first, above, below = columns.sums(values, np.ones(1), rows).tolist()
+    count, first, above, below = columns.value_sums(values, np.ones(1), rows).tolist()
     whole = [int(np.rint(np.float64(v) * 2.0**bits)) for v in values.ravel()]
     assert (count, first) == (own, sum(whole))
     assert (above << bits) + below == sum(q * q for q in whole)
@@ -274,7 +274,7 @@ def test_sums_of_columns_are_exact_and_fit_for_any_number_of_rows(rows):
 def test_sums_that_nobodys_columns_can_have_are_no_scale_of_none():
     """Whoever adds up may lie; what comes is a number, and the model is nobody's secret."""
     lies = np.array([3, 1 << 40, 0, 1], np.int64)
-    assert columns.scale(lies, np.ones(1), 240).deviation.tolist() == [1.0]
+    assert columns.standard_scale(lies, np.ones(1), 240).deviation.tolist() == [1.0]
 
 
 # Sums as integers
@@ -313,8 +313,8 @@ async def test_a_network_whose_sums_stay_closed_gives_its_round_up():
     room = await made(held=None).room().until("sum_outputs")
     training = room.state(TELCO).training
     training.normalise(None)
-    assert len(training.system()) == 0
-    assert training.solve(training.system()) is False
+    assert len(training.system_sums()) == 0
+    assert training.solve(training.system_sums()) is False
     assert (training.number, training.rounds) == (1, [])
 
 
@@ -332,13 +332,13 @@ async def test_equations_that_stay_closed_give_their_round_up():
 @pytest.mark.parametrize("form", ["rank", "bins", "auto"])
 @pytest.mark.parametrize("tolerance", [None, 0, 30])
 def test_a_policy_is_asked_how_near_the_search_comes_to_single_rows(form, tolerance):
-    said = parse(GbunJobParams, {"columns": form, "quantile_tolerance": tolerance})
-    assert asks(said).quantile_tolerance == tolerance
+    said = parse_settings(GbunJobParams, {"columns": form, "quantile_tolerance": tolerance})
+    assert policy_demands(said).quantile_tolerance == tolerance
 
 
 def test_nothing_is_asked_where_columns_are_standardised():
-    said = parse(GbunJobParams, {"columns": "standard", "quantile_tolerance": 0})
-    assert asks(said).quantile_tolerance is None
+    said = parse_settings(GbunJobParams, {"columns": "standard", "quantile_tolerance": 0})
+    assert policy_demands(said).quantile_tolerance is None
 
 
 def test_sparse_columns_that_are_cut_need_to_be_the_same_everywhere():
@@ -352,7 +352,7 @@ def test_sparse_columns_that_are_cut_need_to_be_the_same_everywhere():
 
 def test_counts_that_no_rows_can_have_end_the_search(monkeypatch):
     def lie(party, got):
-        party.search.take(np.full(len(party.search.probes()), -1))
+        party.search.take(np.full(len(party.search.next_probes()), -1))
 
     monkeypatch.setattr(lookup, "take_counts", lie)
     with pytest.raises(JobError, match="counts of the quantile search are impossible"):

@@ -14,8 +14,8 @@ from fedboost.cli.groups import model_group
 from fedboost.flow import Artefact
 from fedboost.ground.errors import ConfigError, DataError
 from fedboost.model import kinds, networks, shards
-from fedboost.report.page import render
-from fedboost.report.progress import Progress, summary
+from fedboost.report.page import render_page
+from fedboost.report.progress import Progress, result_summary
 from tests.support.federated import GUEST, HOSTS, now, run_job
 from tests.support.gbun_jobs import made
 from tests.support.horizontal_jobs import arrow_tables, spec_of
@@ -44,7 +44,7 @@ def folder(job, done, tmp_path_factory):
     """A local cluster's folder with the model, and a table to score."""
     found = tmp_path_factory.mktemp("cluster")
     for party, shard in done.shards.items():
-        shards.save(found / "var" / party / "models" / done.result["model"], shard)
+        shards.save_shard(found / "var" / party / "models" / done.result["model"], shard)
     pq.write_table(arrow_tables(job)[HOSTS[0]], found / "new.parquet")
     return found
 
@@ -111,7 +111,7 @@ def test_a_stored_model_predicts_what_it_predicted_in_training(folder, done, job
     data = ("--data", f"{party}={folder / 'new.parquet'}")
     said("predict", done.result["model"], "--cluster", folder, *data, "--out", out)
     scored = pq.read_table(out)
-    expected = kinds.of(done.shards[party].facts).predict_alone(
+    expected = kinds.kind_of(done.shards[party].facts).predict_alone(
         done.shards[party], job.frames()[party]
     )
     found = np.stack([scored.column(name) for name in scored.column_names[-3:]], axis=1)
@@ -126,8 +126,8 @@ FORMS = ("standard", "rank", "bins", "auto")
 def test_shards_come_back_from_disk_as_they_were(form, sparse, tmp_path):
     job = made({"n_estimators": 3, "columns": form}, sparse=sparse, missing=0.0)
     shard = now(job.room().walk())[GUEST]
-    shards.save(tmp_path / "model", shard)
-    again = shards.load(tmp_path / "model")
+    shards.save_shard(tmp_path / "model", shard)
+    again = shards.load_shard(tmp_path / "model")
     expected = networks.margins(shard, job.frame)
     assert networks.margins(again, job.frame).tobytes() == expected.tobytes()
     assert len(own_shard(Artefact({**shard.facts, "party": GUEST}, shard.arrays))) > 100
@@ -148,13 +148,15 @@ def test_a_model_without_its_cuts_is_refused_and_shows_them(form):
     for name in ("cuts", "cut_counts", "lacks"):
         lost = {own: array for own, array in shard.arrays.items() if own != name}
         with pytest.raises(DataError, match=f"array {name} is not there"):
-            networks.rounds(Artefact(shard.facts, lost))
+            networks.load_rounds(Artefact(shard.facts, lost))
     unsaid = {name: fact for name, fact in shard.facts.items() if name != "reading"}
     with pytest.raises(DataError, match="has no reading"):
-        networks.rounds(Artefact(unsaid, shard.arrays))
-    facts, _ = kinds.of(shard.facts).exported_parts(shard)
+        networks.load_rounds(Artefact(unsaid, shard.arrays))
+    facts, _ = kinds.kind_of(shard.facts).exported_parts(shard)
     assert facts["cuts"] == shard.arrays["cuts"].tolist()
-    assert facts["reading"] == kinds.of(shard.facts).described(own_facts(shard))["reading"] == form
+    assert (
+        facts["reading"] == kinds.kind_of(shard.facts).summary(own_facts(shard))["reading"] == form
+    )
 
 
 def own_facts(shard):
@@ -168,12 +170,12 @@ def test_a_damaged_model_is_refused(done):
     for name in ("networks", "mean", "deviation", "weights", "column_mean"):
         short = {**shard.arrays, name: shard.arrays[name][:-1]}
         with pytest.raises(DataError, match=f"array {name} is not there, or not of its shape"):
-            networks.rounds(Artefact(shard.facts, short))
+            networks.load_rounds(Artefact(shard.facts, short))
         lost = {own: array for own, array in shard.arrays.items() if own != name}
         with pytest.raises(DataError, match=f"array {name} is not there"):
-            networks.rounds(Artefact(shard.facts, lost))
+            networks.load_rounds(Artefact(shard.facts, lost))
     with pytest.raises(DataError, match="made of trees, expected networks"):
-        networks.rounds(Artefact({**shard.facts, "kind": "trees"}, shard.arrays))
+        networks.load_rounds(Artefact({**shard.facts, "kind": "trees"}, shard.arrays))
 
 
 # Jobs
@@ -188,7 +190,7 @@ def test_a_finished_job_speaks_of_rounds_not_of_trees(done):
     shown = Progress(console, "job")
     for event in done.journal.events:
         shown.event(event)
-    console.print(summary(done.result))
+    console.print(result_summary(done.result))
     words = text.getvalue()
     assert "finished with 3 rounds in" in words
     assert "per round" in words
@@ -197,7 +199,7 @@ def test_a_finished_job_speaks_of_rounds_not_of_trees(done):
 
 
 def test_the_page_of_a_job_has_rounds_and_no_importance(done):
-    page = render(done.journal)
+    page = render_page(done.journal)
     assert "a round (median)" in page
     assert "One round (median)" in page
     assert 'id="importance"' not in page

@@ -324,10 +324,10 @@ def test_a_hosts_code_turns_nothing_but_released_sums_into_bytes():
         lattice_host.LatticeHostRows,
         lattice_host.LatticeHost,
     ):
-        made = ("blind", "blind_signed", "_packed", "_vectors")
+        made = ("blind", "blind_signed", "_packed_parts", "_vector_parts")
         assert bytes_made(side) <= {(name, "released") for name in made}
-    assert {name for name, _ in bytes_made(host_steps)} <= {"_arrays", "snapshot"}
-    for keeping in (host_steps._arrays, host_steps.snapshot):
+    assert {name for name, _ in bytes_made(host_steps)} <= {"_shard_arrays", "snapshot"}
+    for keeping in (host_steps._shard_arrays, host_steps.snapshot):
         assert "Out(" not in inspect.getsource(keeping)
 
 

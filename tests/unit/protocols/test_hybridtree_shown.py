@@ -5,10 +5,10 @@ import pytest
 
 from fedboost.core.purity import PurityLimit
 from fedboost.ground.errors import ConfigError, PeerError
-from fedboost.ground.settings import parse
+from fedboost.ground.settings import parse_settings
 from fedboost.messages.protocol.hybridtree_pb2 import BottomRows
 from fedboost.messages.protocol.predict_hybrid_pb2 import BottomPlaces
-from fedboost.model.hybrid import NO_NODE, first_number
+from fedboost.model.hybrid import NO_BOTTOM, first_number
 from fedboost.protocols.hybridtree.params import HybridTreeParams
 from tests.support import conversations
 from tests.support.federated import GUEST, HOSTS, changing, now
@@ -41,15 +41,15 @@ def test_rows_of_nodes_that_are_not_open_stand_nowhere(params):
     closed = 0
     for host in (TELCO, SHOP):
         for at, opened in told(room, host):
-            assert set(at.tolist()) <= {NO_NODE, *opened}
-            closed += int((at == NO_NODE).sum())
+            assert set(at.tolist()) <= {NO_BOTTOM, *opened}
+            closed += int((at == NO_BOTTOM).sum())
     assert closed
 
 
 @pytest.mark.parametrize("params", [BOUNDED, {}], ids=["bounded", "control"])
 def test_no_bottom_node_that_is_open_is_purer_than_it_may_be(params):
     job, room, _ = walked(params)
-    limit = PurityLimit.of_labels("binary:logistic", job.y, ~job.out, PURE)
+    limit = PurityLimit.from_labels("binary:logistic", job.y, ~job.out, PURE)
     found = [
         limit.is_exceeded(job.rows[host][at == node])
         for host in (TELCO, SHOP)
@@ -80,11 +80,11 @@ def test_other_trees_grow_under_it(params):
 )
 def test_what_it_cannot_protect_is_refused(params, says):
     with pytest.raises(ConfigError, match=says):
-        parse(HybridTreeParams, params)
+        parse_settings(HybridTreeParams, params)
 
 
 def test_rows_that_stand_nowhere_are_refused_with_unscored_splits():
-    lie = only_to(SHOP, changing("BottomRows", stand({0: NO_NODE})))
+    lie = only_to(SHOP, changing("BottomRows", stand({0: NO_BOTTOM})))
     with pytest.raises(PeerError, match="below nodes that no tree of the job has"):
         now(conversations.hybridtree_unscored(lie).walk())
 

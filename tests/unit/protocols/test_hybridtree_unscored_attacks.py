@@ -218,8 +218,8 @@ def test_a_key_that_leaf_values_cannot_have_is_refused(change, kind):
 
 
 def test_gradients_beyond_the_declared_bits_do_not_leave_the_guest(monkeypatch):
-    counted = hybrid.counted
-    monkeypatch.setattr(hybrid, "counted", lambda *a: counted(*a) + (1 << 27))
+    counted = hybrid.counted_gradients
+    monkeypatch.setattr(hybrid, "counted_gradients", lambda *a: counted(*a) + (1 << 27))
     assert "outside the declared" in outcome(None).what
 
 
@@ -344,4 +344,4 @@ def test_a_hosts_code_turns_nothing_but_released_answers_into_bytes():
         and node.func.attr in ("to_bytes", "tobytes")
     ]
     # The public key of the guest, in checkpoints and the shard; the number of an answer.
-    assert sorted(calls) == ["_key(host).key", "_key(host).key", "number", "released"]
+    assert sorted(calls) == ["_host_key(host).key", "_host_key(host).key", "number", "released"]

@@ -41,10 +41,10 @@ def values_of(job, done, host):
     at = tree.top.leaf_of_bins(twin.bins, twin.rules.binning.missing)
     g, h = twin.objective.gradients(twin.before([], 0), job.y, twin.weight)
     gh, learns = twin.fixed.encode(g, h), tree.learns
-    moved = hybrid.residual(gh, tree.top.value[at], twin.fixed)
+    moved = hybrid.residual_gradients(gh, tree.top.value[at], twin.fixed)
     factors = hybrid.count_factors(gh[learns], tree.top, at[learns], twin.rules)
     bits = twin.precision.value_bits
-    counted = hybrid.counted(moved, factors[at], twin.rules, bits)[:, 0]
+    counted = hybrid.counted_gradients(moved, factors[at], twin.rules, bits)[:, 0]
     packing, found = twin.precision.layout(2048), np.zeros(len(rows), np.int64)
     for leaf in np.unique(own):
         there = own == leaf

@@ -14,7 +14,7 @@ from fedboost.encrypted.lattice import guest as lattice_guest
 from fedboost.encrypted.lattice import host as lattice_host
 from fedboost.encrypted.number import packed
 from fedboost.encrypted.scheme import keys
-from fedboost.encrypted.scheme.ciphers import Expected
+from fedboost.encrypted.scheme.ciphers import NodeBounds
 from fedboost.ground import wire
 from fedboost.ground.errors import FedboostError, PeerError
 from fedboost.messages.protocol import encrypted_pb2 as pb
@@ -417,7 +417,7 @@ async def test_the_largest_lawful_parts_fit_their_bounds():
     assert sums == lattice_answers.ANSWERS_EACH * guest.encrypted.bytes_max([1])
     plain = await conversations.secureboost().until("receive_gradients")
     assert isinstance(plain.state(SHOP).side, packed.PackedHost)
-    assert plain.state(SHOP).side.sizes.bytes_max == layout.BLOCK_BYTES
+    assert plain.state(SHOP).side.sizes.bytes_max == layout.ENCRYPTED_BLOCK_BYTES
 
 
 async def test_a_node_without_rows_is_answered_with_nothing_but_zeros(monkeypatch):
@@ -436,6 +436,6 @@ async def test_a_node_without_rows_is_answered_with_nothing_but_zeros(monkeypatc
     rows = (await conversation("lattice").until("open_layer")).state(GUEST).encrypted
     [counts] = [values_of(one.candidates) for one in sent if one.HasField("candidates")]
     data = b"".join(one.packages.data for one in sent)
-    nothing = [Expected(0, np.zeros(2, np.int64))]
+    nothing = [NodeBounds(0, np.zeros(2, np.int64))]
     assert sum(counts) > 0
     assert not rows.read(data, counts, nothing).any()

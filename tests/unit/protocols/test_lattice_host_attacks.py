@@ -11,7 +11,7 @@ from fedboost.encrypted.guest import offers
 from fedboost.encrypted.guest.offers import Offers, read_offers
 from fedboost.encrypted.lattice import answers as lattice_answers
 from fedboost.encrypted.scheme import keys
-from fedboost.encrypted.scheme.ciphers import Expected, GuestRows
+from fedboost.encrypted.scheme.ciphers import GuestRows, NodeBounds
 from fedboost.ground import wire
 from fedboost.ground.errors import FedboostError, PeerError
 from fedboost.messages.protocol import encrypted_pb2 as pb
@@ -115,7 +115,7 @@ class NodeBytes(GuestRows):
 
 
 def expecting(host=SHOP, most=MOST, bytes_max=1 << 20):
-    nodes = [Expected(own, np.zeros(2, np.int64)) for own in NODES]
+    nodes = [NodeBounds(own, np.zeros(2, np.int64)) for own in NODES]
     return Offers(NodeBytes(), nodes, most, host, bytes_max)
 
 

@@ -3,9 +3,9 @@
 import pytest
 
 from fedboost.crypto.lattice import parameters
-from fedboost.encrypted.scheme.params import asks
+from fedboost.encrypted.scheme.params import policy_demands
 from fedboost.ground.errors import ConfigError, PolicyError
-from fedboost.ground.settings import parse
+from fedboost.ground.settings import parse_settings
 from fedboost.protocols.hybridtree.params import HybridTreeParams
 from fedboost.protocols.secureboost import host as host_steps
 from fedboost.protocols.secureboost.params import SecureBoostParams
@@ -18,7 +18,7 @@ from tests.unit.protocols.test_lattice_guest_attacks import BITS, ENCRYPTED, SHO
 
 
 def ask_of(params):
-    wanted = asks(params)
+    wanted = policy_demands(params)
     return Ask(
         coordinator="coord",
         peers=("telco",),
@@ -49,12 +49,12 @@ def test_a_policy_of_eight_bits_wants_a_job_of_eight_bits(scheme):
         gradient_bits_max=8,
     )
     raw = {"encryption": {"scheme": scheme}, "precision_bits": None}
-    many = ask_of(parse(SecureBoostParams, raw))
+    many = ask_of(parse_settings(SecureBoostParams, raw))
     assert (many.key_bits, many.gradient_bits, many.insecure) == (None, BITS, False)
     with pytest.raises(PolicyError, match="allows 8 bits per gradient") as refused:
         own.judge(many)
     assert refused.value.where["key"] == "policy.gradient_bits_max"
-    own.judge(ask_of(parse(SecureBoostParams, {**raw, "precision_bits": 8})))
+    own.judge(ask_of(parse_settings(SecureBoostParams, {**raw, "precision_bits": 8})))
 
 
 async def test_more_bits_than_the_policy_allows_are_refused_by_the_host_whatever_the_job_says():
@@ -78,14 +78,14 @@ async def test_more_bits_than_the_policy_allows_are_refused_by_the_host_whatever
 def test_a_lattice_job_says_no_modulus(scheme):
     raw = {"encryption": {"scheme": scheme, "key_bits": 2048}}
     with pytest.raises(ConfigError, match=f"{scheme} has no modulus: leave key_bits out"):
-        parse(SecureBoostParams, raw)
+        parse_settings(SecureBoostParams, raw)
 
 
 @pytest.mark.parametrize("scheme", sorted(parameters.BY_NAME))
 def test_unscored_splits_take_a_scheme_that_multiplies(scheme):
     raw = {"encryption": {"scheme": scheme}, "split": "unscored"}
     with pytest.raises(ConfigError, match=f"multiplies encrypted sums, which {scheme} cannot"):
-        parse(HybridTreeParams, raw)
+        parse_settings(HybridTreeParams, raw)
 
 
 @pytest.mark.parametrize("make", [secureboost_jobs.made, hybrid_jobs.made], ids=["boost", "hybrid"])

@@ -28,10 +28,10 @@ from fedboost.encrypted.scheme.schemes import JobScheme
 from fedboost.flow import Artefact
 from fedboost.ground.arrays import Floats, Indices
 from fedboost.ground.errors import ConfigError, FedboostError
-from fedboost.ground.settings import parse
+from fedboost.ground.settings import parse_settings
 from fedboost.model import export, kinds, shards
 from fedboost.model.kinds.kind import Exported, Frames, ModelKind, Shards
-from fedboost.protocols.predict.params import PredictParams, fits
+from fedboost.protocols.predict.params import PredictParams, check_model
 from fedboost.protocols.secureboost.params import SecureBoostParams
 from tests.conftest import ROOT
 from tests.support import conversations, secureboost_jobs
@@ -80,7 +80,7 @@ def test_a_metric_that_no_sums_come_to_is_refused_where_rows_lie_apart(monkeypat
     monkeypatch.setitem(METRICS, "medae", made)
     values = np.arange(20, dtype=np.float32)[:, None]
     y = np.resize([0.0, 1.0], 20)
-    own = parse(TreeParams, {"eval_metric": "medae", "n_estimators": 1})
+    own = parse_settings(TreeParams, {"eval_metric": "medae", "n_estimators": 1})
     found = local.train(local.TrainingTable(values, y), own)
     expected = metrics.evaluate("medae", y, found.predict(values))
     assert found.history[0]["train"]["medae"] == expected > 0.0
@@ -94,9 +94,9 @@ def test_settings_and_reference_know_an_added_metric(brier, monkeypatch):
     assert "brier" in metrics_of("binary:logistic")
     assert "brier" not in metrics_of("reg:squarederror")
     with pytest.raises(ConfigError, match="brier does not fit reg:squarederror"):
-        parse(TreeParams, {"objective": "reg:squarederror", "eval_metric": "brier"})
+        parse_settings(TreeParams, {"objective": "reg:squarederror", "eval_metric": "brier"})
     with pytest.raises(ConfigError, match=r"no metric 'briar', but auc, .*mae, .*brier"):
-        parse(TreeParams, {"eval_metric": "briar"})
+        parse_settings(TreeParams, {"eval_metric": "briar"})
     monkeypatch.syspath_prepend(str(ROOT / "docs"))
     page = importlib.import_module("generate_reference").pages()["job.md"]
     assert "| `brier` | lower | mean squared error of a chance |" in page
@@ -112,15 +112,15 @@ def added(monkeypatch, scheme: JobScheme) -> None:
 @pytest.fixture
 def twin(monkeypatch):
     """A scheme of numbers: `plain` under another name, by one record."""
-    made = replace(keyed.SCHEMES["plain"], name="twin")
-    monkeypatch.setitem(keyed.SCHEMES, "twin", made)
+    made = replace(keyed.KEYED_SCHEMES["plain"], name="twin")
+    monkeypatch.setitem(keyed.KEYED_SCHEMES, "twin", made)
     added(monkeypatch, schemes.of_numbers(made))
 
 
 @pytest.fixture
 def ring(monkeypatch):
     """A lattice with another flood, by one record."""
-    made = replace(parameters.named("lattice"), name="lattice-flooded", flood=2.0**20 + 1)
+    made = replace(parameters.by_name("lattice"), name="lattice-flooded", flood=2.0**20 + 1)
     monkeypatch.setitem(parameters.BY_NAME, made.name, made)
     added(monkeypatch, schemes.of_lattice(made))
 
@@ -138,7 +138,9 @@ def nearest(monkeypatch):
         def encoding(self, params, n_rows, of):
             return replace(of(params), bits=self.bits_of(params, n_rows))
 
-    monkeypatch.setitem(keyed.SCHEMES, "nine", replace(keyed.SCHEMES["plain"], name="nine"))
+    monkeypatch.setitem(
+        keyed.KEYED_SCHEMES, "nine", replace(keyed.KEYED_SCHEMES["plain"], name="nine")
+    )
     entry = JobScheme("nine", secure=False, multiplies=False, adds_noise=False,
                       has_modulus=False, packs_answers=False, gradient_bits_max=9,
                       replays=False, module="nine_bits")  # fmt: skip
@@ -160,7 +162,7 @@ def test_an_added_scheme_of_numbers_grows_the_plain_trees(twin):
         for name, array in shard.arrays.items():
             assert found[party].arrays[name].tobytes() == array.tobytes()
     with pytest.raises(ConfigError, match="twin is broken"):
-        parse(SecureBoostParams, {"encryption": {"scheme": "twin"}})
+        parse_settings(SecureBoostParams, {"encryption": {"scheme": "twin"}})
 
 
 def test_an_added_lattice_grows_the_trees_of_the_lattice(ring):
@@ -170,7 +172,9 @@ def test_an_added_lattice_grows_the_trees_of_the_lattice(ring):
     assert arrays["feature"].tobytes() == expected[GUEST].arrays["feature"].tobytes()
     assert room.state(GUEST).nonces
     with pytest.raises(ConfigError, match="lattice-flooded has no modulus"):
-        parse(SecureBoostParams, {"encryption": {"scheme": "lattice-flooded", "key_bits": 2048}})
+        parse_settings(
+            SecureBoostParams, {"encryption": {"scheme": "lattice-flooded", "key_bits": 2048}}
+        )
 
 
 def test_a_scheme_of_another_kind_brings_its_own_precision(nearest):
@@ -180,16 +184,20 @@ def test_a_scheme_of_another_kind_brings_its_own_precision(nearest):
     job = secureboost_jobs.made(said)
     with pytest.raises(ConfigError, match="precision_bits is 20; nine adds up"):
         now(job.room().walk())
-    asked = parse(SecureBoostParams, {"encryption": {"scheme": "nine"}, "allow_insecure": True})
+    asked = parse_settings(
+        SecureBoostParams, {"encryption": {"scheme": "nine"}, "allow_insecure": True}
+    )
     with pytest.raises(ConfigError, match=r"host_noise adds numbers .* which nine cannot"):
-        parse(SecureBoostParams, {**asked.model_dump(exclude_defaults=True), "host_noise": 1.0})
+        parse_settings(
+            SecureBoostParams, {**asked.model_dump(exclude_defaults=True), "host_noise": 1.0}
+        )
 
 
 def test_an_unknown_scheme_is_refused_with_those_there_are(twin):
     with pytest.raises(
         ConfigError, match=r"no encryption scheme 'rot13', but auto, paillier, .*twin"
     ):
-        parse(SecureBoostParams, {"encryption": {"scheme": "rot13"}})
+        parse_settings(SecureBoostParams, {"encryption": {"scheme": "rot13"}})
 
 
 # A kind of models
@@ -227,7 +235,7 @@ class Constant(ModelKind):
     ) -> Floats:
         return np.full((frames[guest].n_rows, 1), shards[guest].facts["base_margin"][0])
 
-    def gains(self, shards: Shards, guest: str) -> None:
+    def column_gains(self, shards: Shards, guest: str) -> None:
         return None
 
 
@@ -243,8 +251,8 @@ FACTS: dict[str, Any] = {
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
     """A local cluster's folder with a model of a kind that this version does not have."""
-    monkeypatch.setitem(kinds.KINDS, "constant", Constant())
-    shards.save(tmp_path / "var" / "bank" / "models" / MODEL, Artefact(FACTS))
+    monkeypatch.setitem(kinds.MODEL_KINDS, "constant", Constant())
+    shards.save_shard(tmp_path / "var" / "bank" / "models" / MODEL, Artefact(FACTS))
     pq.write_table(pa.table({"id": ["a", "b"], "x": [1.0, 2.0]}), tmp_path / "new.parquet")
     return tmp_path
 
@@ -274,11 +282,11 @@ def test_an_added_kind_predicts_alone_and_no_job_scores_with_it(folder):
     said("predict", MODEL, "--cluster", folder, "--data", data, "--out", out)
     assert pq.read_table(out)["prediction"].to_pylist() == [4.25, 4.25]
     with pytest.raises(ConfigError, match="predicts with it alone, without a job"):
-        fits(parse(PredictParams, {"model": MODEL}), FACTS)
+        check_model(parse_settings(PredictParams, {"model": MODEL}), FACTS)
 
 
 def test_a_kind_that_nobody_knows_is_refused_and_an_update_advised(folder, monkeypatch):
-    monkeypatch.delitem(kinds.KINDS, "constant")
+    monkeypatch.delitem(kinds.MODEL_KINDS, "constant")
     with pytest.raises(FedboostError, match="made of constant, which this version") as refused:
         said("show", MODEL, "--cluster", folder)
     assert refused.value.todo == "update fedboost"

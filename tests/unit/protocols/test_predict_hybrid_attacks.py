@@ -10,18 +10,18 @@ from fedboost.crypto.masking import Pair
 from fedboost.flow import Artefact
 from fedboost.ground import wire
 from fedboost.ground.errors import ConfigError, FedboostError, PeerError, ProtocolError
-from fedboost.ground.settings import parse
+from fedboost.ground.settings import parse_settings
 from fedboost.messages.array_pb2 import Array
 from fedboost.messages.protocol import encrypted_pb2 as pb
 from fedboost.messages.protocol.predict_hybrid_pb2 import BottomPlaces, LeafPlaces
 from fedboost.model import hybrid
-from fedboost.model.hybrid import NO_NODE
+from fedboost.model.hybrid import NO_BOTTOM
 from fedboost.protocols.predict.params import PredictParams
-from fedboost.protocols.predict.params import fits as layers_fit
+from fedboost.protocols.predict.params import check_model as layers_fit
 from fedboost.protocols.predict_hybrid import guest as guest_steps
 from fedboost.protocols.predict_hybrid import host as host_steps
 from fedboost.protocols.predict_hybrid import indices
-from fedboost.protocols.predict_hybrid.params import PredictHybridParams, fits
+from fedboost.protocols.predict_hybrid.params import PredictHybridParams, check_model
 from tests.support import conversations
 from tests.support.federated import GUEST, HOSTS, changing, now
 from tests.support.hybrid_unscored import reseeded
@@ -255,18 +255,18 @@ async def test_a_coordinator_that_asks_for_the_other_kind_of_answer_is_refused(n
 
 
 def facts(**more):
-    return {"protocol": "hybridtree", "kind": hybrid.KIND, "split": "scored", **more}
+    return {"protocol": "hybridtree", "kind": hybrid.HYBRID_KIND, "split": "scored", **more}
 
 
 def params(split="scored"):
-    return parse(PredictHybridParams, {"model": "credit-0a1b2c3d", "split": split})
+    return parse_settings(PredictHybridParams, {"model": "credit-0a1b2c3d", "split": split})
 
 
 def test_a_model_of_other_trees_is_refused_and_told_which_protocol_scores_it():
     with pytest.raises(ConfigError, match="a model of secureboost is scored by predict") as caught:
-        fits(params(), {"protocol": "secureboost"})
+        check_model(params(), {"protocol": "secureboost"})
     assert caught.value.todo == "protocol: predict"
-    own = parse(PredictParams, {"model": "credit-0a1b2c3d"})
+    own = parse_settings(PredictParams, {"model": "credit-0a1b2c3d"})
     with pytest.raises(ConfigError) as caught:
         layers_fit(own, facts())
     assert caught.value.todo == "protocol: predict-hybrid"
@@ -275,8 +275,8 @@ def test_a_model_of_other_trees_is_refused_and_told_which_protocol_scores_it():
 @pytest.mark.parametrize(("said", "trained"), [("scored", "unscored"), ("unscored", "scored")])
 def test_a_model_with_other_splits_is_refused(said, trained):
     with pytest.raises(ConfigError, match=f"split: {trained}, the job says {said}"):
-        fits(params(said), facts(split=trained))
-    fits(params(said), facts(split=said))
+        check_model(params(said), facts(split=trained))
+    check_model(params(said), facts(split=said))
 
 
 # Numbers on their way
@@ -288,13 +288,13 @@ def test_slots_and_leaves_come_back_as_they_went(guest_depth, host_depth):
     least = hybrid.first_number(guest_depth)
     at = least + draw.integers(0, 1 << guest_depth, (200, 3))
     at[0] = least + np.array([0, (1 << guest_depth) - 1, 0])
-    at[draw.random(at.shape) < 0.2] = NO_NODE
+    at[draw.random(at.shape) < 0.2] = NO_BOTTOM
     packed = indices.write_slots(at, own)
     assert packed.dtype == ("u1" if guest_depth <= 7 else "i4")
     assert np.array_equal(indices.read_slots(packed, at.shape, own), at)
     leaves = at.copy()
     for _ in range(host_depth):
-        deeper = (at != NO_NODE) & (draw.random(at.shape) < 0.9)
+        deeper = (at != NO_BOTTOM) & (draw.random(at.shape) < 0.9)
         leaves = np.where(deeper, 2 * leaves + draw.integers(1, 3, at.shape), leaves)
     packed = indices.write_leaves(leaves, at, own)
     assert packed.dtype == ("u1" if host_depth <= 7 else "i4")

@@ -7,7 +7,7 @@ import pytest
 from fedboost.core.gradient_bits import BITS_ENCRYPTED
 from fedboost.crypto import modular, paillier, paillier_keys
 from fedboost.crypto.api import Ciphertexts
-from fedboost.crypto.paillier_keys import ROOTS, SecretPrimes
+from fedboost.crypto.paillier_keys import PAILLIER_PROOF_ROOTS, SecretPrimes
 from fedboost.ground.errors import PeerError, PolicyError
 from fedboost.ground.workers import Serial
 from fedboost.messages.protocol import encrypted_pb2 as pb
@@ -43,13 +43,13 @@ def key_of(raw, *, scheme="paillier", value_bits=BITS):
 
 def test_a_sound_key_is_accepted(secret):
     me = new_host(PAILLIER)
-    host_steps.accept_key(me, key_of(paillier_keys.prove(secret)))
+    host_steps.accept_key(me, key_of(paillier_keys.proved_key(secret)))
     assert type(me).side.is_set(me)
 
 
 def unsound(secret):
     """Keys with what is wrong with each."""
-    good = paillier_keys.prove(secret)
+    good = paillier_keys.proved_key(secret)
     n, roots = secret.n, good[256:]
 
     def modulus(number):
@@ -76,8 +76,8 @@ def unsound(secret):
         "square": (modulus(max(secret.p, secret.q) ** 2), "a prime or a power"),
         "another n": (modulus(n + 2 * 3 * 5 * 7 * 11), ""),
         "other roots": (good[:-1] + bytes([good[-1] ^ 1]), "proof"),
-        "roots of 0": (good[:256] + bytes(256 * ROOTS), "proof"),
-        "roots beyond n": (good[:256] + b"\xff" * (256 * ROOTS), "proof"),
+        "roots of 0": (good[:256] + bytes(256 * PAILLIER_PROOF_ROOTS), "proof"),
+        "roots beyond n": (good[:256] + b"\xff" * (256 * PAILLIER_PROOF_ROOTS), "proof"),
     }
 
 
@@ -124,7 +124,7 @@ def test_more_gradient_bits_than_the_policy_allows_are_refused(bits):
 def test_ciphertexts_that_are_none_are_refused_by_both_sides(secret):
     """0, n², a multiple of a factor: at the host among gradients, at the guest among sums."""
     me = new_host(PAILLIER)
-    host_steps.accept_key(me, key_of(paillier_keys.prove(secret)))
+    host_steps.accept_key(me, key_of(paillier_keys.proved_key(secret)))
     private = modular.ModularPrivate(paillier.PaillierSecret(secret), Serial())
     keys = me.side.keys
     n, width = secret.n, keys.key.width

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from fedboost.encrypted.guest import offers
-from fedboost.encrypted.scheme.params import asks
+from fedboost.encrypted.scheme.params import policy_demands
 from fedboost.ground import wire
 from fedboost.ground.errors import ConfigError, PeerError, PolicyError
-from fedboost.ground.settings import parse
+from fedboost.ground.settings import parse_settings
 from fedboost.messages.protocol import encrypted_pb2 as pb
 from fedboost.protocols.secureboost import guest as guest_steps
 from fedboost.protocols.secureboost import host as host_steps
@@ -64,8 +64,8 @@ async def test_offers_of_a_host_that_takes_no_part_are_refused():
 def test_a_broken_scheme_needs_the_jobs_word_and_every_policys():
     raw = {"encryption": {"scheme": "iterative-affine", "key_bits": 1024}}
     with pytest.raises(ConfigError, match="iterative-affine is broken"):
-        parse(SecureBoostParams, raw)
-    wanted = asks(parse(SecureBoostParams, {**raw, "allow_insecure": True}))
+        parse_settings(SecureBoostParams, raw)
+    wanted = policy_demands(parse_settings(SecureBoostParams, {**raw, "allow_insecure": True}))
     ask = Ask(
         coordinator="coord",
         peers=("telco",),
@@ -91,9 +91,9 @@ def test_a_broken_scheme_needs_the_jobs_word_and_every_policys():
         "protocols": ["secureboost"],
     }
     with pytest.raises(PolicyError, match="protects nothing") as refused:
-        parse(Policy, rules).judge(ask)
+        parse_settings(Policy, rules).judge(ask)
     assert refused.value.where["key"] == "policy.allow_insecure"
-    parse(Policy, {**rules, "allow_insecure": True}).judge(ask)
+    parse_settings(Policy, {**rules, "allow_insecure": True}).judge(ask)
 
 
 # Categories

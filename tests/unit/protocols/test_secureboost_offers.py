@@ -8,7 +8,7 @@ import pytest
 from fedboost.core import binning, fixed_point, split
 from fedboost.core.categories import as_set
 from fedboost.core.groups import Segments
-from fedboost.core.growth import choose
+from fedboost.core.growth import best_splits
 from fedboost.core.params import MAX_BIN, TreeParams
 from fedboost.core.rules import Rules
 from fedboost.core.split import Candidates
@@ -33,8 +33,8 @@ def arranged():
         np.array([0, 0, 1], np.int32), np.array([0, 1, 0], np.int16), np.array([False, True, False])
     )
     columns = (
-        CategoricalColumn(2, Segments.finest(3), missing=False),
-        CategoricalColumn(5, Segments.finest(4), missing=True),
+        CategoricalColumn(2, Segments.one_per_bin(3), missing=False),
+        CategoricalColumn(5, Segments.one_per_bin(4), missing=True),
     )
     order = [2, 0, 1, *(6 + np.array([2, 0, 3, 1, 4])), *(3 + np.array([1, 2, 0]))]
     return NodeCandidates(listed, columns, np.array(order))
@@ -252,7 +252,7 @@ def test_what_the_guest_chooses_of_a_shuffled_offer_is_the_pooled_split(seed):
     values[:, 3] = codes[:, 1]  # the last column is complete
     params = TreeParams(min_child_weight=0.0)
     cuts = binning.fit(values, 4 if seed % 2 else 8, (2, 3))
-    rules = Rules(params, cuts, fixed_point.for_rows(60, 20, 1.0, 1.0))
+    rules = Rules(params, cuts, fixed_point.encoding_for_rows(60, 20, 1.0, 1.0))
     # Few different sums, so that there are ties.
     gh = np.column_stack([draw.integers(-2, 3, 60), np.ones(60, np.int64)]) << 18
     cells = np.zeros((4, cuts.n_cells, 2), np.int64)
@@ -261,7 +261,7 @@ def test_what_the_guest_chooses_of_a_shuffled_offer_is_the_pooled_split(seed):
         np.add.at(cells[column], bins[:, column], gh)
     missing = (bins == cuts.missing).any(axis=0)
     total = gh.sum(axis=0)
-    (pooled,) = choose(rules, cells[None], total[None], np.arange(4, dtype=np.int32))
+    (pooled,) = best_splits(rules, cells[None], total[None], np.arange(4, dtype=np.int32))
     assert pooled is not None
     won, left = pooled
 
@@ -270,7 +270,7 @@ def test_what_the_guest_chooses_of_a_shuffled_offer_is_the_pooled_split(seed):
     for column in (2, 3):
         bins_used = int(cuts.n_bins[column])
         lacks = bool(missing[column])
-        columns.append(CategoricalColumn(column, Segments.finest(bins_used), lacks))
+        columns.append(CategoricalColumn(column, Segments.one_per_bin(bins_used), lacks))
         sums += [cells[column][:bins_used], cells[column][-1:][: int(lacks)]]
     secrets = Secrets(bytes([seed]) * 32)
     offer = NodeCandidates.shuffled(listed, columns, secrets, (0, NODE))

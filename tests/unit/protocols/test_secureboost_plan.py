@@ -5,12 +5,12 @@ import pytest
 
 from fedboost.core.gradient_bits import BITS_ENCRYPTED
 from fedboost.core.params import MAX_DEPTH
-from fedboost.encrypted.scheme.params import asks
+from fedboost.encrypted.scheme.params import policy_demands
 from fedboost.flow import GUEST, HOST, Table
 from fedboost.ground.errors import ConfigError, DataError
-from fedboost.ground.settings import parse
+from fedboost.ground.settings import parse_settings
 from fedboost.protocols.secureboost import plan
-from fedboost.protocols.secureboost.params import SecureBoostParams, check
+from fedboost.protocols.secureboost.params import SecureBoostParams, check_table
 from fedboost.protocols.secureboost.plan import Plan, of_round
 from tests.support.federated import frame_of
 
@@ -18,7 +18,7 @@ TABLE = Table("bank", ("telco", "shop"))
 
 
 def said(**params):
-    return parse(SecureBoostParams, params)
+    return parse_settings(SecureBoostParams, params)
 
 
 # Plans
@@ -125,7 +125,7 @@ def test_a_broken_scheme_is_refused_unless_the_job_says_so():
         said(encryption=affine)
     with pytest.raises(ConfigError, match="allow_insecure"):
         said(encryption=affine, allow_insecure=False)
-    assert asks(said(encryption=affine, allow_insecure=True)).insecure
+    assert policy_demands(said(encryption=affine, allow_insecure=True)).insecure
 
 
 @pytest.mark.parametrize(
@@ -141,13 +141,15 @@ def test_a_policy_is_asked_for_what_the_job_needs(scheme, key_bits, insecure):
     params = said(
         encryption={"scheme": scheme, "key_bits": 3072}, allow_insecure=True, precision_bits=20
     )
-    found = asks(params)
+    found = policy_demands(params)
     assert (found.scheme, found.key_bits, found.insecure) == (scheme, key_bits, insecure)
     assert found.gradient_bits == 20
     own = said(encryption={"scheme": scheme}, allow_insecure=True)
-    assert asks(own).gradient_bits == BITS_ENCRYPTED  # and 53 is the most that any rows may have
+    assert (
+        policy_demands(own).gradient_bits == BITS_ENCRYPTED
+    )  # and 53 is the most that any rows may have
     own = own.model_copy(update={"precision_bits": None})
-    assert asks(own).gradient_bits == 53
+    assert policy_demands(own).gradient_bits == 53
 
 
 # What a guest's table must have
@@ -161,24 +163,24 @@ def bank(columns=2, labels=(0.0, 1.0, 0.0, 1.0)):
 @pytest.mark.parametrize("mode", ["mix", "layered"])
 def test_a_guest_without_columns_grows_no_trees_of_its_own(mode):
     with pytest.raises(DataError, match=f"the guest has no columns, and mode {mode}"):
-        check(GUEST, said(mode=mode), bank(columns=0), held_out=False)
-    check(GUEST, said(), bank(columns=0), held_out=False)
-    check(GUEST, said(mode=mode), bank(), held_out=False)
+        check_table(GUEST, said(mode=mode), bank(columns=0), held_out=False)
+    check_table(GUEST, said(), bank(columns=0), held_out=False)
+    check_table(GUEST, said(mode=mode), bank(), held_out=False)
 
 
 def test_early_stopping_needs_rows_that_are_held_out():
     params = said(early_stopping_rounds=3)
     with pytest.raises(ConfigError, match="early_stopping_rounds needs validation rows"):
-        check(GUEST, params, bank(), held_out=False)
-    check(GUEST, params, bank(), held_out=True)
-    check(HOST, params, frame_of([b"a"], np.zeros((1, 1), np.float32)), held_out=False)
+        check_table(GUEST, params, bank(), held_out=False)
+    check_table(GUEST, params, bank(), held_out=True)
+    check_table(HOST, params, frame_of([b"a"], np.zeros((1, 1), np.float32)), held_out=False)
 
 
 def test_labels_must_be_what_the_objective_learns_from():
     with pytest.raises(DataError, match="no label"):
-        check(GUEST, said(), frame_of([b"a"], np.zeros((1, 1), np.float32)), held_out=False)
+        check_table(GUEST, said(), frame_of([b"a"], np.zeros((1, 1), np.float32)), held_out=False)
     classes = said(objective="multi:softprob", num_class=3)
     with pytest.raises(DataError):
-        check(GUEST, classes, bank(labels=(0.0, 1.0, 2.0, 3.0)), held_out=False)
+        check_table(GUEST, classes, bank(labels=(0.0, 1.0, 2.0, 3.0)), held_out=False)
     with pytest.raises(DataError):
-        check(GUEST, said(), bank(labels=(0.0, 1.0, 2.0, 1.0)), held_out=False)
+        check_table(GUEST, said(), bank(labels=(0.0, 1.0, 2.0, 1.0)), held_out=False)

@@ -10,7 +10,7 @@ from fedboost.core.metrics import evaluate
 from fedboost.core.partition import left_child, parent, right_child
 from fedboost.core.purity import PurityLimit
 from fedboost.ground.errors import ConfigError
-from fedboost.ground.settings import parse
+from fedboost.ground.settings import parse_settings
 from fedboost.model import vertical
 from fedboost.protocols.secureboost.params import SecureBoostParams
 from tests.support import groupings
@@ -46,7 +46,7 @@ def sight(room, host, job):
 
 def pure(job, most=PURE):
     objective = job.params.get("objective", "binary:logistic")
-    return PurityLimit.of_labels(objective, job.y, ~job.out, most)
+    return PurityLimit.from_labels(objective, job.y, ~job.out, most)
 
 
 # Hosts with nothing to offer
@@ -223,10 +223,10 @@ def test_goss_tells_labels_by_itself_so_it_is_refused_beside_protection():
             taken += np.unpackbits(bits)[: len(job.y)]
     assert evaluate("auc", job.y, taken) > 0.9
     with pytest.raises(ConfigError, match="which rows have large gradients"):
-        parse(SecureBoostParams, {"goss": {}, "label_protection": {}})
+        parse_settings(SecureBoostParams, {"goss": {}, "label_protection": {}})
 
 
 @pytest.mark.parametrize("most", [0.5, 1.0, 0.2])
 def test_a_purity_that_bounds_nothing_or_everything_is_refused(most):
     with pytest.raises(ConfigError, match=r"label_protection\.purity_max"):
-        parse(SecureBoostParams, {"label_protection": {"purity_max": most}})
+        parse_settings(SecureBoostParams, {"label_protection": {"purity_max": most}})

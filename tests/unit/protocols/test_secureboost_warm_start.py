@@ -8,9 +8,9 @@ import pytest
 from fedboost.core.binning import Binning
 from fedboost.flow import MODEL, Artefact
 from fedboost.ground.errors import ConfigError, DataError, PeerError
-from fedboost.ground.settings import parse
+from fedboost.ground.settings import parse_settings
 from fedboost.messages.protocol import encrypted_pb2 as pb
-from fedboost.protocols import known, named
+from fedboost.protocols import load_all, load_protocol
 from fedboost.protocols.secureboost import earlier
 from fedboost.protocols.secureboost import host as host_steps
 from fedboost.protocols.secureboost.params import SecureBoostParams
@@ -21,32 +21,34 @@ TREES = 2  # of the model that the tiny job continues
 
 
 def said(**params):
-    return parse(SecureBoostParams, {"warm_start": "first-0a1b2c3d", **params})
+    return parse_settings(SecureBoostParams, {"warm_start": "first-0a1b2c3d", **params})
 
 
 # Stages
 
 
 def test_a_job_that_continues_a_model_scores_its_rows_before_it_trains():
-    protocol = named("secureboost")
-    assert protocol.stages(parse(SecureBoostParams, {})) == ("align", "secureboost")
+    protocol = load_protocol("secureboost")
+    assert protocol.stages(parse_settings(SecureBoostParams, {})) == ("align", "secureboost")
     assert protocol.stages(said()) == ("align", "predict", "secureboost")
     assert protocol.used_model(said()) == "first-0a1b2c3d"
-    assert protocol.used_model(parse(SecureBoostParams, {})) is None
+    assert protocol.used_model(parse_settings(SecureBoostParams, {})) is None
 
 
 def test_a_prediction_names_its_model_and_other_protocols_name_none():
-    predict = named("predict")
-    params = parse(predict.params, {"model": "m-1"})
+    predict = load_protocol("predict")
+    params = parse_settings(predict.params, {"model": "m-1"})
     assert predict.used_model(params) == "m-1"
     assert predict.stages(params) == ("align", "predict")
-    assert named("echo").used_model(parse(named("echo").params, {})) is None
+    assert (
+        load_protocol("echo").used_model(parse_settings(load_protocol("echo").params, {})) is None
+    )
 
 
 def test_stages_behind_a_model_take_the_params_they_are_given():
-    for protocol in known().values():
+    for protocol in load_all().values():
         for name, params in protocol.model.before.items() if protocol.model else ():
-            given = parse(named(name).params, {"model": "m-1", **params})
+            given = parse_settings(load_protocol(name).params, {"model": "m-1", **params})
             assert given.model_dump()["model"] == "m-1"
 
 
@@ -85,29 +87,29 @@ CLASSES = {"objective": "multi:softprob", "num_class": 3, "multi_output": False}
 )
 def test_a_model_of_another_objective_or_shape_is_refused(job, model, name):
     with pytest.raises(ConfigError, match=f"{name} is .*, that of the model") as refused:
-        earlier.fits(said(**job), facts(**model))
+        earlier.check_model(said(**job), facts(**model))
     assert refused.value.todo.startswith(f"set {name} as the model has it")
 
 
 def test_a_model_of_the_same_shape_is_continued_whatever_else_has_changed():
-    earlier.fits(said(), facts(max_depth=9, learning_rate=0.01, base_score=0.5))
-    earlier.fits(said(**CLASSES), facts(**CLASSES))
-    earlier.fits(said(**CLASSES), facts(role="host"))  # a host does not know
+    earlier.check_model(said(), facts(max_depth=9, learning_rate=0.01, base_score=0.5))
+    earlier.check_model(said(**CLASSES), facts(**CLASSES))
+    earlier.check_model(said(**CLASSES), facts(role="host"))  # a host does not know
 
 
 @pytest.mark.parametrize("role", ["guest", "host"])
 def test_a_model_with_more_categories_than_bins_is_refused(role):
     model = {**facts(role=role), "categories": {"city": ["a", "b", "c", "d"]}}
-    earlier.fits(said(max_bin=4), model)
+    earlier.check_model(said(max_bin=4), model)
     with pytest.raises(ConfigError, match="knows 4 categories") as refused:
-        earlier.fits(said(max_bin=3), model)
+        earlier.check_model(said(max_bin=3), model)
     assert refused.value.where["column"] == "city"
 
 
 @pytest.mark.parametrize("role", ["guest", "host"])
 def test_a_model_of_another_protocol_is_refused(role):
     with pytest.raises(ConfigError, match="a model of gbun"):
-        earlier.fits(said(), facts(role=role, protocol="gbun"))
+        earlier.check_model(said(), facts(role=role, protocol="gbun"))
 
 
 # What a host refuses
@@ -222,7 +224,7 @@ def test_a_table_without_a_column_of_the_model_is_refused(party):
 )
 def test_a_host_counts_trees_that_it_need_not_have_heard_of(mode, host, last, trees):
     context = conversations.secureboost().contexts[host]
-    params = parse(SecureBoostParams, {"mode": mode, "n_estimators": 9})
+    params = parse_settings(SecureBoostParams, {"mode": mode, "n_estimators": 9})
     shard = earlier.host_shard(replace(context, params=params), Binning(8, ()), 0, last, [])
     assert shard.facts["trees"] == trees
     assert np.array_equal(shard.arrays["tree"], [])

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedboost.report import units
-from fedboost.report.html import Html, join, tag, text
-from fedboost.report.ticks import labels, ticks, widened
+from fedboost.report.html import Html, join, tag, to_html
+from fedboost.report.ticks import tick_labels, tick_values, widened_range
 
 finite = st.floats(-1e12, 1e12, allow_nan=False)
 
@@ -52,7 +52,7 @@ def test_html_is_not_escaped_twice():
 
 
 def test_text_that_is_added_to_html_is_escaped():
-    assert text(Html("<b>") + "<i>") == "<b>&lt;i&gt;"
+    assert to_html(Html("<b>") + "<i>") == "<b>&lt;i&gt;"
 
 
 def test_absent_attributes_are_left_out_and_names_get_their_hyphens():
@@ -61,8 +61,8 @@ def test_absent_attributes_are_left_out_and_names_get_their_hyphens():
 
 @pytest.mark.parametrize("mark", ["\x00", "\x1b", "\x85", "\u202e", "\u2066", "\ud800", "\u2028"])
 def test_characters_that_hide_or_turn_text_are_replaced(mark):
-    assert text(f"a{mark}b") == "a\ufffdb"
-    text(f"a{mark}b").encode("utf-8")
+    assert to_html(f"a{mark}b") == "a\ufffdb"
+    to_html(f"a{mark}b").encode("utf-8")
 
 
 @pytest.mark.parametrize(
@@ -109,18 +109,23 @@ def test_seconds(seconds, said):
      (123456.78, "123,456.8"), (float("nan"), "–"), (float("inf"), "–")],
 )  # fmt: skip
 def test_metrics(value, said):
-    assert units.measured(value) == said
+    assert units.metric_text(value) == said
 
 
 def test_shares_plurals_and_moments():
-    assert units.share(1, 4) == "25.0 %"
-    assert units.share(1, 4000) == "< 0.1 %"
-    assert units.share(0, 4) == "0.0 %"
-    assert units.share(1, 0) == "–"
+    assert units.in_percent(1, 4) == "25.0 %"
+    assert units.in_percent(1, 4000) == "< 0.1 %"
+    assert units.in_percent(0, 4) == "0.0 %"
+    assert units.in_percent(1, 0) == "–"
     assert units.plural(1, "tree") == "1 tree"
     assert units.plural(1200, "tree") == "1,200 trees"
-    assert units.moment(1_772_442_000.0) == "2026-03-02 09:00:00"
-    assert units.moment(0.0) == units.moment(1e300) == units.moment(float("nan")) == "–"
+    assert units.date_and_time(1_772_442_000.0) == "2026-03-02 09:00:00"
+    assert (
+        units.date_and_time(0.0)
+        == units.date_and_time(1e300)
+        == units.date_and_time(float("nan"))
+        == "–"
+    )
 
 
 @given(finite, finite, st.integers(2, 9), st.booleans())
@@ -128,7 +133,7 @@ def test_ticks_are_few_round_evenly_spaced_and_inside(low, width, most, whole):
     high = low + abs(width)
     if not high - low > 1e-9 * max(1.0, abs(low), abs(high)):
         return
-    found = ticks(low, high, most, whole=whole)
+    found = tick_values(low, high, most, whole=whole)
     slack = 1e-6 * (high - low) + 1e-9 * max(abs(low), abs(high))
     assert len(found) <= most
     assert all(low - slack <= value <= high + slack for value in found)
@@ -141,7 +146,7 @@ def test_ticks_are_few_round_evenly_spaced_and_inside(low, width, most, whole):
 @given(finite, st.floats(1e-3, 1e6))
 def test_an_axis_has_at_least_two_ticks(low, width):
     if abs(low) < 1e6:
-        assert len(ticks(low, low + width, 6)) >= 2
+        assert len(tick_values(low, low + width, 6)) >= 2
 
 
 @pytest.mark.parametrize(
@@ -155,10 +160,10 @@ def test_an_axis_has_at_least_two_ticks(low, width):
     ],
 )
 def test_labels_of_an_axis(low, high, said):
-    assert labels(ticks(low, high, 6)) == said
+    assert tick_labels(tick_values(low, high, 6)) == said
 
 
 @given(finite)
 def test_one_value_gets_a_range_around_it(value):
-    low, high = widened(value, value)
+    low, high = widened_range(value, value)
     assert low < value < high

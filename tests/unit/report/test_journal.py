@@ -309,7 +309,7 @@ def journal(sample: Sample | None = None, **changes) -> JobJournal:
 
 
 def test_a_finished_job_is_finished_although_the_status_was_taken_before():
-    told = story.read(journal())
+    told = story.read_story(journal())
     assert told.status.state == "running"
     assert told.state == "finished"
 
@@ -320,14 +320,14 @@ def test_rounds_done_again_after_a_resume_count_once_and_the_last_one_counts():
         round=RoundDone(stage="secureboost", progress=Progress(done=3, of=3), seconds=99.0)
     )
     kept.events.append(again)
-    rounds = story.read(kept).rounds
+    rounds = story.read_story(kept).rounds
     assert [one.done for one in rounds] == [1, 2, 3]
     assert rounds[-1].seconds == 99.0
 
 
 def test_steps_add_up_to_what_the_journal_holds():
     kept = journal(trees=4)
-    told = story.read(kept)
+    told = story.read_story(kept)
     costs = [cost for event in kept.events for cost in event.step.costs]
     bytes_sent = sum(link.bytes for cost in costs for link in cost.sent)
     messages = sum(link.messages for cost in costs for link in cost.sent)
@@ -340,19 +340,19 @@ def test_steps_add_up_to_what_the_journal_holds():
 
 
 def test_roles_come_from_the_spec_guest_first():
-    assert story.read(journal()).roles == {"bank": "guest", "telco": "host", "shop": "host"}
+    assert story.read_story(journal()).roles == {"bank": "guest", "telco": "host", "shop": "host"}
 
 
 def test_a_round_of_another_stage_is_no_round_of_the_job():
     kept = journal(trees=2, paused_after=None)
     kept.events.append(Event(round=RoundDone(stage="align", progress=Progress(done=9, of=9))))
-    assert [one.done for one in story.read(kept).rounds] == [1, 2]
+    assert [one.done for one in story.read_story(kept).rounds] == [1, 2]
 
 
 def test_the_timeline_names_pauses_resumes_and_the_end_once():
     kept = journal()
     kept.events.append(Event(at=kept.events[-1].at, state=StateChanged(state="finished")))
-    moments = story.read(kept).moments
+    moments = story.read_story(kept).moments
     said = [moment.what for moment in moments]
     assert said == [
         "Submitted",
@@ -369,7 +369,7 @@ def test_the_timeline_names_pauses_resumes_and_the_end_once():
 
 
 def test_a_failed_job_has_told_what_its_finished_stages_told():
-    told = story.read(journal(failed_after=1)).told
+    told = story.read_story(journal(failed_after=1)).told
     assert [(count.name, count.count) for count in told.counts] == [("aligned", 30_000)]
 
 
@@ -378,14 +378,14 @@ def test_settings_that_are_no_json_object_are_refused(raw):
     kept = journal(trees=1)
     kept.spec = raw
     with pytest.raises(PeerError, match="the job's settings in the journal"):
-        story.read(kept)
+        story.read_story(kept)
 
 
 def test_a_malformed_result_is_refused_with_its_place():
     kept = journal(trees=1)
     kept.events[-1].finished.result = b'{"metrics": {"train": {"auc": "high"}}}'
     with pytest.raises(PeerError, match=r"metrics\.train\.auc"):
-        story.read(kept)
+        story.read_story(kept)
 
 
 def test_curves_of_unequal_length_or_without_end_are_refused():
@@ -393,10 +393,10 @@ def test_curves_of_unequal_length_or_without_end_are_refused():
     told = kept.events[-1].finished.told
     told.curves[0].y.CopyFrom(wire.pack(np.zeros(2)))
     with pytest.raises(PeerError, match="y of the 'roc' curve must be f8"):
-        story.read(kept)
+        story.read_story(kept)
     told.curves[0].x.CopyFrom(wire.pack(np.array([0.0, np.inf])))
     with pytest.raises(PeerError, match="not finite"):
-        story.read(kept)
+        story.read_story(kept)
 
 
 def test_a_curve_has_a_limit():
@@ -405,4 +405,4 @@ def test_a_curve_has_a_limit():
     kept.events[-1].finished.told.curves[0].x.CopyFrom(points)
     kept.events[-1].finished.told.curves[0].y.CopyFrom(points)
     with pytest.raises(PeerError, match="10000 is the most"):
-        story.read(kept)
+        story.read_story(kept)

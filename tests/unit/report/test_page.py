@@ -26,8 +26,8 @@ from fedboost.messages.job_pb2 import (
 from fedboost.messages.reveals import REVEALS
 from fedboost.report import charts, disclosure, progress, units
 from fedboost.report.charts import Axis, Bar, Line, LineChart
-from fedboost.report.page import SECTIONS, of_audit, render
-from fedboost.report.story import read
+from fedboost.report.page import SECTIONS, audit_page, render_page
+from fedboost.report.story import read_story
 from tests.unit.report.test_journal import journal
 
 EVIL = "\"'><script>alert(1)</script><img src=x onerror=alert(1)>&amp;\u202e"
@@ -80,7 +80,7 @@ def part(page: str, name: str) -> str:
 
 @pytest.fixture(scope="module")
 def full() -> str:
-    return render(journal(kept=21))
+    return render_page(journal(kept=21))
 
 
 def test_the_page_is_whole_and_every_part_can_be_reached(full):
@@ -120,7 +120,7 @@ def test_the_result_is_on_the_page(full):
     text = Page(full).text
     for split in ("train", "validation"):
         for value in result["metrics"][split].values():
-            assert units.measured(value) in text
+            assert units.metric_text(value) in text
     shown = part(full, "result")
     assert "bank guest" in shown
     for party in result["cpu_seconds"]:
@@ -157,7 +157,9 @@ def test_own_columns_go_by_name_and_others_by_party(full):
 
 
 def test_many_columns_are_summed_up():
-    shown = part(render(journal(trees=1, columns=tuple(f"c{i}" for i in range(60)))), "importance")
+    shown = part(
+        render_page(journal(trees=1, columns=tuple(f"c{i}" for i in range(60)))), "importance"
+    )
     assert "c19 bank" in shown
     assert "c20 bank" not in shown
     assert "40 further columns bank" in shown
@@ -165,8 +167,8 @@ def test_many_columns_are_summed_up():
 
 def test_each_message_says_what_it_reveals_and_how_often_it_was_sent(full):
     shown = part(full, "disclosure")
-    told = read(journal(kept=21))
-    listed = {one.kind: one for one in disclosure.disclosed(told)}
+    told = read_story(journal(kept=21))
+    listed = {one.kind: one for one in disclosure.disclosed_kinds(told)}
     assert len(listed) == 11
     for kind, one in listed.items():
         reveals, protected = REVEALS[kind]
@@ -187,12 +189,12 @@ def test_each_message_says_what_it_reveals_and_how_often_it_was_sent(full):
 
 @pytest.mark.parametrize("scheme", ["plain", "paillier"])
 def test_a_scheme_that_hides_nothing_is_named_beside_what_is_said_of_messages(scheme):
-    page = render(journal(params={"encryption": {"scheme": scheme}}))
+    page = render_page(journal(params={"encryption": {"scheme": scheme}}))
     assert (disclosure.BARE in part(page, "disclosure")) == (scheme == "plain")
 
 
 def test_every_message_of_every_protocol_is_described():
-    for protocol in protocols.known().values():
+    for protocol in protocols.load_all().values():
         for step in protocol.flow:
             assert step.gives is None or step.gives.DESCRIPTOR.full_name in REVEALS
 
@@ -202,7 +204,9 @@ def test_a_message_of_an_unknown_step_is_shown_as_unknown():
     cost = StepCost(party="bank", sent=[LinkBytes(peer="telco", bytes=77, messages=1)])
     done = StepDone(stage="newer-protocol", step="surprise", costs=[cost])
     kept.events.append(Event(step=done))
-    assert "of surprise Not known to this version of fedboost." in part(render(kept), "disclosure")
+    assert "of surprise Not known to this version of fedboost." in part(
+        render_page(kept), "disclosure"
+    )
 
 
 @dataclass(frozen=True)
@@ -220,9 +224,9 @@ def test_a_ledger_is_summed_by_message_direction_and_peer():
     kind = "fedboost.secureboost.Frontier"
     ledger = [Kept("out", kind, "telco", 1500, 40), Kept("out", kind, "telco", 500, 2)]
     ledger += [Kept("in", kind, EVIL, 7, 1)]
-    shown = part(render(journal(trees=1), ledger), "disclosure")
+    shown = part(render_page(journal(trees=1), ledger), "disclosure")
     assert "secureboost.Frontier to telco 2 42 2 KB" in shown
-    assert "ledger" not in part(render(journal(trees=1)), "disclosure")
+    assert "ledger" not in part(render_page(journal(trees=1)), "disclosure")
 
 
 def test_whatever_users_write_is_text_and_never_markup():
@@ -233,8 +237,8 @@ def test_whatever_users_write_is_text_and_never_markup():
     spec["params"][EVIL] = {EVIL: [EVIL]}
     spec["data"]["bank"]["label"] = EVIL
     kept.spec = json.dumps(spec).encode()
-    clean = set(Page(render(journal(trees=2))).tags)
-    page = Page(render(kept))
+    clean = set(Page(render_page(journal(trees=2))).tags)
+    page = Page(render_page(kept))
     assert set(page.tags) <= clean
     assert not {name for name in page.attributes if name.startswith("on") or name == "src"}
     assert EVIL.replace("\u202e", "\ufffd") in page.text
@@ -247,13 +251,13 @@ def test_error_texts_are_text_and_never_markup():
     for event in kept.events:
         for metric in event.round.metrics:
             metric.split = metric.name = EVIL
-    page = Page(render(kept))
+    page = Page(render_page(kept))
     assert "script" not in page.tags
     assert "img" not in page.tags
 
 
 def test_a_failed_job_says_why_and_shows_how_far_it_came():
-    page = render(journal(failed_after=7, paused_after=3))
+    page = render_page(journal(failed_after=7, paused_after=3))
     text = Page(page).text
     assert "The job failed: telco sent 31 packages, its counts need 32" in text
     assert "To do: ask telco's operators for their log" in text
@@ -265,7 +269,7 @@ def test_a_failed_job_says_why_and_shows_how_far_it_came():
 
 
 def test_a_job_that_failed_before_its_first_tree_has_a_page_too():
-    page = render(journal(failed_after=0, paused_after=None))
+    page = render_page(journal(failed_after=0, paused_after=None))
     assert "The job has not finished a tree." in part(page, "learning")
     assert "<polyline" not in page
     assert "trees of 25 0" in " ".join(Page(page).text.split())
@@ -276,34 +280,34 @@ def test_a_running_job_has_no_result_yet():
     del kept.events[-1]
     kept.status.state = "running"
     kept.status.ClearField("reason")
-    page = render(kept)
+    page = render_page(kept)
     assert "The job has no result yet." in part(page, "result")
     assert 'role="alert"' not in page
 
 
 def test_an_empty_journal_has_a_page():
     page = Page(
-        render(JobJournal(status=JobStatus(id="j", name="n", state="waiting for approval")))
+        render_page(JobJournal(status=JobStatus(id="j", name="n", state="waiting for approval")))
     )
     assert "No step was done." in page.text
     assert "No message was sent." in page.text
 
 
 def test_what_the_guest_keeps_back_is_said_and_not_drawn():
-    page = render(journal(told=(), paused_after=None))
+    page = render_page(journal(told=(), paused_after=None))
     assert "The policy of bank keeps the metrics of single rounds back." in part(page, "learning")
     assert "The policy of bank keeps these curves back" in part(page, "curves")
     assert "No metrics were told" in part(page, "result")
 
 
 def test_regression_has_no_curves_of_two_classes_and_says_so():
-    page = render(journal(objective="reg:squarederror", trees=4, paused_after=None))
+    page = render_page(journal(objective="reg:squarederror", trees=4, paused_after=None))
     assert "the job's objective is reg:squarederror" in part(page, "curves")
     assert re.findall(r"<figcaption><b>(.*?)</b>", page) == ["rmse", "Seconds per tree"]
 
 
 def test_one_round_is_a_point_and_not_a_line():
-    page = render(journal(trees=1, paused_after=None))
+    page = render_page(journal(trees=1, paused_after=None))
     start = page.index("<figcaption><b>auc</b>")
     figure = page[start : page.index("</figure>", start)]
     assert figure.count('class="dot') == 2
@@ -314,13 +318,13 @@ def test_a_metric_that_is_not_finite_is_left_out_of_the_line():
     kept = journal(trees=3, paused_after=None)
     rounds = [event.round for event in kept.events if event.HasField("round")]
     rounds[1].metrics[0].value = float("nan")
-    page = render(kept)
+    page = render_page(kept)
     assert not re.search(r'"[^"]*\bnan\b[^"]*"', page)
     assert "–" in part(page, "learning")
 
 
 def test_many_parties_share_the_last_bar():
-    page = render(journal(hosts=tuple(f"clinic-{i}" for i in range(30)), trees=1))
+    page = render_page(journal(hosts=tuple(f"clinic-{i}" for i in range(30)), trees=1))
     assert "26 others, at most" in part(page, "time")
     assert "26 other links, at most" in part(page, "bytes")
     assert "other links" in part(page, "bytes")
@@ -330,7 +334,7 @@ def test_many_parties_share_the_last_bar():
 def test_a_protocol_of_another_version_still_has_its_page():
     kept = journal(trees=2, paused_after=None)
     kept.status.protocol = "from-the-future"
-    assert "n_estimators" in part(render(kept), "settings")
+    assert "n_estimators" in part(render_page(kept), "settings")
 
 
 def test_settings_are_flat_and_defaults_are_apart(full):
@@ -369,9 +373,9 @@ def test_long_lines_are_thinned_and_keep_both_ends():
 
 
 def test_bars_are_in_proportion_and_never_wider_than_the_longest():
-    drawn = charts.bars([Bar(5.0, 1), Bar(10.0, 2), Bar(0.0, 3)], most=10.0)
+    drawn = charts.bar_list([Bar(5.0, 1), Bar(10.0, 2), Bar(0.0, 3)], most=10.0)
     assert re.findall(r'width="(.*?)%"', drawn) == ["50.00", "100.00"]
-    drawn = charts.bars([Bar(10.0, 1, "ten")], most=10.0)
+    drawn = charts.bar_list([Bar(10.0, 1, "ten")], most=10.0)
     assert f'width="{charts.BAR_SHARE:.2f}%"' in drawn
     assert 'aria-label="ten"' in drawn
 
@@ -389,7 +393,7 @@ def behind_eight(**how):
 
 
 def test_rounds_of_an_earlier_model_are_told_and_drawn_apart():
-    page = render(behind_eight(kept=21))
+    page = render_page(behind_eight(kept=21))
     assert "21 kept" in part(page, "learning")
     assert "29 kept" not in page
     assert "trees kept of 25" in page
@@ -397,10 +401,10 @@ def test_rounds_of_an_earlier_model_are_told_and_drawn_apart():
 
 
 def test_a_whole_continuation_is_not_shown_as_one_that_stopped_early():
-    page = render(behind_eight())
+    page = render_page(behind_eight())
     assert "kept" not in part(page, "learning")
     assert "kept of" not in page
-    assert "rounds of the model before" not in render(journal())
+    assert "rounds of the model before" not in render_page(journal())
 
 
 # A job with a forest in every round
@@ -431,7 +435,7 @@ def in_values(way, top: float) -> list[float]:
 
 def test_a_moving_forest_is_drawn_round_by_round():
     dynamic = {"n_trees": [5, 2], "subsample": [0.1, 0.3]}
-    page = render(with_forest({"dynamic": dynamic}, trees=5))
+    page = render_page(with_forest({"dynamic": dynamic}, trees=5))
     ways = ways_of(page)
     assert list(ways) == ["Trees per round", "Share of the rows that a tree sees"]
     trees, share = ways.values()
@@ -448,46 +452,46 @@ def test_a_moving_forest_is_drawn_round_by_round():
 
 
 def test_a_still_forest_is_a_level_line():
-    ways = ways_of(render(with_forest({"n_trees": 4, "subsample": 0.5}, trees=6)))
+    ways = ways_of(render_page(with_forest({"n_trees": 4, "subsample": 0.5}, trees=6)))
     assert all(len({y for _, y in way}) == 1 for way in ways.values())
     assert in_values(ways["Trees per round"], 4.0) == pytest.approx([4.0] * 6)
 
 
 def test_classes_count_in_the_trees_of_a_round():
     classes = {"objective": "multi:softprob", "num_class": 3, "eval_metric": ["mlogloss"]}
-    page = render(with_forest({"n_trees": 4}, of_round=12, trees=6, params=classes))
+    page = render_page(with_forest({"n_trees": 4}, of_round=12, trees=6, params=classes))
     assert "72 trees in 6 rounds" in part(page, "forest")
 
 
 def test_one_forest_is_two_points():
-    page = render(with_forest({"n_trees": 2}, trees=1, paused_after=None))
+    page = render_page(with_forest({"n_trees": 2}, trees=1, paused_after=None))
     assert [len(way) for way in ways_of(page).values()] == [1, 1]
     assert "nan" not in page[page.index('id="forest"') : page.index('id="curves"')]
 
 
 def test_where_a_forest_stopped_early_is_drawn_into_its_schedule():
-    page = render(with_forest({"n_trees": 2}, kept=21))
+    page = render_page(with_forest({"n_trees": 2}, kept=21))
     assert part(page, "forest").count("21 kept") == 2
-    assert "kept" not in part(render(with_forest({"n_trees": 2})), "forest")
+    assert "kept" not in part(render_page(with_forest({"n_trees": 2})), "forest")
 
 
 def test_a_job_without_a_forest_has_no_schedule(full):
     assert 'id="forest"' not in full
     kept = with_forest({"n_trees": 2})
     kept.status.protocol = "from-the-future"
-    assert 'id="forest"' not in render(kept)
+    assert 'id="forest"' not in render_page(kept)
     kept = with_forest({"n_trees": 0})  # which this version refuses
-    assert 'id="forest"' not in render(kept)
+    assert 'id="forest"' not in render_page(kept)
 
 
 def test_the_schedule_can_be_reached():
-    page = Page(render(with_forest({"n_trees": 2})))
+    page = Page(render_page(with_forest({"n_trees": 2})))
     there = {name for name, _ in SECTIONS} - {"audit"}
     assert {link.removeprefix("#") for link in page.links} == there
 
 
 def test_rounds_of_several_trees_are_called_rounds():
-    page = render(with_forest({"n_trees": 2}, failed_after=7, paused_after=3))
+    page = render_page(with_forest({"n_trees": 2}, failed_after=7, paused_after=3))
     assert "The job has no result. These are the metrics of round 7." in part(page, "result")
     assert "Seconds per round" in page
     assert "rounds of 25 7" in " ".join(Page(page).text.split())
@@ -496,17 +500,17 @@ def test_rounds_of_several_trees_are_called_rounds():
 
 def test_trees_and_rounds_of_a_result_are_told_apart():
     kept = with_forest({"n_trees": 2})
-    text = " ".join(Page(render(kept)).text.split())
+    text = " ".join(Page(render_page(kept)).text.split())
     assert "trees 50" in text
     assert "rounds of the model 25" in text
     took = json.loads(kept.events[-1].finished.result)["seconds"]["per_tree"]
     assert f"a tree (median) {units.in_seconds(took)}" in text
     assert "rounds kept of 25 21" in " ".join(
-        Page(render(with_forest({"n_trees": 2}, kept=21))).text.split()
+        Page(render_page(with_forest({"n_trees": 2}, kept=21))).text.split()
     )
     out = io.StringIO()
     result = json.loads(kept.events[-1].finished.result)
-    Console(file=out, width=200).print(progress.summary(result))
+    Console(file=out, width=200).print(progress.result_summary(result))
     assert "finished with 50 trees of 25 rounds in" in out.getvalue()
 
 
@@ -520,13 +524,13 @@ def test_released_sums_stand_beside_the_limits_of_their_owners():
     told.add(party="shop", planned=0.02, counted=0.01, warn=float("inf"), max=float("inf"))
     for host, placed in zip(told[-2:], (1.0, 0.4), strict=True):
         host.placed.CopyFrom(PlacedRows(planned=1.0, counted=placed, max=1.0))
-    page = render(metered)
+    page = render_page(metered)
     shown = part(page, "disclosure")
     assert "Released sums per bin and row" in shown
     assert "telco 0.080 0.070 0.050 100% 0.120 warned above 0.06 refused above 0.15" in shown
     assert "shop 0.020 0.010 – 40% 0.010" in shown
     assert "Warning about telco by the end, bank may hold" in part(page, "timeline")
-    assert "Released sums" not in part(render(journal(kept=21)), "disclosure")
+    assert "Released sums" not in part(render_page(journal(kept=21)), "disclosure")
 
 
 def test_a_warning_is_shown_once_wherever_it_was_said():
@@ -535,7 +539,7 @@ def test_a_warning_is_shown_once_wherever_it_was_said():
     told = json.loads(finished.result) | {"warnings": ["said at the end", "said by both"]}
     finished.result = json.dumps(told).encode()
     warned.status.warnings.append("said by both")
-    shown = Page(render(warned)).text
+    shown = Page(render_page(warned)).text
     assert shown.count("Warning: said by both") == shown.count("Warning: said at the end") == 1
 
 
@@ -546,7 +550,7 @@ FOUND = [
 
 
 def test_what_an_audit_found_stands_beside_chance_and_can_be_reached(full):
-    page = render(journal(kept=21), findings=FOUND)
+    page = render_page(journal(kept=21), findings=FOUND)
     assert "#audit" in Page(page).links
     assert 'id="audit"' not in full
     shown = part(page, "audit")
@@ -556,7 +560,7 @@ def test_what_an_audit_found_stands_beside_chance_and_can_be_reached(full):
 
 
 def test_an_audit_has_a_page_of_its_own():
-    page = of_audit("credit-1a2b3c4d", EVIL, FOUND)
+    page = audit_page("credit-1a2b3c4d", EVIL, FOUND)
     assert "<script>" not in page
     assert Page(page).ids == ["audit", "audit-title"]
     assert "default-src" in page
@@ -568,8 +572,8 @@ def test_noise_is_told_host_by_host_and_its_absence_as_well():
     told = noisy.events[-1].finished.told.privacy
     told.add(party="telco", noise=True, epsilon_element=4.0, epsilon_row=40.0, moved=0.2156)
     told.add(party="shop", noise=False)
-    shown = part(render(noisy), "disclosure")
+    shown = part(render_page(noisy), "disclosure")
     assert "Local differential privacy, given the cut points" in shown
     assert "telco 4 40 21.6%" in shown
     assert "shop no bound no bound 0.0%" in shown
-    assert "Local differential privacy" not in part(render(journal(kept=21)), "disclosure")
+    assert "Local differential privacy" not in part(render_page(journal(kept=21)), "disclosure")

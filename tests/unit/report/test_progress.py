@@ -190,7 +190,7 @@ def result() -> Any:
 
 def summed(result) -> str:
     out = io.StringIO()
-    Console(file=out, width=100).print(shown.summary(result))
+    Console(file=out, width=100).print(shown.result_summary(result))
     return out.getvalue()
 
 

@@ -13,7 +13,7 @@ from fedboost.ground.errors import ConfigError
 from fedboost.model import branches, hybrid, kinds, shards, vertical
 from fedboost.model.vertical import LEAF, GuestNode, OwnSplit
 from fedboost.report import trees
-from fedboost.report.pictures import cut
+from fedboost.report.pictures import shortened
 from tests.support.models import COLUMNS, MODEL, PARTIES, random_model, whole
 from tests.support.whole_models import CLASSES, model_of, table, trained
 
@@ -21,19 +21,19 @@ SVG = "{http://www.w3.org/2000/svg}"
 
 
 def of_shard(shard, tree):
-    return kinds.of(shard.facts).picture(shard, tree)
+    return kinds.kind_of(shard.facts).picture(shard, tree)
 
 
 def drawn(picture, **how):
     """The picture's lines of text, and the titles that a pointer shows, once it parses."""
-    page = ET.fromstring(trees.svg(picture, MODEL, **how))
+    page = ET.fromstring(trees.tree_svg(picture, MODEL, **how))
     texts = ["".join(one.itertext()) for one in page.iter(f"{SVG}text")]
     titles = ["".join(one.itertext()) for one in page.iter(f"{SVG}title")]
     return texts, titles
 
 
 def everything(picture):
-    return trees.svg(picture, MODEL, depth=14) + trees.dot(picture, MODEL)
+    return trees.tree_svg(picture, MODEL, depth=14) + trees.tree_dot(picture, MODEL)
 
 
 @pytest.fixture
@@ -75,7 +75,7 @@ def test_a_host_sees_its_own_splits_in_their_places_and_nothing_of_others(made):
                                telco.facts["categories"].get(COLUMNS["telco"][s.feature], ()))
              for s in own]  # fmt: skip
     for words in asked:
-        assert cut(words, trees.BROAD) in texts
+        assert shortened(words, trees.BROAD) in texts
     assert "not known here" in texts
     assert not any("gain" in text or "cover" in text for text in texts)
     assert not any(name in everything(picture) for name in ("income", "branch", "spent"))
@@ -83,7 +83,7 @@ def test_a_host_sees_its_own_splits_in_their_places_and_nothing_of_others(made):
 
 def test_with_all_consents_every_split_says_what_it_asks(made):
     model = whole(made)
-    picture = branches.of_whole(model, 0)
+    picture = branches.picture_of_whole(model, 0)
     texts, titles = drawn(picture, depth=14)
     assert not [text for text in texts if text.startswith("split of")]
     inner = sum(
@@ -102,7 +102,7 @@ def test_the_first_answer_goes_to_rows_below_the_threshold_and_missing_ones_wher
     ]
     facts = random_model(0)["bank"].facts | {"trees": 1}
     picture = of_shard(Artefact(facts, vertical.nodes_to_arrays(nodes, 1)), 0)
-    text = trees.dot(picture, MODEL)
+    text = trees.tree_dot(picture, MODEL)
     assert 'n [label="age < 41.5\\ngain 3.5 · cover 10"];' in text
     assert 'n -> n0 [label="yes, missing"];\n  n0 [label="+0.25\\ncover 4", shape=ellipse];' in text
     assert 'n -> n1 [label="no"];\n  n1 [label="−0.5\\ncover 6", shape=ellipse];' in text
@@ -119,7 +119,7 @@ def test_what_lies_too_deep_is_told_in_one_node():
     leaves = sum(t.startswith(("+", "−")) for t in shallow)
     assert told + leaves == sum(t.startswith(("+", "−")) for t in deep)
     assert len(shallow) < len(deep)
-    assert "below" in trees.dot(picture, MODEL, 2)
+    assert "below" in trees.tree_dot(picture, MODEL, 2)
 
 
 def test_every_class_has_its_value_and_a_tree_says_which_class_it_is_for():
@@ -147,14 +147,14 @@ def test_no_name_breaks_a_picture(made, name):
     picture = of_shard(Artefact(facts, arrays), 0)
     texts, _ = drawn(picture)
     assert max(map(len, texts)) < 120
-    text = trees.dot(picture, MODEL)
+    text = trees.tree_dot(picture, MODEL)
     assert "\x1b" not in text
     for line in text.splitlines()[2:-1]:  # every quoted text ends on its own line
         assert re.fullmatch(r'(?:[^"\\]|"(?:[^"\\]|\\.)*")*', line), line
 
 
 def test_a_picture_draws_without_anything_from_outside_and_by_day_and_night(made):
-    text = trees.svg(of_shard(made["bank"], 0), MODEL)
+    text = trees.tree_svg(of_shard(made["bank"], 0), MODEL)
     assert "prefers-color-scheme: dark" in text
     assert text.count("http") == 1  # the name space
     assert "<script" not in text
@@ -170,7 +170,7 @@ def test_a_tree_that_is_not_there_is_refused(made):
 @pytest.fixture
 def folder(made, tmp_path, monkeypatch):
     for party in PARTIES:
-        shards.save(tmp_path / "var" / party / "models" / MODEL, made[party])
+        shards.save_shard(tmp_path / "var" / party / "models" / MODEL, made[party])
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
@@ -183,12 +183,14 @@ def picture(*args):
 def test_the_command_writes_a_file_named_after_model_and_tree(made, folder):
     assert picture("--tree", 2).stdout == f"{MODEL}-tree2.svg\n"
     written = (folder / f"{MODEL}-tree2.svg").read_text()
-    assert written == trees.svg(of_shard(made["bank"], 2), MODEL)
+    assert written == trees.tree_svg(of_shard(made["bank"], 2), MODEL)
     picture("--party", "telco", "--out", "t.svg")
-    expected = trees.svg(of_shard(made["telco"], 0), MODEL)
+    expected = trees.tree_svg(of_shard(made["telco"], 0), MODEL)
     assert (folder / "t.svg").read_text() == expected
     picture("--whole", "--out", "w.dot")
-    assert (folder / "w.dot").read_text() == trees.dot(branches.of_whole(whole(made), 0), MODEL, 6)
+    assert (folder / "w.dot").read_text() == trees.tree_dot(
+        branches.picture_of_whole(whole(made), 0), MODEL, 6
+    )
 
 
 def test_dot_goes_to_the_terminal_where_no_file_is_named(made, folder):

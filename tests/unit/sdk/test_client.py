@@ -12,12 +12,12 @@ import pytest
 from fedboost.ground.errors import ConfigError, DataError, JobError, PolicyError, ProtocolError
 from fedboost.messages.job_pb2 import ListRequest
 from fedboost.messages.party_pb2 import ModelId
-from fedboost.report.page import render
+from fedboost.report.page import render_page
 from fedboost.runtime.ledger import comparison
 from fedboost.runtime.transport.identity import Peer
 from fedboost.sdk import AsyncJob, load_model
 from fedboost.sdk.background import BACKGROUND
-from fedboost.sdk.client import written
+from fedboost.sdk.client import encoded_job
 from fedboost.sdk.jobs import RoundMetrics
 from tests.support import answered, small_jobs
 
@@ -59,7 +59,12 @@ def test_a_job_that_has_finished_gives_its_result(client, finished):
 def test_a_job_is_a_file_what_one_says_or_a_spec(tmp_path):
     file = tmp_path / "job.yaml"
     file.write_text(SPEC.model_dump_json())
-    assert written(file) == written(str(file)) == written(SPEC) == written(small_jobs.raw(TOY))
+    assert (
+        encoded_job(file)
+        == encoded_job(str(file))
+        == encoded_job(SPEC)
+        == encoded_job(small_jobs.raw(TOY))
+    )
 
 
 def test_a_wrong_job_is_refused_before_anybody_hears_of_it(client, tmp_path):
@@ -244,8 +249,8 @@ def test_no_thread_is_left_when_nobody_holds_the_loop():
     from fedboost.sdk.background import Background
 
     own = Background()
-    own.hold()
-    own.hold()
+    own.hold_loop()
+    own.hold_loop()
 
     async def named():
         return threading.current_thread()
@@ -359,6 +364,6 @@ def test_a_model_taken_along_is_no_matter_between_the_parties(town, finished, tm
     bank = town.cluster.parties["bank"]
     with town.party("bank") as own:
         own.fetch_model(finished.id, tmp_path)
-    assert comparison.review(bank.ledger, "bank", finished.id) == []
+    assert comparison.contradicted_rows(bank.ledger, "bank", finished.id) == []
     journal = BACKGROUND.run(AsyncJob(finished._job._link, finished.id).journal())
-    assert "user user" in render(journal, bank.ledger.rows(finished.id))
+    assert "user user" in render_page(journal, bank.ledger.rows(finished.id))

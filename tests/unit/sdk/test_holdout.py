@@ -19,7 +19,7 @@ def ids(numbers):
 @given(train=st.integers(1, 200), held=st.integers(1, 200))
 def test_a_job_holds_out_the_chosen_rows_whichever_way_it_counts(train, held):
     fraction = holdout.fraction_of([(train, held)])
-    free, out = holdout.numbers(train, held, fraction)
+    free, out = holdout.new_ids(train, held, fraction)
     both = np.concatenate([free, out])
     chosen = np.arange(train + held) >= train
     assert len(set(both.tolist())) == train + held
@@ -31,11 +31,11 @@ def test_a_job_holds_out_the_chosen_rows_whichever_way_it_counts(train, held):
 
 @given(train=st.lists(st.integers(1, 200), min_size=1, max_size=6), held=st.integers(1, 300))
 def test_rows_dealt_to_validate_on_are_a_share_of_each_partys(train, held):
-    dealt = holdout.dealt(train, held)
+    dealt = holdout.held_counts(train, held)
     assert sum(dealt) == held
     fraction = holdout.fraction_of(list(zip(train, dealt, strict=True)))
     for own, out in zip(train, dealt, strict=True):
-        numbers = np.concatenate(holdout.numbers(own, out, fraction))
+        numbers = np.concatenate(holdout.new_ids(own, out, fraction))
         found = validation_rows(ids(numbers), fraction, holdout.SEED)
         np.testing.assert_array_equal(found, np.arange(own + out) >= own)
 

@@ -97,9 +97,9 @@ def test_a_sparse_table_too_large_for_missing_entries_is_refused():
 
 def test_rows_below_one_another_find_their_columns_by_name():
     upper, lower = pa.table({"a": [1], "b": [2.5]}), pa.table({"b": [3], "a": [4.5]})
-    both = rows_of(upper).before(rows_of(lower))
+    both = rows_of(upper).with_rows_below(rows_of(lower))
     np.testing.assert_array_equal(frame(both).values, [[1, 2.5], [4.5, 3]])
-    stacked = rows_of(csr_matrix(NUMBERS[:1])).before(rows_of(csr_matrix(NUMBERS[1:])))
+    stacked = rows_of(csr_matrix(NUMBERS[:1])).with_rows_below(rows_of(csr_matrix(NUMBERS[1:])))
     np.testing.assert_array_equal(frame(stacked).values.toarray(), NUMBERS)
 
 
@@ -132,11 +132,11 @@ def test_importing_the_package_imports_no_kind_of_data_frame():
 
 def test_rows_belong_together_by_place_or_by_what_ids_names():
     tables = {"bank": NUMBERS, "telco": NUMBERS[:, :1]}
-    found = seats.given(tables, None)
+    found = seats.from_tables(tables, None)
     assert seats.partner_rows(found, "bank")["telco"].tolist() == [0, 1, 2]
     bank = pa.table({"nr": ["10", "11", "12"], "a": [1, 2, 3]})
     telco = pa.table({"b": [5, 6], "customer": [12, 10]})
-    found = seats.given({"bank": bank, "telco": telco}, {"bank": "nr", "telco": "customer"})
+    found = seats.from_tables({"bank": bank, "telco": telco}, {"bank": "nr", "telco": "customer"})
     assert found["telco"].rows.names == ("b",)
     assert seats.partner_rows(found, "bank")["telco"].tolist() == [1, -1, 0]
 
@@ -144,10 +144,10 @@ def test_rows_belong_together_by_place_or_by_what_ids_names():
 def test_data_frames_whose_indexes_differ_are_not_joined_by_place():
     pandas = pytest.importorskip("pandas")
     one = pandas.DataFrame({"a": [1, 2, 3]})
-    found = seats.given({"bank": one, "telco": one.sort_index(ascending=False)}, None)
+    found = seats.from_tables({"bank": one, "telco": one.sort_index(ascending=False)}, None)
     with pytest.raises(DataError, match="different indexes"):
         seats.partner_rows(found, "bank")
-    found = seats.given({"bank": one, "telco": one.sort_index(ascending=False)}, "index")
+    found = seats.from_tables({"bank": one, "telco": one.sort_index(ascending=False)}, "index")
     assert seats.partner_rows(found, "bank")["telco"].tolist() == [2, 1, 0]
 
 
@@ -186,7 +186,7 @@ def test_labels_with_the_rows_index_in_another_order_are_refused(given):
 )
 def test_tables_that_cannot_belong_together_are_refused(tables, ids, text):
     with pytest.raises(ValueError, match=text):
-        seats.partner_rows(seats.given(tables, ids), next(iter(tables)))
+        seats.partner_rows(seats.from_tables(tables, ids), next(iter(tables)))
 
 
 def test_a_single_table_is_dealt_by_columns_or_by_rows():
@@ -223,8 +223,8 @@ GERMAN = {
 
 def test_a_declared_table_has_decimal_commas_dates_and_ids_as_its_owner_says():
     declared = DeclaredTable(pa.table(GERMAN), decimal=",", dates=["since"], id_format={"zfill": 3})
-    found = seats.given({"a": declared, "b": pa.table({"nr": ["007", "012", "103"]})}, "nr")
-    assert found["a"].tokens == found["b"].tokens
+    found = seats.from_tables({"a": declared, "b": pa.table({"nr": ["007", "012", "103"]})}, "nr")
+    assert found["a"].id_tokens == found["b"].id_tokens
     rows = found["a"].rows
     assert rows.names == ("income", "since", "since_month", "since_weekday")
     np.testing.assert_array_equal(
@@ -257,7 +257,7 @@ def test_missing_labels_are_counted_whatever_their_type(kind):
     words = [True, False, True] if kind == "boolean" else ["yes", "no", "yes"]
     y = pandas.Series(words, dtype=kind).where([True, True, False])
     with pytest.raises(ValueError, match="1 of 3 labels are missing"):
-        labels.column(y, 3, "X")
+        labels.label_column(y, 3, "X")
 
 
 @pytest.mark.parametrize("kind", [">f8", ">f4", ">i4", ">u2", "<f8"])

@@ -6,8 +6,8 @@ import math
 import pytest
 
 from fedboost.ground.errors import ConfigError
-from fedboost.ground.settings import parse
-from fedboost.report.page import of_sweep
+from fedboost.ground.settings import parse_settings
+from fedboost.report.page import sweep_page
 from fedboost.sweep import leaks, plan
 from fedboost.sweep.plan import Earlier, SweepSettings
 from fedboost.sweep.record import FINISHED, SweepEntry, SweepRecord
@@ -24,7 +24,7 @@ def job(name="secureboost", held=None, **params):
 
 def sweep(raw=None, base=None):
     """A sweep of a toy job."""
-    return plan.read(raw or GRID, base or job())
+    return plan.read_sweep(raw or GRID, base or job())
 
 
 def measured(own, values):
@@ -99,7 +99,7 @@ def test_a_random_search_of_few_choices_tries_none_twice():
 )
 def test_what_is_no_sweep_is_refused_by_name(raw, held, words):
     with pytest.raises(ConfigError) as refused:
-        plan.read(raw, job(held=held))
+        plan.read_sweep(raw, job(held=held))
     assert words in "; ".join(refused.value.lines())
 
 
@@ -199,7 +199,7 @@ def test_before_it_begins_a_sweep_says_how_often_hosts_disclose_buckets():
 def test_the_report_shows_every_trial_and_job_and_what_was_told():
     record = measured(sweep(), [0.6 + n / 100 for n in range(12)])
     record.earlier = Earlier(alignment="secureboost-t1-f1")
-    page = of_sweep(record)
+    page = sweep_page(record)
     assert all(member.key in page for member in record.sweep.members)
     assert "max_depth 2, learning_rate 0.1" in page
     assert "found once, by" in page
@@ -207,10 +207,10 @@ def test_the_report_shows_every_trial_and_job_and_what_was_told():
 
 
 def test_the_report_of_a_sweep_that_has_only_begun_says_so():
-    assert "No trial has finished yet" in of_sweep(SweepRecord(sweep()))
+    assert "No trial has finished yet" in sweep_page(SweepRecord(sweep()))
 
 
 def test_settings_of_a_sweep_are_strict():
     with pytest.raises(ConfigError, match="unknown key 'fold'") as refused:
-        parse(SweepSettings, {"fold": 3})
+        parse_settings(SweepSettings, {"fold": 3})
     assert "folds" in refused.value.todo

@@ -33,35 +33,35 @@ class JobFiles:
 
     # Digests that later attempts must find unchanged
 
-    def pin(self, name: str, digest: str) -> bool:
+    def pin_digest(self, name: str, digest: str) -> bool:
         """Return whether a digest is the first kept under a name; keep it if the name has none."""
-        before = self._checkpoints.load(self._folder(name))
+        before = self._checkpoints.load(self._checkpoint_folder(name))
         if before is None:
-            self._checkpoints.save(self._folder(name), START, {"digest": digest}, {})
+            self._checkpoints.save(self._checkpoint_folder(name), START, {"digest": digest}, {})
         return before is None or bool(before.state["digest"] == digest)
 
-    def pinned(self, name: str) -> str:
+    def pinned_digest(self, name: str) -> str:
         """Return the digest kept under a name; empty if the name has none."""
-        kept = self._checkpoints.load(self._folder(name))
+        kept = self._checkpoints.load(self._checkpoint_folder(name))
         return "" if kept is None else str(kept.state["digest"])
 
     def read(self) -> dict[str, Any]:
         """Return the facts that the job's steps have noted; see `flow.Notebook`."""
-        notebook = self._checkpoints.load(self._folder("notebook"))
+        notebook = self._checkpoints.load(self._checkpoint_folder("notebook"))
         return {} if notebook is None else notebook.state
 
     def write(self, facts: dict[str, Any]) -> None:
         """Keep a step's facts for all later attempts; see `flow.Notebook`."""
-        self._checkpoints.save(self._folder("notebook"), START, facts, {})
+        self._checkpoints.save(self._checkpoint_folder("notebook"), START, facts, {})
 
     # Checkpoints
 
-    def how_far(self) -> BeginReply:
+    def saved_progress(self) -> BeginReply:
         """Return the finished stages and the complete checkpoints."""
         stages = self.signed.stages
         reply = BeginReply(stages_done=[name for name in stages if self.is_done(name)])
         for name in stages:
-            places = self._checkpoints.whole(self._folder(name))
+            places = self._checkpoints.whole(self._checkpoint_folder(name))
             self.histories[name] = {kept.place: kept.state.get(flow.HISTORY, "") for kept in places}
             for round_, *within in self.histories[name]:
                 reply.kept.append(Kept(stage=name, round=round_, within=within))
@@ -72,7 +72,9 @@ class JobFiles:
         if self.signed.role is flow.AGGREGATOR:
             return
         self._transcripts.add(self.signed.id, place, taken.transcript)
-        self._checkpoints.save(self._folder(stage), place, taken.facts, taken.arrays, taken.grown)
+        self._checkpoints.save(
+            self._checkpoint_folder(stage), place, taken.facts, taken.arrays, taken.grown
+        )
 
     def let_go(self) -> None:
         """Free the memory of checkpoints from a session that has ended."""
@@ -81,10 +83,10 @@ class JobFiles:
     def kept(self, stage: str, place: Place) -> Artefact | None:
         """Return the checkpoint at a place and delete later ones; None at a stage's start."""
         self._transcripts.discard_after(self.signed.id, place)
-        self._checkpoints.discard_after(self._folder(stage), place)
+        self._checkpoints.discard_after(self._checkpoint_folder(stage), place)
         if place == START or self.signed.role is flow.AGGREGATOR:
             return None
-        checkpoint = self._checkpoints.load(self._folder(stage), place)
+        checkpoint = self._checkpoints.load(self._checkpoint_folder(stage), place)
         assert checkpoint is not None
         return Artefact(checkpoint.state, checkpoint.arrays)
 
@@ -92,24 +94,24 @@ class JobFiles:
 
     def is_done(self, stage: str) -> bool:
         """Return whether the complete result of a stage is there; a torn one is made again."""
-        return bool(self._checkpoints.whole(self._folder(f"{stage}-done")))
+        return bool(self._checkpoints.whole(self._checkpoint_folder(f"{stage}-done")))
 
-    def artefact(self, stage: str) -> Artefact:
+    def artefact_of(self, stage: str) -> Artefact:
         """Return the result of a finished stage."""
-        artefact = self._checkpoints.load(self._folder(f"{stage}-done"))
+        artefact = self._checkpoints.load(self._checkpoint_folder(f"{stage}-done"))
         assert artefact is not None
         return Artefact(artefact.state, artefact.arrays)
 
     def done(self) -> dict[str, Artefact]:
         """Return the results of the finished stages by name."""
-        return {name: self.artefact(name) for name in self.signed.stages if self.is_done(name)}
+        return {name: self.artefact_of(name) for name in self.signed.stages if self.is_done(name)}
 
-    def reopen(self, stage: str) -> None:
+    def reopen_stage(self, stage: str) -> None:
         """Make a stage unfinished before its result is replaced.
 
         If the process dies while one model replaces another, neither of them is left.
         """
-        folder = self._folder(f"{stage}-done")
+        folder = self._checkpoint_folder(f"{stage}-done")
         if folder.exists():
             with on_disk(folder):
                 shutil.rmtree(folder)
@@ -117,7 +119,9 @@ class JobFiles:
 
     def finish(self, stage: str, left: Artefact) -> None:
         """Save the result of a stage, which is finished from now on."""
-        self._checkpoints.save(self._folder(f"{stage}-done"), START, left.facts, left.arrays)
+        self._checkpoints.save(
+            self._checkpoint_folder(f"{stage}-done"), START, left.facts, left.arrays
+        )
 
     # The files that users read
 
@@ -127,7 +131,7 @@ class JobFiles:
         return self.store.models / self.signed.id
 
     @property
-    def used_model(self) -> Path:
+    def used_model_folder(self) -> Path:
         """The folder of the shard of the model that the job predicts with."""
         return self.store.models / str(self.signed.model)
 
@@ -147,5 +151,5 @@ class JobFiles:
         make_folder(folder)
         write_file(folder / "result.json", json.dumps(result, indent=1).encode(), PUBLIC_MODE)
 
-    def _folder(self, name: str) -> Path:
+    def _checkpoint_folder(self, name: str) -> Path:
         return self.store.job_folder(self.signed.id) / name

@@ -27,9 +27,9 @@ from fedboost.runtime.jobs.signed import SignedJob
 from fedboost.runtime.party.job import results
 from fedboost.runtime.party.job.files import JobFiles
 from fedboost.runtime.party.job.table import JobTable
-from fedboost.runtime.party.stage.answers import Answers
+from fedboost.runtime.party.stage.answers import AttemptAnswers
 from fedboost.runtime.party.stage.session import Session
-from fedboost.runtime.process.clock import now
+from fedboost.runtime.process.clock import monotonic_s
 from fedboost.runtime.store.recordings import Opening, Recording, Recordings
 from fedboost.runtime.store.store import Store
 
@@ -52,8 +52,8 @@ class PartyJob:
     session: Session | None = None
     halted: FedboostError | None = None  # the reason why this attempt has ended here
     fault: FedboostError | None = None  # an error about our table; others read only its kind
-    answers: Answers = field(default_factory=Answers)  # of this attempt
-    heard: float = field(default_factory=now)  # when the coordinator last called
+    answers: AttemptAnswers = field(default_factory=AttemptAnswers)  # of this attempt
+    heard: float = field(default_factory=monotonic_s)  # when the coordinator last called
     cpu_started: float = 0.0
     cpu_steps: float = 0.0
     sent: dict[str, tuple[int, int]] = field(default_factory=dict)  # bytes and messages by peer
@@ -71,7 +71,7 @@ class PartyJob:
         return self.signed.id
 
     @property
-    def unsure(self) -> set[str]:
+    def unsure_peers(self) -> set[str]:
         """Peers that may lack a message sent to them."""
         return self.passed_over | (self.session.passed_over if self.session else set())
 
@@ -102,9 +102,9 @@ class PartyJob:
 
     def begin(self, attempt: int, cpu_now: float) -> None:
         """Make an attempt the current one."""
-        self.attempt, self.answers = attempt, Answers()
+        self.attempt, self.answers = attempt, AttemptAnswers()
         self.halted = self.fault = None
-        self.cpu_started, self.cpu_steps, self.heard = cpu_now, 0.0, now()
+        self.cpu_started, self.cpu_steps, self.heard = cpu_now, 0.0, monotonic_s()
 
     def context(
         self, stage: str, place: Place, workers: Workers, policy: Policy, signer: Signer
@@ -112,7 +112,7 @@ class PartyJob:
         """Return the party's context for a stage; a ProtocolError unless it is the stage's turn."""
         signed, artefacts = self.signed, self.files.done()
         self._check_turn(stage, artefacts)
-        artefacts |= self._earlier(stage)
+        artefacts |= self._earlier_artefacts(stage)
         frame = self.table.at(stage, artefacts)
         return stage_context(
             signed,
@@ -131,8 +131,10 @@ class PartyJob:
         signed = self.signed
         if not signed.is_recorded or stage != signed.stages[-1]:
             return None
-        opened = Opening(self.attempt, stage, place, self.files.pinned("table"))
-        self.recording = Recordings(self.store.folder).begin(self.id, opened, self.table.aligned())
+        opened = Opening(self.attempt, stage, place, self.files.pinned_digest("table"))
+        self.recording = Recordings(self.store.folder).begin(
+            self.id, opened, self.table.aligned_rows()
+        )
         return self.recording
 
     def keep(self, stage: str, place: Place, taken: Artefact) -> None:
@@ -143,9 +145,11 @@ class PartyJob:
 
     def close(self, stage: str, left: Artefact) -> None:
         """Save the result of a stage."""
-        results.leave(self.table, stage, left, self.session.told if self.session else [])
+        results.save_stage_result(
+            self.table, stage, left, self.session.told if self.session else []
+        )
 
-    def settle(self) -> None:
+    def close_session(self) -> None:
         """Add the session's sent bytes to the job's totals and close it."""
         if self.session is not None:
             for peer, sent in self.session.sent.items():
@@ -170,11 +174,11 @@ class PartyJob:
         self.halted = self.halted or copy(reason)
         if self.session is not None:
             await self.session.stop(reason)
-            self.settle()
+            self.close_session()
 
     async def forget(self) -> None:
         """Free the memory that only a running attempt needs, once all its writes are done."""
-        await self.answers.settled()
+        await self.answers.wait_until_idle()
         self.table.release()
 
     # Inside
@@ -187,15 +191,15 @@ class PartyJob:
         if missing:
             raise ProtocolError(f"the stage {stage} needs {missing[0]} first", job=self.id)
 
-    def _earlier(self, stage: str) -> dict[str, Artefact]:
+    def _earlier_artefacts(self, stage: str) -> dict[str, Artefact]:
         """Return artefacts of earlier jobs in use: model, rows in common, disclosure."""
         signed, artefacts = self.signed, dict[str, Artefact]()
         if signed.model is not None and stage not in signed.protocol.before:
-            artefacts[flow.MODEL] = shards.load(self.files.used_model)
-        if signed.aligned_by is not None and self.table.frame is not None:
-            artefacts |= self.table.rows_in_common.load(signed.aligned_by)
-        if signed.reused is not None and signed.role is not flow.AGGREGATOR:
-            artefacts[flow.DISCLOSURE] = self.table.disclosures.load(signed.reused)
+            artefacts[flow.MODEL] = shards.load_shard(self.files.used_model_folder)
+        if signed.alignment_job is not None and self.table.frame is not None:
+            artefacts |= self.table.rows_in_common.load(signed.alignment_job)
+        if signed.reused_disclosure is not None and signed.role is not flow.AGGREGATOR:
+            artefacts[flow.DISCLOSURE] = self.table.disclosures.load(signed.reused_disclosure)
         return artefacts
 
 
@@ -227,8 +231,8 @@ def stage_context(
         validation=signed.held_out(frame),
         job=signed.id,
         attempt=StageAttempt(
-            origin=signed.digest_of(at.stage),
-            digest=signed.digest_of(at.stage, str(at.attempt)),
+            origin=signed.job_digest(at.stage),
+            digest=signed.job_digest(at.stage, str(at.attempt)),
             place=at.place,
             kept=at.kept,
             is_replayable=signed.is_recorded,

@@ -18,7 +18,7 @@ from fedboost.ground.errors import FedboostError, PolicyError, UnreachableError
 from fedboost.job import JobSpec
 from fedboost.runtime.config.daemons import PartyConfig
 from fedboost.runtime.party.job.job import PartyJob
-from fedboost.runtime.process.clock import now
+from fedboost.runtime.process.clock import monotonic_s
 from fedboost.runtime.process.memory_limit import allowed_bytes
 
 log = logging.getLogger(__name__)
@@ -40,7 +40,7 @@ class Space(NamedTuple):
     memory: float
     disk: float = 0.0  # for files of large tables
 
-    def holds(self, taken: Space) -> bool:
+    def has_room_for(self, taken: Space) -> bool:
         """Return whether `taken` fits."""
         return taken.memory <= self.memory and taken.disk <= self.disk
 
@@ -82,13 +82,15 @@ class JobMemory:
         if self.of is None:
             return True
         async with self._deciding:
-            self._expire()
-            self._queue[job.id] = now()
+            self._drop_expired()
+            self._queue[job.id] = monotonic_s()
             held = self._held.get(job.id)
             if held is not None:
-                held.asked = now()
-            elif await self._fits(job):
-                self._held[job.id] = held = _Held(job, now(), room=self._known.get(_key(job)))
+                held.asked = monotonic_s()
+            elif await self._has_room(job):
+                self._held[job.id] = held = _Held(
+                    job, monotonic_s(), room=self._known.get(_estimate_key(job))
+                )
             if held is not None:
                 self._queue.pop(job.id, None)
             return held is not None
@@ -113,32 +115,32 @@ class JobMemory:
         left = self._free.memory - sum(room.memory for room in rooms if room is not None)
         return max(PEER_BYTES_LEAST, int(left) // max(1, len(job.signed.peers)))
 
-    def leave(self, id_: str) -> None:
+    def release_memory(self, id_: str) -> None:
         """Give back the memory or the turn of a job."""
         self._held.pop(id_, None)
         self._queue.pop(id_, None)
         if not self._held:
             self._known.clear()
 
-    def _expire(self) -> None:
+    def _drop_expired(self) -> None:
         """Forget jobs that have not begun and that their coordinators no longer ask for."""
-        since = now() - self._config.timers.peer_lost_s
+        since = monotonic_s() - self._config.timers.peer_lost_s
         for id_, held in list(self._held.items()):
             if not held.begun and held.asked < since:
-                self.leave(id_)
+                self.release_memory(id_)
         for id_, asked in list(self._queue.items()):
             if asked < since:
-                self.leave(id_)
+                self.release_memory(id_)
 
-    async def _fits(self, job: PartyJob) -> bool:
+    async def _has_room(self, job: PartyJob) -> bool:
         if not self._held and min(self._stated) == math.inf:
             return self._is_next(job)
         for paused in list(self._jobs.values()):  # their tables are read again when they go on
             if paused.halted is not None and paused.id not in self._held:
                 await paused.forget()
-        need = await self._need(job)
-        if not self._stated.holds(need):
-            log.warning("%s: %s", job.id, self._short(need))
+        need = await self._estimated_space(job)
+        if not self._stated.has_room_for(need):
+            log.warning("%s: %s", job.id, self._shortage_text(need))
             what, key = "memory", "memory_gb"
             if need.memory <= self._stated.memory:
                 what, key = "of the disk", "disk_gb"
@@ -149,29 +151,34 @@ class JobMemory:
                 todo="ask its owner, whose log says how much",
             )
         for held in list(self._held.values()):  # any of them may leave meanwhile
-            held.room = await self._need(held.job) if held.room is None else held.room
+            held.room = await self._estimated_space(held.job) if held.room is None else held.room
         rooms = [need, *(held.room for held in self._held.values() if held.room is not None)]
         taken = Space(*map(sum, zip(*rooms, strict=True)))
-        fits = not self._held or self._free.holds(taken)
+        fits = not self._held or self._free.has_room_for(taken)
         if not fits:
-            log.info("%s waits: %s; with others %s", job.id, self._short(need), self._short(taken))
+            log.info(
+                "%s waits: %s; with others %s",
+                job.id,
+                self._shortage_text(need),
+                self._shortage_text(taken),
+            )
         return fits and self._is_next(job)
 
     def _is_next(self, job: PartyJob) -> bool:
         """Return whether it is a job's turn; a job that has left meanwhile has none."""
         return next(iter(self._queue), None) == job.id
 
-    def _short(self, need: Space) -> str:
+    def _shortage_text(self, need: Space) -> str:
         free, disk = self._free, ""
         if free.disk < math.inf:
             disk = f", and {need.disk / GB:.2f} GB of {free.disk / GB:.2f} GB of the disk"
         memory = max(0.0, free.memory)
         return f"it needs {need.memory / GB:.2f} GB of the {memory / GB:.2f} GB for jobs{disk}"
 
-    async def _need(self, job: PartyJob) -> Space:
+    async def _estimated_space(self, job: PartyJob) -> Space:
         """Return a job's estimate; jobs with equal settings on one table share one estimate."""
         assert self.of is not None
-        signed, key = job.signed, _key(job)
+        signed, key = job.signed, _estimate_key(job)
         source = self._sources().get(signed.dataset)
         if source is None:
             return Space(0.0)
@@ -186,6 +193,6 @@ class JobMemory:
         return self._known[key]
 
 
-def _key(job: PartyJob) -> tuple[str, str]:
+def _estimate_key(job: PartyJob) -> tuple[str, str]:
     settings = job.signed.manifest.spec.model_dump_json(exclude={"name"})
     return settings, job.signed.dataset

@@ -13,22 +13,24 @@ from fedboost.messages.job_pb2 import StatusReport
 from fedboost.model import shards
 from fedboost.model.unknown_categories import RARE
 from fedboost.runtime.party.job.table import JobTable
-from fedboost.runtime.store.rows_in_common import described, with_rows
+from fedboost.runtime.store.rows_in_common import description_of, with_rows
 from fedboost.runtime.store.transcripts import END, Transcripts
 
 
-def leave(table: JobTable, stage: str, left: Artefact, told: Sequence[StatusReport]) -> None:
+def save_stage_result(
+    table: JobTable, stage: str, left: Artefact, told: Sequence[StatusReport]
+) -> None:
     """Save the result of a stage, and write its model or predictions to their place in the store.
 
     `told` are the reports of the party's steps. The stage is unfinished until this function
     returns.
     """
-    signed, files, protocol = table.signed, table.files, protocols.named(stage)
-    files.reopen(stage)
+    signed, files, protocol = table.signed, table.files, protocols.load_protocol(stage)
+    files.reopen_stage(stage)
     if left.disclosure is not None:
-        _disclose(table, protocol, left.disclosure)
+        _save_disclosure(table, protocol, left.disclosure)
     if protocol.leaves == "rows" and table.frame is not None:
-        facts = described(stage, signed.party, signed.manifest.spec, table.frame)
+        facts = description_of(stage, signed.party, signed.manifest.spec, table.frame)
         table.rows_in_common.save(signed.id, left, facts, told)
     if protocol.leaves == "model" and signed.role is not flow.AGGREGATOR:
         _write_model(table, protocol, left)
@@ -38,7 +40,7 @@ def leave(table: JobTable, stage: str, left: Artefact, told: Sequence[StatusRepo
     files.finish(stage, left)
 
 
-def _disclose(table: JobTable, protocol: flow.Protocol[Settings], left: Artefact) -> None:
+def _save_disclosure(table: JobTable, protocol: flow.Protocol[Settings], left: Artefact) -> None:
     kept, signed = left, table.signed
     # A later job must match the guest's labels with the same rows.
     if table.aligned_ids is not None and signed.role is flow.GUEST:
@@ -63,7 +65,7 @@ def _write_model(table: JobTable, protocol: flow.Protocol[Settings], left: Artef
     }
     Transcripts(files.store.folder).add(signed.id, END, left.transcript)
     rare = _rare_categories(table, left)
-    shards.save(files.model, Artefact({**facts, **left.facts, **rare}, left.arrays))
+    shards.save_shard(files.model, Artefact({**facts, **left.facts, **rare}, left.arrays))
 
 
 def _rare_categories(table: JobTable, left: Artefact) -> dict[str, Any]:
@@ -84,7 +86,7 @@ def _write_predictions(table: JobTable, left: Artefact) -> None:
     from fedboost.data.predictions import predictions_tables, unknown_note
     from fedboost.data.table_files import write_tables
 
-    files, rows = table.files, table.aligned()
+    files, rows = table.files, table.aligned_rows()
     assert table.id_cells is not None
     assert rows is not None
     made = predictions_tables(table.id_cells, rows, left.arrays["prediction"])

@@ -32,7 +32,7 @@ class PartyJobEvent(StrEnum):
     FINISHED = "finish"
 
 
-def _table() -> Mapping[tuple[JobState | None, PartyJobEvent], JobState]:
+def _transitions() -> Mapping[tuple[JobState | None, PartyJobEvent], JobState]:
     state, event = JobState, PartyJobEvent
     going = {
         event.BEGUN: state.RUNNING,
@@ -73,7 +73,7 @@ def _table() -> Mapping[tuple[JobState | None, PartyJobEvent], JobState]:
     return {(old, event): new for old, moves in by_state.items() for event, new in moves.items()}
 
 
-TABLE = _table()  # all other transitions are refused
+PARTY_TRANSITIONS = _transitions()  # all other transitions are refused
 
 
 # How a coordinator may end an attempt.
@@ -84,7 +84,7 @@ _STOPS: Mapping[str, PartyJobEvent] = {
 }
 
 
-def stop_of(state: str) -> PartyJobEvent:
+def event_of_state(state: str) -> PartyJobEvent:
     """Return the event of a state that a coordinator names; a PeerError for another state."""
     if state not in _STOPS:
         raise PeerError(f"the coordinator puts a job into the state {state[:32]!r}")
@@ -94,7 +94,7 @@ def stop_of(state: str) -> PartyJobEvent:
 class PartyJobStates:
     """The states of the jobs in one party's store.
 
-    All methods but `finishes` belong to the event loop's thread.
+    All methods but `note_finish` belong to the event loop's thread.
     """
 
     def __init__(self, store: Store, party: str) -> None:
@@ -105,21 +105,21 @@ class PartyJobStates:
         # Ends of attempts that the store could not record.
         self._untold: dict[str, tuple[PartyJobEvent, FedboostError]] = {}
         for job in store.jobs(JobState.RUNNING):
-            self._happens(job.id, PartyJobEvent.PAUSED, "the party's daemon was restarted")
+            self._change_state(job.id, PartyJobEvent.PAUSED, "the party's daemon was restarted")
 
     # Before a job runs
 
-    def consents(self, id_: str, digest: bytes, *, asks: bool) -> bool:
+    def has_consent(self, id_: str, digest: bytes, *, asks: bool) -> bool:
         """Return whether a job may run: without `asks`, or once the owner approved this manifest.
 
         A PolicyError if the owner denied it.
         """
         decision = self.decisions.of(id_, digest)
         if decision is not None and decision.verdict is Verdict.DENIED:
-            raise PolicyError(self.denial(decision), party=self._party, job=id_)
+            raise PolicyError(self.denial_text(decision), party=self._party, job=id_)
         return decision is not None or not asks
 
-    def proposed(self, id_: str, name: str, text: bytes, *, consents: bool) -> StoredJob:
+    def note_proposal(self, id_: str, name: str, text: bytes, *, consents: bool) -> StoredJob:
         """Note that a job is proposed, for the first time or again; return it.
 
         A PeerError if it was proposed with another manifest before; a PolicyError if it is
@@ -129,34 +129,36 @@ class PartyJobStates:
         job = self._store.find(id_)
         if job is None:
             reason = "agreed to, not begun" if consents else ""
-            return self._store.add_job(id_, name, text, TABLE[None, event], reason=reason)
-        if job.manifest_sha256 != manifest.sha256(text):
+            return self._store.add_job(
+                id_, name, text, PARTY_TRANSITIONS[None, event], reason=reason
+            )
+        if job.manifest_sha256 != manifest.manifest_sha256(text):
             raise PeerError("the coordinator proposed two different jobs under one name")
         if job.state is JobState.CANCELLED:
             raise PolicyError(job.reason, party=self._party, job=id_)
         if job.state is JobState.FAILED:
             self._store.keep_manifest(id_, text)  # deleted if nobody had agreed to it
-        return self._happens(id_, event)
+        return self._change_state(id_, event)
 
     def approve(self, id_: str, user: str) -> StoredJob:
         """Note that the owner approves the job as proposed; refused once the job has ended."""
-        self._decide(id_, Verdict.APPROVED, user, "")
+        self._note_decision(id_, Verdict.APPROVED, user, "")
         return self._store.job(id_)
 
     def deny(self, id_: str, user: str, reason: str) -> str:
         """Note that the owner denies the job for good; return the text that others read."""
-        return self.denial(self._decide(id_, Verdict.DENIED, user, reason))
+        return self.denial_text(self._note_decision(id_, Verdict.DENIED, user, reason))
 
     def decision(self, job: StoredJob) -> Decision | None:
         """Return the owner's decision about a job."""
         return self.decisions.of(job.id, job.manifest_sha256)
 
-    def denial(self, decision: Decision) -> str:
+    def denial_text(self, decision: Decision) -> str:
         """Return the text about a denial that all parties of the job read."""
         why = f": {decision.reason}" if decision.reason else ""
         return f"{self._party}'s owner denied the job{why}"
 
-    def _decide(self, id_: str, verdict: Verdict, user: str, reason: str) -> Decision:
+    def _note_decision(self, id_: str, verdict: Verdict, user: str, reason: str) -> Decision:
         job = self._store.job(id_)
         if job.state in FINAL:
             raise ProtocolError(f"the job is {job.state}, nothing is left to decide", job=id_)
@@ -164,19 +166,19 @@ class PartyJobStates:
 
     # While a job runs
 
-    def begins(self, id_: str, attempt: int) -> None:
+    def note_begin(self, id_: str, attempt: int) -> None:
         """Make an attempt the current one; no restart uses its number again."""
         job = self._store.job(id_)
         if attempt <= job.attempt:
             raise ProtocolError(f"attempt {attempt} of the job is over", job=id_)
-        self._check(job, PartyJobEvent.BEGUN)
+        self._state_after(job, PartyJobEvent.BEGUN)
         self._store.set_attempt(id_, attempt)
-        self._happens(id_, PartyJobEvent.BEGUN)
+        self._change_state(id_, PartyJobEvent.BEGUN)
         self._untold.pop(id_, None)
 
-    def finishes(self, id_: str, result: Mapping[str, Any] | None = None) -> None:
+    def note_finish(self, id_: str, result: Mapping[str, Any] | None = None) -> None:
         """Note that the job has finished; only the guest has a result."""
-        self._happens(id_, PartyJobEvent.FINISHED, result=result)
+        self._change_state(id_, PartyJobEvent.FINISHED, result=result)
 
     def ends(self, id_: str, event: PartyJobEvent, reason: FedboostError) -> None:
         """Note why an attempt has ended; if the disk is full, `again` retries.
@@ -186,9 +188,9 @@ class PartyJobStates:
         known = self._untold.pop(id_, None)
         try:
             job = self._store.job(id_)
-            if (job.state, event) not in TABLE:
+            if (job.state, event) not in PARTY_TRANSITIONS:
                 return
-            job = self._happens(id_, event, reason.what, reason.where.get("party", ""))
+            job = self._change_state(id_, event, reason.what, reason.where.get("party", ""))
         except StoreError as error:
             if known is None:
                 text = "the store cannot record that %s is to %s; this is retried until it can: %s"
@@ -203,14 +205,14 @@ class PartyJobStates:
             self.ends(id_, event, reason)
 
     @staticmethod
-    def _check(job: StoredJob, event: PartyJobEvent) -> JobState:
+    def _state_after(job: StoredJob, event: PartyJobEvent) -> JobState:
         """Return the state after an event; a ProtocolError if the event may not happen."""
-        after = TABLE.get((job.state, event))
+        after = PARTY_TRANSITIONS.get((job.state, event))
         if after is None:
             raise ProtocolError(f"a job that is {job.state.shown} cannot {event}", job=job.id)
         return after
 
-    def _happens(
+    def _change_state(
         self,
         id_: str,
         event: PartyJobEvent,
@@ -221,10 +223,10 @@ class PartyJobStates:
         """Change the job's state by the table; write nothing if state and reason stay."""
         with self._moving:
             job = self._store.job(id_)
-            after = self._check(job, event)
+            after = self._state_after(job, event)
             if after is job.state and (job.state in FINAL or not reason):
                 return job
-            moved = self._store.move(
+            moved = self._store.move_to_state(
                 id_, after, reason=reason, waiting_for=waiting_for, result=result
             )
             if after in OVER and not job.attempt and self.decision(job) is None:

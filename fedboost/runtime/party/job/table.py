@@ -20,8 +20,13 @@ from fedboost.model import shards, vertical
 from fedboost.runtime.jobs.signed import SignedJob
 from fedboost.runtime.party.job.files import JobFiles
 from fedboost.runtime.policy.same_tables import Owned
-from fedboost.runtime.process.memory import LARGE_ROWS, give_back, keep_apart
-from fedboost.runtime.store.rows_in_common import Disclosures, RowsInCommon, described, rows_again
+from fedboost.runtime.process.memory import LARGE_ROWS, map_large_arrays_apart, release_memory
+from fedboost.runtime.store.rows_in_common import (
+    Disclosures,
+    RowsInCommon,
+    description_of,
+    rows_again,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -70,17 +75,17 @@ class JobTable:
 
         self._check_disclosure()
         signed = self.signed
-        self._load(source)
+        self._load_frame(source)
         assert self.frame is not None
         if self.is_large:
-            keep_apart()
-        give_back()  # memory that reading used besides the table
+            map_large_arrays_apart()
+        release_memory()  # memory that reading used besides the table
         if signed.protocol.leaves == "model":
-            self.warnings = table_warnings.of_frame(signed.party, self.frame)
+            self.warnings = table_warnings.frame_warnings(signed.party, self.frame)
         self._look_at_categories(source)
         for note in self.frame.notes:
             log.info("%s: %s", signed.id, note)
-        if not self.files.pin("table", self.frame.digest().hex()):
+        if not self.files.pin_digest("table", self.frame.digest().hex()):
             raise DataError(
                 "the table has changed since the job began",
                 party=signed.party,
@@ -128,21 +133,21 @@ class JobTable:
         assert self.frame is not None
         signed, thresholds = self.signed, {}
         max_bin = getattr(signed.params, "max_bin", None)
-        told = table_warnings.of_groups(signed.party, source.bins_max, max_bin)
+        told = table_warnings.group_warnings(signed.party, source.bins_max, max_bin)
         self.warnings = (*self.warnings, *told)
         if signed.protocol.leaves == "predictions" and signed.model is not None:
-            thresholds = vertical.thresholds(shards.load(self.files.used_model))
+            thresholds = vertical.thresholds(shards.load_shard(self.files.used_model_folder))
         groups = ValueGroups(self.files.store)
-        self.frame = groups.coarsen(self.frame, owned, source, thresholds)
+        self.frame = groups.coarsen_frame(self.frame, owned, source, thresholds)
         kept = present_categories(self.frame) if self.hidden else {}
         self.hidden = {name: texts - kept[name] for name, texts in self.hidden.items()}
         cuts = {self.frame.columns[c]: known for c, known in self.frame.group_cuts.items()}
         asked = [(t, cuts[name]) for name, t in thresholds.items() if name in cuts]
         inside = sum(int((~np.isin(t, known)).sum()) for t, known in asked)
-        self.warnings += (*table_warnings.of_thresholds(signed.party, inside),)
+        self.warnings += (*table_warnings.threshold_warnings(signed.party, inside),)
 
-    def _load(self, source: SourceSpec) -> None:
-        self.frame, self.id_cells = loaded(self.signed, source, self.files.store.folder)
+    def _load_frame(self, source: SourceSpec) -> None:
+        self.frame, self.id_cells = load_table(self.signed, source, self.files.store.folder)
 
     def release(self) -> None:
         """Free the table's memory."""
@@ -159,7 +164,7 @@ class JobTable:
             return
         try:
             if signed.model is not None:
-                columns.indices(signed.used_model(self.files.store.models), self.frame)
+                columns.column_indices(signed.used_model(self.files.store.models), self.frame)
             if self.unknown is not None:
                 assert isinstance(signed.params, ScoringParams)
                 self.unknown.check(signed.params.unknown_max)
@@ -175,20 +180,20 @@ class JobTable:
     def check_alignment(self, least: int) -> None:
         """Refuse an earlier job's rows in common unless they are kept here and fit this job."""
         signed = self.signed
-        if signed.aligned_by is not None and self.frame is not None:
-            stage = protocols.aligns(signed.manifest.spec, signed.params) or ""
-            asked = described(stage, signed.party, signed.manifest.spec, self.frame)
-            self.rows_in_common.check(signed.aligned_by, asked, least)
+        if signed.alignment_job is not None and self.frame is not None:
+            stage = protocols.aligning_stage(signed.manifest.spec, signed.params) or ""
+            asked = description_of(stage, signed.party, signed.manifest.spec, self.frame)
+            self.rows_in_common.check(signed.alignment_job, asked, least)
 
-    def told_again(self, stage: str) -> StatusReport:
+    def alignment_report(self, stage: str) -> StatusReport:
         """Return the guest's report on rows in common from the job that found them.
 
         Only at the first stage of a job; empty otherwise.
         """
         signed = self.signed
-        if signed.aligned_by is None or self.frame is None or stage != signed.stages[0]:
+        if signed.alignment_job is None or self.frame is None or stage != signed.stages[0]:
             return StatusReport()
-        return self.rows_in_common.told(signed.aligned_by)
+        return self.rows_in_common.told(signed.alignment_job)
 
     def warned(self, stage: str, tells: Collection[str]) -> list[Warned]:
         """Return the warnings about our table at a stage, with figures if our policy tells them."""
@@ -198,13 +203,13 @@ class JobTable:
             self.signed,
             list(self.warnings if stage == self.signed.stages[0] else ()),
         )
-        if self.frame is not None and protocols.named(stage).leaves != "rows":
-            rows = self.aligned()
+        if self.frame is not None and protocols.load_protocol(stage).leaves != "rows":
+            rows = self.aligned_rows()
             if rows is not None:
-                warnings += table_warnings.of_alignment(signed.party, self.frame.ids, rows)
+                warnings += table_warnings.alignment_warnings(signed.party, self.frame.ids, rows)
         for warning in warnings:
             log.warning("%s: %s", signed.id, warning.text)
-        told = [warning.text if "figures" in tells else warning.quiet for warning in warnings]
+        told = [warning.text if "figures" in tells else warning.public_text for warning in warnings]
         return [Warned(party=signed.party, warning=text) for text in told]
 
     def at(self, stage: str, artefacts: Mapping[str, Artefact]) -> Frame | None:
@@ -215,10 +220,12 @@ class JobTable:
         """
         from fedboost.model.unknown_categories import present_categories
 
-        protocol = protocols.named(stage)
+        protocol = protocols.load_protocol(stage)
         is_last = stage == self.signed.stages[-1] and protocol.leaves != "rows"
-        frame = self.rows_of(stage, artefacts, goes=is_last and not self.stays)
-        if frame is not None and not self.files.pin(f"{stage}-rows", frame.ids_digest().hex()):
+        frame = self.unchecked_frame(stage, artefacts, goes=is_last and not self.stays)
+        if frame is not None and not self.files.pin_digest(
+            f"{stage}-rows", frame.ids_digest().hex()
+        ):
             raise DataError(
                 "the rows in common have changed since the job began",
                 party=self.signed.party,
@@ -230,21 +237,21 @@ class JobTable:
                 for name, texts in present_categories(frame).items()
             }
         if frame is not None and is_last:
-            self.aligned_ids = None if self.aligned() is None else frame.ids
+            self.aligned_ids = None if self.aligned_rows() is None else frame.ids
         return replace(frame) if frame is not None and self.stays else frame
 
-    def aligned(self) -> NDArray[np.int64] | None:
+    def aligned_rows(self) -> NDArray[np.int64] | None:
         """Return the aligned rows of the table in their order; None without an alignment."""
         signed = self.signed
-        if signed.aligned_by is not None:
-            (left,) = self.rows_in_common.load(signed.aligned_by).values()
+        if signed.alignment_job is not None:
+            (left,) = self.rows_in_common.load(signed.alignment_job).values()
             return left.arrays["rows"].astype(np.int64, copy=False)
         for name in signed.stages:
-            if protocols.named(name).leaves == "rows" and self.files.is_done(name):
-                return self.files.artefact(name).arrays["rows"].astype(np.int64, copy=False)
+            if protocols.load_protocol(name).leaves == "rows" and self.files.is_done(name):
+                return self.files.artefact_of(name).arrays["rows"].astype(np.int64, copy=False)
         return None
 
-    def rows_of(
+    def unchecked_frame(
         self, stage: str, artefacts: Mapping[str, Artefact], *, goes: bool = False
     ) -> Frame | None:
         """Return the table of a stage without comparing it with earlier attempts.
@@ -261,23 +268,25 @@ class JobTable:
                 return rows_again(frame, artefacts[flow.DISCLOSURE])
             except DataError as error:
                 raise error.at(party=self.signed.party) from None
-        rows = None if protocols.named(stage).leaves == "rows" else self.aligned()
+        rows = None if protocols.load_protocol(stage).leaves == "rows" else self.aligned_rows()
         if rows is None:
             return frame
-        return frame.become(rows) if goes else frame.take(rows)
+        return frame.take_in_place(rows) if goes else frame.take(rows)
 
     def _check_disclosure(self) -> None:
         """Refuse an earlier disclosure that was not made here or not to these parties."""
         signed = self.signed
-        if signed.reused is None:
+        if signed.reused_disclosure is None:
             return
         try:
-            self.disclosures.check(signed.reused, signed.protocol.name, signed.table)
+            self.disclosures.check(signed.reused_disclosure, signed.protocol.name, signed.table)
         except ConfigError as error:
             raise error.at(party=signed.party) from None
 
 
-def loaded(signed: SignedJob, source: SourceSpec, folder: Path) -> tuple[Frame, pa.Table | None]:
+def load_table(
+    signed: SignedJob, source: SourceSpec, folder: Path
+) -> tuple[Frame, pa.Table | None]:
     """Return the table of a job, and the ids as written if the job predicts.
 
     `folder` is the party's store.
@@ -285,7 +294,7 @@ def loaded(signed: SignedJob, source: SourceSpec, folder: Path) -> tuple[Frame, 
     from fedboost.data.loading import check_label, load_with_ids, refuse_unread_label
     from fedboost.data.mapped_rows import rows_to_predict, rows_to_train
     from fedboost.data.reading import TableInMemory
-    from fedboost.data.row_count import row_count_most
+    from fedboost.data.row_count import row_count_bound
     from fedboost.model.unknown_categories import known_categories
 
     models = folder / "models"
@@ -303,7 +312,7 @@ def loaded(signed: SignedJob, source: SourceSpec, folder: Path) -> tuple[Frame, 
     check_label(selection, signed.party, needs_label=labelled)
     if signed.guest_label is not None:
         refuse_unread_label(selection, signed.party)
-    is_small = isinstance(source, TableInMemory) or row_count_most(source) < LARGE_ROWS
+    is_small = isinstance(source, TableInMemory) or row_count_bound(source) < LARGE_ROWS
     if predicts or is_small:
         frame, ids = load_with_ids(
             source,

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from fedboost.core.metrics import GIVES_AWAY, ranks_alone
-from fedboost.data.features import merging_note, shown
+from fedboost.core.metrics import GIVES_AWAY, ranks_label
+from fedboost.data.features import merging_note, shown_names
 from fedboost.data.frame import Frame
 from fedboost.data.id_differences import likely_cause
 from fedboost.ground.ids import EncodedIds
@@ -21,8 +21,8 @@ from fedboost.model.unknown_categories import KIND, UnknownCategories, category_
 
 MATCHED_MIN = 0.9  # share of a party's ids; below it, look for a cause
 CLASS_ROWS_MIN = 10  # in a smaller class a column ranks the labels so well by chance
-ROWS_MAX = 20_000  # rows to rank a column by; more take time and do not change the verdict
-CATEGORIES_MAX = 100  # with more of them a column ranks any labels
+RANKED_ROWS_MAX = 20_000  # rows to rank a column by; more take time and do not change the verdict
+RANKED_CATEGORIES_MAX = 100  # with more of them a column ranks any labels
 SHOWN = 5  # columns that a warning names
 
 
@@ -34,17 +34,23 @@ class TableWarning:
     kind: str
 
     @property
-    def quiet(self) -> str:
+    def public_text(self) -> str:
         """The text that others may read."""
         return f"{self.kind}; its owner reads more in the party's log"
 
 
-def of_frame(party: str, frame: Frame) -> tuple[TableWarning, ...]:
+def frame_warnings(party: str, frame: Frame) -> tuple[TableWarning, ...]:
     """Return the warnings about a table before training."""
-    return (*_giving_away(party, frame), *_merged(party, frame), *_constant(party, frame))
+    return (
+        *_label_column_warnings(party, frame),
+        *_merged_number_warnings(party, frame),
+        *_constant_column_warnings(party, frame),
+    )
 
 
-def of_alignment(party: str, ids: EncodedIds, rows: NDArray[np.int64]) -> Iterator[TableWarning]:
+def alignment_warnings(
+    party: str, ids: EncodedIds, rows: NDArray[np.int64]
+) -> Iterator[TableWarning]:
     """Yield a warning if fewer ids than MATCHED_MIN have matched, with the likely cause.
 
     `rows` are the matched rows.
@@ -62,7 +68,7 @@ def of_alignment(party: str, ids: EncodedIds, rows: NDArray[np.int64]) -> Iterat
     )
 
 
-def of_groups(party: str, most: int | None, max_bin: int | None) -> Iterator[TableWarning]:
+def group_warnings(party: str, most: int | None, max_bin: int | None) -> Iterator[TableWarning]:
     """Yield a warning if a job asks for more bins than the owner lets it tell groups apart."""
     if most is not None and max_bin is not None and most < max_bin:
         what = (
@@ -72,7 +78,7 @@ def of_groups(party: str, most: int | None, max_bin: int | None) -> Iterator[Tab
         yield TableWarning(f"{what}; the owner can raise bins_max of the data set", what)
 
 
-def of_thresholds(party: str, inside: int) -> Iterator[TableWarning]:
+def threshold_warnings(party: str, inside: int) -> Iterator[TableWarning]:
     """Yield a warning if thresholds of a model lie inside groups of the table to predict."""
     if inside:
         what = f"{party}: the model divides inside groups of the table's values, so scores are near"
@@ -109,15 +115,15 @@ def of_many_categories(
         )
 
 
-def _merged(party: str, frame: Frame) -> Iterator[TableWarning]:
+def _merged_number_warnings(party: str, frame: Frame) -> Iterator[TableWarning]:
     if frame.merged:
         yield TableWarning(
-            f"{party}: {merging_note(shown(frame.merged))}",
+            f"{party}: {merging_note(shown_names(frame.merged))}",
             f"{party}: different whole numbers of a column become the same 32-bit float",
         )
 
 
-def _constant(party: str, frame: Frame) -> Iterator[TableWarning]:
+def _constant_column_warnings(party: str, frame: Frame) -> Iterator[TableWarning]:
     """Yield a warning if no column of a dense table without a label can divide rows."""
     if frame.label is not None or not isinstance(frame.values, np.ndarray):
         return
@@ -126,11 +132,11 @@ def _constant(party: str, frame: Frame) -> Iterator[TableWarning]:
         yield TableWarning(f"{what}; check how the table was made", what)
 
 
-def _giving_away(party: str, frame: Frame) -> Iterator[TableWarning]:
+def _label_column_warnings(party: str, frame: Frame) -> Iterator[TableWarning]:
     """Yield a warning about columns that rank a binary label alone, of a dense table."""
     if frame.label is None or not isinstance(frame.values, np.ndarray):
         return
-    rows = np.linspace(0, frame.n_rows - 1, min(frame.n_rows, ROWS_MAX)).astype(np.int64)
+    rows = np.linspace(0, frame.n_rows - 1, min(frame.n_rows, RANKED_ROWS_MAX)).astype(np.int64)
     label = frame.label[rows]
     classes, counts = np.unique(label, return_counts=True)
     if len(classes) != 2 or counts.min() < CLASS_ROWS_MIN:
@@ -139,21 +145,21 @@ def _giving_away(party: str, frame: Frame) -> Iterator[TableWarning]:
     for place, name in enumerate(frame.columns):
         values = frame.values[rows, place].astype(np.float64)
         if name in frame.categories:
-            if len(frame.categories[name]) > CATEGORIES_MAX:
+            if len(frame.categories[name]) > RANKED_CATEGORIES_MAX:
                 continue
-            values = _means(values, label)
-        if ranks_alone(label, values):
+            values = _category_means(values, label)
+        if ranks_label(label, values):
             named.append(name)
     gives, it = ("alone nearly gives", "it") if len(named) == 1 else ("each nearly give", "them")
     if named:
         yield TableWarning(
-            f"{party}: {shown(named)} {gives} the answer (AUC beyond {0.5 + GIVES_AWAY:g}). If "
-            f"unknown at prediction time, add {it} to 'ignore'.",
+            f"{party}: {shown_names(named)} {gives} the answer (AUC beyond {0.5 + GIVES_AWAY:g}). "
+            f"If unknown at prediction time, add {it} to 'ignore'.",
             f"{party}: a column alone nearly gives the answer",
         )
 
 
-def _means(codes: NDArray[np.float64], label: NDArray[np.float64]) -> NDArray[np.float64]:
+def _category_means(codes: NDArray[np.float64], label: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return for each row the mean label of its category, float64 (n,); NaN where missing."""
     known = ~np.isnan(codes)
     places = codes[known].astype(np.int64)

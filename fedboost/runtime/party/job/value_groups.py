@@ -31,7 +31,7 @@ from fedboost.data import conversions
 from fedboost.data.frame import Frame
 from fedboost.data.sources import SourceSpec
 from fedboost.ground.errors import DataError
-from fedboost.ground.mapped import let_go
+from fedboost.ground.mapped import free_pages
 from fedboost.runtime.policy.same_tables import SAME, Owned
 from fedboost.runtime.store.store import Store
 
@@ -63,13 +63,13 @@ class NumberGroups:
             rows = np.bincount(np.searchsorted(kept, distinct, side="right"), counts, len(kept) + 1)
             cuts = kept[binning.bin_ends(rows.astype(np.int64), most)]
         elif len(kept):
-            cuts = _refined(kept, distinct, counts, most)
+            cuts = _halve_largest_groups(kept, distinct, counts, most)
         else:
             ends = binning.bin_ends(counts, most)
-            cuts = _short(distinct[ends], distinct[ends + 1])
+            cuts = _shortest_between(distinct[ends], distinct[ends + 1])
             if len(distinct) <= most:  # each value is a group
                 return cls(most, cuts, distinct if len(distinct) else np.zeros(1, np.float32))
-        values = np.concatenate([_below(cuts, distinct), cuts])
+        values = np.concatenate([_value_below(cuts, distinct), cuts])
         if np.float32(0) in distinct:  # a sparse table stores no zeros
             values[np.searchsorted(cuts, np.float32(0), side="right")] = 0.0
         return cls(most, cuts, values)
@@ -88,7 +88,7 @@ class NumberGroups:
         values = frame.values
         if isinstance(values, np.ndarray):
             self.coarsen(values[:, column])
-            let_go(values)
+            free_pages(values)
         else:
             begin, end = values.indptr[column : column + 2]
             self.coarsen(values.data[begin:end])
@@ -108,7 +108,7 @@ class CategoryGroups:
     @classmethod
     def of_column(cls, frame: Frame, column: int, most: int, kept: Sequence[str] = ()) -> Self:
         """Return the `kept` categories, then the most frequent others, `most` at most."""
-        texts, codes = _codes(frame, column)
+        texts, codes = _texts_and_codes(frame, column)
         counts = np.bincount(codes[~np.isnan(codes)].astype(np.int64), minlength=len(texts))
         frequent = [texts[code] for code in np.argsort(-counts, kind="stable").tolist()]
         return cls(most, (*kept, *(text for text in frequent if text not in {*kept}))[:most])
@@ -124,13 +124,13 @@ class CategoryGroups:
 
     def apply(self, frame: Frame, column: int) -> None:
         """Make the categories that jobs may not see missing in a column."""
-        texts, codes = _codes(frame, column)
+        texts, codes = _texts_and_codes(frame, column)
         hidden = [code for code, text in enumerate(texts) if text not in {*self.texts}]
         if hidden:
             codes[np.isin(codes, hidden)] = np.nan
 
 
-Groups: TypeAlias = NumberGroups | CategoryGroups
+ColumnGroups: TypeAlias = NumberGroups | CategoryGroups
 
 
 class ValueGroups:
@@ -139,7 +139,7 @@ class ValueGroups:
     def __init__(self, store: Store) -> None:
         self._store = store
 
-    def coarsen(
+    def coarsen_frame(
         self,
         frame: Frame,
         table: Owned,
@@ -152,7 +152,7 @@ class ValueGroups:
         points of our column of that name that has all `thresholds` of the model, or else the
         thresholds.
         """
-        kept, made = self._known(table), {}
+        kept, made = self._stored_groups(table), {}
         derived = {
             name for of_date in map(conversions.parts_of_date, source.dates) for name in of_date
         }
@@ -160,17 +160,17 @@ class ValueGroups:
             most, before = source.groups_of(name), kept.get(name)
             if most is not None and name not in derived:
                 cuts = (thresholds or {}).get(name, NO_CUTS)
-                groups = self._settled(frame, column, most, before, cuts)
+                groups = self._column_groups(frame, column, most, before, cuts)
                 if groups is not before:
                     made[name] = groups
         if made:
-            kept = self._keep(table, made)
+            kept = self._store_groups(table, made)
         bounded = {name: kept[name] for name in kept if source.groups_of(name) is not None}
-        return _coarsened(frame, bounded, source.dates) if bounded else frame
+        return _coarsened_frame(frame, bounded, source.dates) if bounded else frame
 
-    def _settled(
-        self, frame: Frame, column: int, most: int, before: Groups | None, thresholds: Cuts
-    ) -> Groups:
+    def _column_groups(
+        self, frame: Frame, column: int, most: int, before: ColumnGroups | None, thresholds: Cuts
+    ) -> ColumnGroups:
         """Return a column's groups: `before` if it fits the owner's settings, or new groups."""
         name = frame.columns[column]
         kind = CategoryGroups if name in frame.categories else NumberGroups
@@ -195,30 +195,32 @@ class ValueGroups:
                 return before
             cuts = before.cuts
         else:
-            cuts = self._like_the_model(name, thresholds, most)
+            cuts = self._model_cuts(name, thresholds, most)
         distinct, counts = binning.distinct_values(frame.values, column)
-        let_go(frame.values)
+        free_pages(frame.values)
         return NumberGroups.fixed(distinct, counts, most, cuts)
 
-    def _like_the_model(self, name: str, thresholds: Cuts, most: int) -> Cuts:
+    def _model_cuts(self, name: str, thresholds: Cuts, most: int) -> Cuts:
         """Return cut points of a column of that name with all `thresholds`, or the thresholds."""
         if not len(thresholds):
             return NO_CUTS
         with self._store.transaction() as sql:
             rows = sql.execute("SELECT groups FROM value_groups WHERE about = ?", (name,))
-            known = [_read(text) for (text,) in rows]
+            known = [_parse_groups(text) for (text,) in rows]
         cuts = [groups.cuts for groups in known if isinstance(groups, NumberGroups)]
         fits = [some for some in cuts if len(some) < most and np.isin(thresholds, some).all()]
         return fits[-1] if fits else np.unique(thresholds)
 
-    def _known(self, table: Owned) -> dict[str, Groups]:
+    def _stored_groups(self, table: Owned) -> dict[str, ColumnGroups]:
         with self._store.transaction() as sql:
-            return _of_table(sql, table)
+            return _groups_of_table(sql, table)
 
-    def _keep(self, table: Owned, made: Mapping[str, Groups]) -> dict[str, Groups]:
+    def _store_groups(
+        self, table: Owned, made: Mapping[str, ColumnGroups]
+    ) -> dict[str, ColumnGroups]:
         """Keep new groups unless another job kept some meanwhile; return all groups."""
         with self._store.transaction() as sql:
-            known = _of_table(sql, table)
+            known = _groups_of_table(sql, table)
             for name, groups in made.items():
                 other = known.get(name)
                 if isinstance(other, NumberGroups) and other.most == groups.most:
@@ -231,23 +233,25 @@ class ValueGroups:
         return known
 
 
-def _of_table(sql: sqlite3.Connection, table: Owned) -> dict[str, Groups]:
+def _groups_of_table(sql: sqlite3.Connection, table: Owned) -> dict[str, ColumnGroups]:
     text = f"SELECT about, groups FROM value_groups WHERE {SAME} ORDER BY rowid"  # noqa: S608  ours
-    return {name: _read(groups) for name, groups in sql.execute(text, vars(table))}
+    return {name: _parse_groups(groups) for name, groups in sql.execute(text, vars(table))}
 
 
-def _read(text: str) -> Groups:
+def _parse_groups(text: str) -> ColumnGroups:
     facts = json.loads(text)
     return (NumberGroups if "cuts" in facts else CategoryGroups).read(**facts)
 
 
-def _codes(frame: Frame, column: int) -> tuple[tuple[str, ...], Cuts]:
+def _texts_and_codes(frame: Frame, column: int) -> tuple[tuple[str, ...], Cuts]:
     """Return the texts of a categorical column, and the code of each row, float32 (n,)."""
     assert isinstance(frame.values, np.ndarray)
     return frame.categories[frame.columns[column]], frame.values[:, column]
 
 
-def _coarsened(frame: Frame, by_name: Mapping[str, Groups], dates: Sequence[str]) -> Frame:
+def _coarsened_frame(
+    frame: Frame, by_name: Mapping[str, ColumnGroups], dates: Sequence[str]
+) -> Frame:
     values, cuts = frame.values, {}
     frame.allow_changes()
     for column, name in enumerate(frame.columns):
@@ -275,7 +279,7 @@ def _coarsened(frame: Frame, by_name: Mapping[str, Groups], dates: Sequence[str]
     return replace(frame, values=values, group_cuts=cuts)
 
 
-def _refined(cuts: Cuts, distinct: Cuts, counts: NDArray[np.int64], most: int) -> Cuts:
+def _halve_largest_groups(cuts: Cuts, distinct: Cuts, counts: NDArray[np.int64], most: int) -> Cuts:
     """Return more cut points: the group with most rows is halved until there are enough groups."""
     while len(cuts) + 1 < most:
         place = np.searchsorted(cuts, distinct, side="right")
@@ -287,23 +291,25 @@ def _refined(cuts: Cuts, distinct: Cuts, counts: NDArray[np.int64], most: int) -
         below = np.cumsum(counts[inside])
         half = np.searchsorted(below, below[-1] / 2) + 1
         above = inside[min(max(1, half), len(inside) - 1)]
-        cuts = np.sort(np.append(cuts, _short(distinct[above - 1 : above], distinct[above:][:1])))
+        cuts = np.sort(
+            np.append(cuts, _shortest_between(distinct[above - 1 : above], distinct[above:][:1]))
+        )
     return cuts
 
 
-def _below(cuts: Cuts, distinct: Cuts) -> Cuts:
+def _value_below(cuts: Cuts, distinct: Cuts) -> Cuts:
     """Return a number with few digits below all cut points, float32 (1,)."""
     if not len(cuts):
         return np.zeros(1, np.float32)
     least = np.nextafter(cuts[:1], np.float32(-np.inf))
     if len(distinct):
         least = np.minimum(least, distinct[:1])
-    return _short(least - (cuts[:1] - least), least)
+    return _shortest_between(least - (cuts[:1] - least), least)
 
 
-def _short(low: Cuts, high: Cuts) -> Cuts:
+def _shortest_between(low: Cuts, high: Cuts) -> Cuts:
     """Return the float32 number with the fewest digits in (low, high], for each pair."""
-    cuts = binning.between(low, high)
+    cuts = binning.cut_between(low, high)
     for place, (below, above) in enumerate(zip(low.tolist(), high.tolist(), strict=True)):
         scale = math.floor(math.log10(max(abs(below), abs(above), sys.float_info.min)))
         for digits in range(DIGITS_MOST):

@@ -11,12 +11,12 @@ from fedboost import flow
 from fedboost.ground import wire
 from fedboost.ground.errors import FedboostError, PolicyError, ProtocolError, UnreachableError
 from fedboost.messages import job_pb2, party_pb2
-from fedboost.runtime.ledger.signed_heads import END
+from fedboost.runtime.ledger.signed_heads import END_OF_JOB
 from fedboost.runtime.party.job.job import PartyJob
-from fedboost.runtime.party.job.states import PartyJobEvent, stop_of
+from fedboost.runtime.party.job.states import PartyJobEvent, event_of_state
 from fedboost.runtime.party.node.parts import PartyParts, check_leader
 from fedboost.runtime.process import memory, workers
-from fedboost.runtime.process.clock import now
+from fedboost.runtime.process.clock import monotonic_s
 from fedboost.runtime.transport import faults
 from fedboost.runtime.transport.identity import Peer
 
@@ -38,19 +38,21 @@ class Halting:
     async def stop(self, caller: Peer, request: party_pb2.StopRequest) -> None:
         """End an attempt at the coordinator's request, as paused, failed or cancelled."""
         check_leader(caller)
-        event, reason = stop_of(request.state), faults.from_message(request.reason)
+        event, reason = event_of_state(request.state), faults.error_of_fault(request.reason)
         if request.job in self._jobs:
-            job = self._jobs.called(caller, request.job)
+            job = self._jobs.job_called_by(caller, request.job)
             if request.attempt >= self._parts.store.job(job.id).attempt:
-                await self._halt(job, event, reason)
-        elif self._jobs.stored(caller, request.job, request.attempt):  # we were restarted meanwhile
+                await self._halt_job(job, event, reason)
+        elif self._jobs.stored_job_of(
+            caller, request.job, request.attempt
+        ):  # we were restarted meanwhile
             self._end_unknown(request.job, event, reason)
 
     async def deny(self, id_: str, user: str, reason: str) -> None:
         """End a job that our owner denies; it fails at the coordinator's next request."""
         denial = PolicyError(self._states.deny(id_, user, reason), party=self._parts.name)
         if id_ in self._jobs:
-            await self._halt(self._jobs[id_], PartyJobEvent.DENIED, denial)
+            await self._halt_job(self._jobs[id_], PartyJobEvent.DENIED, denial)
         else:
             self._end_unknown(id_, PartyJobEvent.DENIED, denial)
 
@@ -61,7 +63,7 @@ class Halting:
             f"{party}'s daemon was stopped", party=party, todo="start it again"
         )
         for job in list(self._jobs.values()):
-            await self._halt(job, PartyJobEvent.PAUSED, reason)
+            await self._halt_job(job, PartyJobEvent.PAUSED, reason)
 
     async def watch(self, is_there: Callable[[], Awaitable[object]], lost_s: float) -> None:
         """Pause jobs of a lost coordinator: silent, and `is_there` raises UnreachableError.
@@ -71,11 +73,11 @@ class Halting:
         while True:
             await asyncio.sleep(min(1.0, lost_s / 4))
             self._states.again()
-            await self._rest()
+            await self._give_memory_back()
             silent = [
                 job
                 for job in self._jobs.values()
-                if job.session is not None and now() - job.heard > lost_s / 2
+                if job.session is not None and monotonic_s() - job.heard > lost_s / 2
             ]
             if not silent:
                 continue
@@ -85,28 +87,28 @@ class Halting:
                 by_itself = "the job goes on by itself when it is back"
                 error.todo = f"{error.todo}; {by_itself}" if error.todo else by_itself
                 for job in silent:
-                    if now() - job.heard > lost_s:
-                        await self._halt(job, PartyJobEvent.PAUSED, error)
+                    if monotonic_s() - job.heard > lost_s:
+                        await self._halt_job(job, PartyJobEvent.PAUSED, error)
             except FedboostError as error:
                 log.warning("the coordinator: %s", "; ".join(error.lines()))
             else:
                 for job in silent:
-                    job.heard = now()
+                    job.heard = monotonic_s()
 
-    async def _rest(self) -> None:
+    async def _give_memory_back(self) -> None:
         """Give memory back to the system some seconds after the last job."""
         if any(job.halted is None for job in self._jobs.values()):
-            self._worked = now()
-        elif self._worked is not None and now() - self._worked > memory.QUIET_S:
+            self._worked = monotonic_s()
+        elif self._worked is not None and monotonic_s() - self._worked > memory.QUIET_S:
             self._worked = None
             if isinstance(self._parts.workers, workers.ProcessWorkers):
                 self._parts.workers.discard()  # on the loop: no job begins meanwhile
-            await asyncio.to_thread(memory.give_all_back)
+            await asyncio.to_thread(memory.release_all_memory)
 
-    async def _halt(self, job: PartyJob, event: PartyJobEvent, reason: FedboostError) -> None:
+    async def _halt_job(self, job: PartyJob, event: PartyJobEvent, reason: FedboostError) -> None:
         """End this attempt of a job; all its waits end with `reason`."""
         await job.stop(reason)
-        self._parts.memory.leave(job.id)
+        self._parts.memory.release_memory(job.id)
         self._states.ends(job.id, event, job.fault or reason)
         if event is not PartyJobEvent.PAUSED:  # a paused job soon needs its table again
             await job.forget()
@@ -136,11 +138,13 @@ class Finishing:
         self._parts = parts
         self.write_report: WriteReport | None = None
 
-    async def share(self, job: PartyJob, request: party_pb2.FinishRequest) -> party_pb2.FinishReply:
+    async def report_share(
+        self, job: PartyJob, request: party_pb2.FinishRequest
+    ) -> party_pb2.FinishReply:
         """Return our costs of the job, our released sums and the model's id."""
-        return await asyncio.to_thread(self._share, job, request)
+        return await asyncio.to_thread(self._build_share, job, request)
 
-    async def rehearse(
+    async def combine_forecasts(
         self, job: PartyJob, request: party_pb2.FinishRequest
     ) -> party_pb2.FinishReply:
         """Return the combined forecasts of all parties, for the result of a trial."""
@@ -155,20 +159,22 @@ class Finishing:
         self, job: PartyJob, request: party_pb2.FinishRequest
     ) -> party_pb2.FinishReply:
         """End the job here with its result."""
-        await asyncio.to_thread(self._finish, job, request)
+        await asyncio.to_thread(self._record_result, job, request)
         self._parts.jobs.pop(job.id, None)
-        self._parts.memory.leave(job.id)
+        self._parts.memory.release_memory(job.id)
         return party_pb2.FinishReply()
 
-    def _share(self, job: PartyJob, request: party_pb2.FinishRequest) -> party_pb2.FinishReply:
+    def _build_share(
+        self, job: PartyJob, request: party_pb2.FinishRequest
+    ) -> party_pb2.FinishReply:
         parts = self._parts
         cpu_seconds = None if parts.cpu.clock is None else parts.cpu.now() - job.cpu_started
         reply = party_pb2.FinishReply(
             cpu_seconds=job.cpu_steps if cpu_seconds is None else cpu_seconds,
             memory_peak_bytes=workers.peak_bytes() + parts.workers.peak_rss_bytes(),
             model=job.id if job.signed.protocol.leaves == "model" else "",
-            head=parts.heads.exchange(job, END, flow.START, request.heads),
-            released=parts.spending.share(job.id),
+            head=parts.heads.exchange_heads(job, END_OF_JOB, flow.START, request.heads),
+            released=parts.spending.released_sums(job.id),
         )
         if parts.rehearsing is not None:
             reply.forecast = parts.rehearsing.forecast(job).encode()
@@ -176,7 +182,7 @@ class Finishing:
             reply.sent.add(peer=peer, bytes=count, messages=messages)
         return reply
 
-    def _finish(self, job: PartyJob, request: party_pb2.FinishRequest) -> None:
+    def _record_result(self, job: PartyJob, request: party_pb2.FinishRequest) -> None:
         result = wire.json_object(request.result, "the job's result")
         self._parts.heads.hear(job, request.heads)
         if result and self.write_report is not None:
@@ -185,5 +191,5 @@ class Finishing:
         if self._parts.rehearsing is not None:
             self._parts.rehearsing.note(job, refused=request.refused)
         job.finish(result)
-        self._parts.states.finishes(job.id, result or None)
+        self._parts.states.note_finish(job.id, result or None)
         self._parts.store.clear(job.id)

@@ -33,10 +33,10 @@ from fedboost.runtime.party.owner import model_store
 from fedboost.runtime.party.stage.session import Session
 from fedboost.runtime.policy.approval import JobVerdicts
 from fedboost.runtime.policy.judgement import Trust
-from fedboost.runtime.policy.reading import owned, quietly
+from fedboost.runtime.policy.reading import hush_errors, owned_job
 from fedboost.runtime.store.forgetting import Forgetting
 from fedboost.runtime.store.store import JobState, Store, StoredJob
-from fedboost.runtime.transport.identity import Peer, greeting
+from fedboost.runtime.transport.identity import Peer, hello_reply
 
 # Of one peer in one job. A stream has five parts in flight, and repeats them after a broken link.
 MESSAGES_AT_ONCE_MAX = 32
@@ -127,61 +127,65 @@ class PartyNode:
 
     # Anybody with a certificate
 
-    @quietly
+    @hush_errors
     async def hello(self, caller: Peer, _: job_pb2.HelloRequest) -> job_pb2.HelloReply:
         """Return our certificate and version."""
         ours = self._identity()
         known = self.config.addresses()
         if caller.role != "user" and caller.name not in known:
             raise PolicyError(f"{caller} is not known here", todo="add it to `peers`")
-        return greeting(ours)
+        return hello_reply(ours)
 
     # The coordinator
 
-    @quietly
+    @hush_errors
     async def offer_schemes(
         self, caller: Peer, request: party_pb2.SchemesRequest
     ) -> party_pb2.SchemesReply:
         """Return the objections to each encryption scheme, for a job with `scheme: auto`."""
         return await self._starting.offer_schemes(caller, request)
 
-    @quietly
+    @hush_errors
     async def propose(self, caller: Peer, request: party_pb2.Proposal) -> party_pb2.Agreement:
         """Return our signature of a job that our policy allows, none until its approval."""
         return self._starting.propose(caller, request)
 
-    @quietly
+    @hush_errors
     async def make_room(self, caller: Peer, request: job_pb2.JobId) -> party_pb2.Room:
         """Reserve a job's memory; return whether it holds it now, until it ends or pauses.
 
         An unapproved job is refused, as by `begin`: an estimate reveals the number of rows of the
         table.
         """
-        job = self.under_way.called(caller, request.id)
+        job = self.under_way.job_called_by(caller, request.id)
         self.parts.refuse_unapproved(job)
         return party_pb2.Room(held=await self.parts.memory.take(job))
 
-    @quietly
+    @hush_errors
     async def begin(self, caller: Peer, request: party_pb2.BeginRequest) -> party_pb2.BeginReply:
         """Begin an attempt that all parties have signed; return the checkpoints of this party."""
-        return await self._starting.begin(self.under_way.called(caller, request.job), request)
+        return await self._starting.begin(
+            self.under_way.job_called_by(caller, request.job), request
+        )
 
-    @quietly
+    @hush_errors
     async def open_stage(
         self, caller: Peer, request: party_pb2.StageRequest
     ) -> party_pb2.StageReply:
         """Open a stage at its start or at a checkpoint; once in an attempt."""
         job = self.under_way.at(caller, request.job, request.attempt)
         subject = ("stage", request.stage)
-        return await job.answers.once(subject, request, lambda: self._stages.open(job, request))
+        return await job.answers.answer_once(
+            subject, request, lambda: self._stages.open(job, request)
+        )
 
-    @quietly
+    @hush_errors
     async def run_step(self, caller: Peer, request: StepCall) -> StepReply:
         """Do the steps of a call."""
         job = self.under_way.at(caller, request.job, request.attempt)
         return await self._stages.run_step(job, request)
 
-    @quietly
+    @hush_errors
     async def end_loop(
         self, caller: Peer, request: party_pb2.EndLoopRequest
     ) -> party_pb2.EndLoopReply:
@@ -192,7 +196,7 @@ class PartyNode:
 
     def check_leads(self, caller: Peer, job: str) -> None:
         """Raise a PolicyError unless the caller leads the job."""
-        self.under_way.led(caller, job)
+        self.under_way.job_led_by(caller, job)
 
     def sign_of_life(self, request: StepCall) -> StepReply:
         """Return the sign of life that we send every few seconds while steps run."""
@@ -200,43 +204,45 @@ class PartyNode:
         session = None if job is None else job.session
         return StepReply(working=True) if session is None else session.sign_of_life()
 
-    @quietly
+    @hush_errors
     async def commit(self, caller: Peer, request: party_pb2.CommitRequest) -> party_pb2.CommitReply:
         """Save a checkpoint after a round or within one."""
         job = self.under_way.at(caller, request.job, request.attempt)
         subject = ("place", request.stage, (request.round, *request.within))
-        return await job.answers.once(subject, request, lambda: self._stages.keep(job, request))
+        return await job.answers.answer_once(
+            subject, request, lambda: self._stages.keep(job, request)
+        )
 
-    @quietly
+    @hush_errors
     async def close_stage(
         self, caller: Peer, request: party_pb2.StageRequest
     ) -> party_pb2.StageReply:
         """Save the result of the stage, such as an alignment or a model."""
         job = self.under_way.at(caller, request.job, request.attempt)
         subject = ("end of", request.stage)
-        return await job.answers.once(
+        return await job.answers.answer_once(
             subject, request, lambda: self._stages.close(job, request.stage)
         )
 
-    @quietly
+    @hush_errors
     async def finish(self, caller: Peer, request: party_pb2.FinishRequest) -> party_pb2.FinishReply:
         """Return our share of the result; a request with the result ends the job here.
 
         In a trial, a request with forecasts returns their combination.
         """
         if request.result and request.job not in self.under_way:
-            stored = self.under_way.stored(caller, request.job, request.attempt)
+            stored = self.under_way.stored_job_of(caller, request.job, request.attempt)
             if stored is not None and stored.state is JobState.FINISHED:  # our reply was lost
                 return party_pb2.FinishReply()
         job = self.under_way.at(caller, request.job, request.attempt)
-        subject, work = ("share",), self.finishing.share
+        subject, work = ("share",), self.finishing.report_share
         if request.forecasts:
-            subject, work = ("rehearsal",), self.finishing.rehearse
+            subject, work = ("rehearsal",), self.finishing.combine_forecasts
         if request.result:
             subject, work = ("result",), self.finishing.finish
-        return await job.answers.once(subject, request, lambda: work(job, request))
+        return await job.answers.answer_once(subject, request, lambda: work(job, request))
 
-    @quietly
+    @hush_errors
     async def stop(self, caller: Peer, request: party_pb2.StopRequest) -> party_pb2.StopReply:
         """End an attempt at the coordinator's request, as paused, failed or cancelled."""
         await self._halting.stop(caller, request)
@@ -244,11 +250,11 @@ class PartyNode:
 
     # Other parties
 
-    @quietly
+    @hush_errors
     async def recall(self, caller: Peer, _: RecallRequest) -> RecallReply:
         """Return the newest head of the caller's own ledger that we keep."""
         self.check_peer(caller)
-        kept = await asyncio.to_thread(self.ledger.newest_kept, caller.name)
+        kept = await asyncio.to_thread(self.ledger.newest_head, caller.name)
         return (
             RecallReply() if kept is None else RecallReply(text=kept.text, signature=kept.signature)
         )
@@ -265,9 +271,9 @@ class PartyNode:
             receiver.admit(envelope)
             return self._admission.room(envelope, receiver.context.services.peer_bytes_max)
         except OwnersError as error:  # the reason why the session has stopped
-            raise self.hush(envelope.job, error) from None
+            raise self.public_error(envelope.job, error) from None
 
-    @quietly
+    @hush_errors
     async def accept(self, caller: Peer, envelope: Envelope, payload: bytes) -> bool:
         """Accept a message; return True if it had arrived before. A forged message ends the job."""
         session = self._receiver(caller, envelope)
@@ -292,7 +298,7 @@ class PartyNode:
 
     def owned(self, job: StoredJob) -> party_pb2.OwnedJob:
         """Return a job as our owner reads it; a FedboostError for a job of another version."""
-        shown = owned(self.config, job, self.spending.said(job))
+        shown = owned_job(self.config, job, self.spending.said(job))
         forecast = self.forecasts.of(self.config, job)
         if forecast is not None:
             shown.risk, shown.forecast = forecast.risk, forecast.sentence
@@ -302,23 +308,23 @@ class PartyNode:
     async def approve(self, caller: Peer, request: job_pb2.JobId) -> party_pb2.OwnedJob:
         """Let a job run as it was proposed."""
         self.judge.owner(caller)
-        return owned(self.config, self.states.approve(request.id, caller.name))
+        return owned_job(self.config, self.states.approve(request.id, caller.name))
 
     async def deny(self, caller: Peer, request: party_pb2.DenyRequest) -> party_pb2.OwnedJob:
         """Deny a job; it fails at the coordinator's next request."""
         self.judge.owner(caller)
         await self._halting.deny(request.id, caller.name, request.reason)
-        return owned(self.config, self.store.job(request.id))
+        return owned_job(self.config, self.store.job(request.id))
 
     async def forget(self, caller: Peer, request: party_pb2.ForgetRequest) -> party_pb2.OwnedJob:
         """Delete our data of a finished job; return the job as it was."""
         self.judge.owner(caller)
-        return owned(self.config, await self._forget(request.id, request.keeps_model))
+        return owned_job(self.config, await self._forget_job(request.id, request.keeps_model))
 
     async def models(self, caller: Peer, _: job_pb2.ListRequest) -> party_pb2.OwnedModels:
         """Return every model with a shard in our store."""
         self.judge.owner(caller)
-        return await asyncio.to_thread(model_store.listed, self.store.models)
+        return await asyncio.to_thread(model_store.list_models, self.store.models)
 
     async def fetch_model(
         self, caller: Peer, request: party_pb2.ModelId
@@ -326,19 +332,21 @@ class PartyNode:
         """Yield our shard of a model in pieces, for the owner; the ledger records the user."""
         self.judge.owner(caller)
         models = self.store.models
-        packed, row = await asyncio.to_thread(model_store.taken, models, request.id, caller.name)
+        packed, row = await asyncio.to_thread(
+            model_store.shard_for_owner, models, request.id, caller.name
+        )
         await asyncio.to_thread(self.ledger.record, row)
-        for piece in model_store.pieces(packed):
+        for piece in model_store.shard_pieces(packed):
             yield piece
 
     async def reload(self, caller: Peer, _: party_pb2.ReloadRequest) -> party_pb2.Reloaded:
         """Apply changes of our settings file; running jobs go on."""
         self.judge.owner(caller)
-        return party_pb2.Reloaded(changed=await self.take_up())
+        return party_pb2.Reloaded(changed=await self.reload_settings())
 
-    def hush(self, job: str, error: OwnersError) -> FedboostError:
+    def public_error(self, job: str, error: OwnersError) -> FedboostError:
         """Return the error that others may read; keep the full error for the owner."""
-        quiet = error.quiet()
+        quiet = error.redacted()
         if quiet is error:
             return error
         log.warning("%s: %s", job, "; ".join(error.lines()))
@@ -348,18 +356,18 @@ class PartyNode:
 
     # The daemon
 
-    async def take_up(self) -> list[str]:
+    async def reload_settings(self) -> list[str]:
         """Read the settings file again and apply its changes from now on.
 
         Return the changed keys. A ConfigError if the file is wrong, or if a change needs a restart
         or the end of a job; then nothing changes.
         """
 
-        def check(fresh: PartyConfig) -> None:
+        def check_settings(fresh: PartyConfig) -> None:
             running = (job for job in self.under_way.values() if job.halted is None)
             check_datasets(self.config, fresh, {job.signed.dataset for job in running})
 
-        self.config, changed = await fresh_settings(self.reread, self.config, check)
+        self.config, changed = await fresh_settings(self.reread, self.config, check_settings)
         return changed
 
     async def watch_coordinator(self, is_there: Callable[[], Awaitable[object]]) -> None:
@@ -370,15 +378,15 @@ class PartyNode:
         """Pause all jobs at the daemon's stop."""
         await self._halting.pause_all()
 
-    async def forget_old(self) -> None:
+    async def delete_expired(self) -> None:
         """Delete the jobs and models that are older than the owner's retention times."""
         keeps, forgetting = self.config.retention, self._forgetting
         for job in await asyncio.to_thread(forgetting.jobs_due, keeps.jobs_days):
-            await self._forget(job, keeps_model=True)
+            await self._forget_job(job, keeps_model=True)
         for model in await asyncio.to_thread(forgetting.models_due, keeps.models_days):
             await asyncio.to_thread(forgetting.delete_model, model)
 
-    async def _forget(self, id_: str, keeps_model: bool) -> StoredJob:
+    async def _forget_job(self, id_: str, keeps_model: bool) -> StoredJob:
         forgotten = await asyncio.to_thread(self._forgetting.forget, id_, keeps_model=keeps_model)
         self.under_way.pop(id_, None)  # a failed job is still there
         return forgotten

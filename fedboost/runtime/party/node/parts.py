@@ -16,7 +16,7 @@ from fedboost.messages.exchange_pb2 import Envelope
 from fedboost.runtime.config.daemons import PartyConfig
 from fedboost.runtime.jobs import manifest
 from fedboost.runtime.ledger.ledger import Ledger
-from fedboost.runtime.ledger.rows import Noted, disclosure
+from fedboost.runtime.ledger.rows import Noted, disclosure_row
 from fedboost.runtime.ledger.signed_heads import Recalls, SignedHeads
 from fedboost.runtime.party.job.job import PartyJob
 from fedboost.runtime.party.job.memory import GB, JobMemory
@@ -27,7 +27,7 @@ from fedboost.runtime.party.stage.session import Session
 from fedboost.runtime.policy.account import Account
 from fedboost.runtime.policy.judgement import Judge, Trust
 from fedboost.runtime.policy.spending import Spending
-from fedboost.runtime.process.clock import now
+from fedboost.runtime.process.clock import monotonic_s
 from fedboost.runtime.store.store import JobState, Store, StoredJob
 from fedboost.runtime.transport.identity import Peer
 
@@ -39,7 +39,7 @@ class PartyJobs(dict[str, PartyJob]):
         super().__init__()
         self._party, self._store = party, store
 
-    def led(self, caller: Peer, id_: str) -> PartyJob:
+    def job_led_by(self, caller: Peer, id_: str) -> PartyJob:
         """Return the job if the caller leads it.
 
         A PolicyError if the caller does not; an UnreachableError if this party was restarted
@@ -48,32 +48,32 @@ class PartyJobs(dict[str, PartyJob]):
         check_leader(caller)
         job = self.get(id_)
         if job is None:
-            raise _restarted(self._party)
+            raise _restart_error(self._party)
         if caller.name != job.signed.manifest.coordinator:
             raise PolicyError(
                 f"{caller} does not lead this job", todo="ask the coordinator that proposed it"
             )
         return job
 
-    def called(self, caller: Peer, id_: str) -> PartyJob:
-        """Return the job as `led` does, and note that its coordinator has just called."""
-        job = self.led(caller, id_)
-        job.heard = now()
+    def job_called_by(self, caller: Peer, id_: str) -> PartyJob:
+        """Return the job as `job_led_by` does, and note that its coordinator has just called."""
+        job = self.job_led_by(caller, id_)
+        job.heard = monotonic_s()
         return job
 
     def at(self, caller: Peer, id_: str, attempt: int) -> PartyJob:
-        """Return the job as `called` does; a ProtocolError unless it is in this attempt."""
-        job = self.called(caller, id_)
+        """Return the job as `job_called_by` does; a ProtocolError unless it is in this attempt."""
+        job = self.job_called_by(caller, id_)
         job.check_attempt(attempt)
         return job
 
-    def stored(self, caller: Peer, id_: str, attempt: int) -> StoredJob | None:
+    def stored_job_of(self, caller: Peer, id_: str, attempt: int) -> StoredJob | None:
         """Return the stored job if the caller leads it and names its last attempt or later."""
         check_leader(caller)
         job = self._store.find(id_)
         if job is None:
             return None
-        leads = manifest.outline(job.outline).coordinator == caller.name
+        leads = manifest.read_outline(job.outline).coordinator == caller.name
         return job if leads and attempt >= job.attempt else None
 
     def receiver(self, caller: Peer, envelope: Envelope, *, is_known: bool) -> Session:
@@ -108,7 +108,7 @@ def check_leader(caller: Peer) -> None:
         )
 
 
-def _restarted(party: str) -> FedboostError:
+def _restart_error(party: str) -> FedboostError:
     """Return the error about an attempt that a restart of our daemon has ended."""
     return UnreachableError(
         f"{party} knows nothing of this attempt, it was restarted",
@@ -156,14 +156,14 @@ class PartyParts:
         self.unknown_categories: dict[str, dict[str, float]] = {}
         self.rehearsing: Rehearsing | None = None
         if config.rehearses:
-            self.rehearse()
+            self.start_rehearsing()
         self.states = PartyJobStates(store, config.name)
         self.jobs = PartyJobs(config.name, store)
         if config.disk_gb is not None:
-            mapped.limit(store.folder, config.disk_gb * GB)
+            mapped.limit_folder(store.folder, config.disk_gb * GB)
         self.memory = JobMemory(config, lambda: self.judge.config.datasets, self.jobs)
 
-    def rehearse(self) -> None:
+    def start_rehearsing(self) -> None:
         """Have each trial from now on judged by default limits as well.
 
         All tables of trials have one name, so a table is known by its source.
@@ -176,10 +176,10 @@ class PartyParts:
         self.ledger.close()
         self.spending.account.close()
 
-    def consents(self, job: PartyJob) -> bool:
+    def has_consent(self, job: PartyJob) -> bool:
         """Return whether the job may run: by policy, or as a person approved this manifest."""
         asks = self.judge.config.policy.approve != "never"
-        return self.states.consents(job.id, job.signed.manifest_sha256, asks=asks)
+        return self.states.has_consent(job.id, job.signed.manifest_sha256, asks=asks)
 
     def refuse_unapproved(self, job: PartyJob) -> None:
         """Raise a PolicyError unless our policy allows the job now and it is approved.
@@ -189,7 +189,7 @@ class PartyParts:
         may not use.
         """
         self.judge.job(job.signed)
-        if not self.consents(job):
+        if not self.has_consent(job):
             raise PolicyError(
                 "nobody has approved the job here",
                 party=self.name,
@@ -198,6 +198,6 @@ class PartyParts:
 
     def record(self, coming: Sequence[Noted], leaving: Sequence[Noted]) -> None:
         """Write messages into the ledger; charge the leaving ones in the same transaction."""
-        rows = [disclosure("in", message) for message in coming]
-        rows += [disclosure("out", message) for message in leaving]
+        rows = [disclosure_row("in", message) for message in coming]
+        rows += [disclosure_row("out", message) for message in leaving]
         self.ledger.record(*rows, first=partial(self.spending.charge, leaving))

@@ -17,12 +17,12 @@ from fedboost.runtime.jobs.submitted import read_spec
 from fedboost.runtime.ledger.signed_heads import Recalled
 from fedboost.runtime.party.job.job import PartyJob
 from fedboost.runtime.party.node.parts import PartyParts, check_leader
-from fedboost.runtime.party.stage.answers import Answers
+from fedboost.runtime.party.stage.answers import AttemptAnswers
 from fedboost.runtime.party.stage.outbox import RecordedLinks, Terms
 from fedboost.runtime.party.stage.session import Session
 from fedboost.runtime.policy import reading
-from fedboost.runtime.policy.judgement import checker
-from fedboost.runtime.process.memory import give_back
+from fedboost.runtime.policy.judgement import signature_checker
+from fedboost.runtime.process.memory import release_memory
 from fedboost.runtime.store.forgetting import Forgetting
 from fedboost.runtime.store.store import JobState
 from fedboost.runtime.transport.identity import Peer
@@ -38,17 +38,17 @@ class Starting:
 
     def __init__(self, parts: PartyParts, forgetting: Forgetting) -> None:
         self._parts, self._forgetting = parts, forgetting
-        check = checker(parts.judge.config)
+        check = signature_checker(parts.judge.config)
         self._recalled = Recalled(parts.name, parts.ledger, parts.links, check)
 
     def propose(self, caller: Peer, request: party_pb2.Proposal) -> party_pb2.Agreement:
         """Return our signature of a job that our policy allows, none until its approval."""
         check_leader(caller)
         parts = self._parts
-        terms = manifest.decode(request.manifest)
-        parts.judge.proposal(caller, terms)
-        self._forgetting.refuse(terms.job, parts.name)
-        digest = manifest.sha256(request.manifest)
+        terms = manifest.decode_manifest(request.manifest)
+        parts.judge.judge_proposal(caller, terms)
+        self._forgetting.refuse_deleted(terms.job, parts.name)
+        digest = manifest.manifest_sha256(request.manifest)
         job = parts.jobs.get(terms.job)
         if job is not None and job.signed.manifest_sha256 != digest:
             raise PeerError("the coordinator proposed two different jobs under one name")
@@ -56,8 +56,8 @@ class Starting:
             job = PartyJob(SignedJob(parts.name, terms, digest), parts.store)
         parts.judge.job(job.signed)
         parts.judge.room(job.signed)
-        consents = parts.consents(job)
-        parts.states.proposed(job.id, terms.spec.name, request.manifest, consents=consents)
+        consents = parts.has_consent(job)
+        parts.states.note_proposal(job.id, terms.spec.name, request.manifest, consents=consents)
         parts.jobs[job.id] = job
         if not consents:
             return party_pb2.Agreement()
@@ -79,23 +79,25 @@ class Starting:
             raise PeerError("the job to begin differs from the proposed one")
         before = job.answers
         if request.attempt != job.attempt:
-            self._take_up(job, request)
-        return await job.answers.once(("begin",), request, lambda: self._begin(job, before))
+            self._start_attempt(job, request)
+        return await job.answers.answer_once(
+            ("begin",), request, lambda: self._prepare_attempt(job, before)
+        )
 
-    def _take_up(self, job: PartyJob, request: party_pb2.BeginRequest) -> None:
+    def _start_attempt(self, job: PartyJob, request: party_pb2.BeginRequest) -> None:
         """Make an attempt the current one; no restart uses its number again."""
         parts = self._parts
         parts.judge.signatures(job.signed, list(request.signatures))
         parts.refuse_unapproved(job)
         parts.judge.room(job.signed)
-        parts.states.begins(job.id, request.attempt)
+        parts.states.note_begin(job.id, request.attempt)
         job.begin(request.attempt, parts.cpu.now())
 
-    async def _begin(self, job: PartyJob, before: Answers) -> party_pb2.BeginReply:
+    async def _prepare_attempt(self, job: PartyJob, before: AttemptAnswers) -> party_pb2.BeginReply:
         if job.session is not None:
             await job.session.stop(ProtocolError("a new attempt of the job began", job=job.id))
-            job.settle()
-        await before.settled()  # an earlier attempt may still write
+            job.close_session()
+        await before.wait_until_idle()  # an earlier attempt may still write
         await self._parts.memory.begin(job)
         parts, config = self._parts, self._parts.judge.config
         if parts.store.job(job.id).state is JobState.FINISHED:
@@ -111,7 +113,7 @@ class Starting:
             parts.unknown_categories[signed.dataset] = table.unknown.shares
         table.check()
         await asyncio.to_thread(parts.spending.judge_table, signed, table.frame)
-        return await asyncio.to_thread(job.files.how_far)
+        return await asyncio.to_thread(job.files.saved_progress)
 
 
 class Stages:
@@ -127,13 +129,13 @@ class Stages:
         """Open a stage at its start or at a checkpoint."""
         parts = self._parts
         job.check_runs(request.attempt)
-        job.settle()
+        job.close_session()
         place, tells = (request.round, *request.within), parts.judge.config.policy.tells
         job.table.stays = parts.rehearsing is not None
         is_large = job.table.is_large
         if is_large:
-            await asyncio.to_thread(give_back, of_cycles=True)  # memory of the previous stage
-        again = await asyncio.to_thread(job.table.told_again, request.stage)
+            await asyncio.to_thread(release_memory, of_cycles=True)  # memory of the previous stage
+        again = await asyncio.to_thread(job.table.alignment_report, request.stage)
         warned = await asyncio.to_thread(job.table.warned, request.stage, tells)
         context = await asyncio.to_thread(
             job.context,
@@ -147,21 +149,21 @@ class Stages:
         services = replace(context.services, part_workers=parts.part_workers, peer_bytes_max=most)
         context = replace(context, services=services)
         checkpoint = await asyncio.to_thread(job.files.kept, request.stage, place)
-        told = await self._judge(job, request.stage, context)
+        told = await self._judge_rows(job, request.stage, context)
         if checkpoint is not None:
             await self._keep_row_sets(job)
         if is_large:
-            await asyncio.to_thread(give_back)
+            await asyncio.to_thread(release_memory)
 
         def let_out(told: StatusReport) -> StatusReport:
-            heard = reading.let_out(told, tells)
-            parts.spending.tell(job.signed, heard)
+            heard = reading.allowed_report(told, tells)
+            parts.spending.charge_report(job.signed, heard)
             return heard
 
         recording = await asyncio.to_thread(job.record, request.stage, place)
         session = Session(
             terms=Terms(job.id, job.signed.manifest_sha256, request.attempt),
-            protocol=protocols.named(request.stage),
+            protocol=protocols.load_protocol(request.stage),
             context=context,
             links=parts.links if recording is None else RecordedLinks(parts.links, recording),
             record=parts.record,
@@ -176,7 +178,7 @@ class Stages:
         is_last = request.stage == job.signed.stages[-1]  # this stage's frame is separate
         if session.protocol.tables.bins_values and is_last and context.frame is not None:
             context.frame.drop_values()
-        await asyncio.to_thread(give_back)  # memory that binning used besides the bins
+        await asyncio.to_thread(release_memory)  # memory that binning used besides the bins
         heard = await asyncio.to_thread(let_out, told)  # handled like a step's report
         heard.warnings.extend(warned)
         return party_pb2.StageReply(told=heard)
@@ -193,23 +195,23 @@ class Stages:
         place = (request.round, *request.within)
         taken = await job.session_of(request.stage).snapshot(place)
 
-        def keep() -> party_pb2.CommitReply:
+        def save_and_sign() -> party_pb2.CommitReply:
             job.keep(request.stage, place, taken)
-            head = self._parts.heads.exchange(job, request.stage, place, request.heads)
+            head = self._parts.heads.exchange_heads(job, request.stage, place, request.heads)
             if sum(array.nbytes for array in taken.arrays.values()) >= LARGE_BYTES:
-                give_back()  # memory of the written checkpoint and of the round
+                release_memory()  # memory of the written checkpoint and of the round
             return party_pb2.CommitReply(head=head)
 
-        return await asyncio.to_thread(keep)
+        return await asyncio.to_thread(save_and_sign)
 
     async def close(self, job: PartyJob, stage: str) -> party_pb2.StageReply:
         """Save the result of a stage, such as an alignment or a model."""
         left = await job.session_of(stage).close()
         await asyncio.to_thread(job.close, stage, left)
-        job.settle()
+        job.close_session()
         return party_pb2.StageReply()
 
-    async def _judge(
+    async def _judge_rows(
         self, job: PartyJob, stage: str, context: flow.StageContext[Settings]
     ) -> StatusReport:
         """Judge the rows of the stage by our policy; return the report for the other parties.
@@ -218,18 +220,18 @@ class Stages:
         """
         parts, signed = self._parts, job.signed
         judge, rows = parts.judge, (context.frame, context.validation)
-        await asyncio.to_thread(judge.measured, signed, stage, *rows)
+        await asyncio.to_thread(judge.judge_row_counts, signed, stage, *rows)
         await asyncio.to_thread(judge.contributors, signed, stage, context)
-        leaves = protocols.named(stage).leaves
+        leaves = protocols.load_protocol(stage).leaves
         if leaves == "rows":
             await asyncio.to_thread(judge.alignment, signed)
         if leaves == "predictions":
-            judge.prediction(signed, len(context.validation))
+            judge.judge_prediction(signed, len(context.validation))
         if leaves == "model":
             judge.held_out(signed, context.validation)
         told = await asyncio.to_thread(parts.spending.judge_context, signed, stage, context)
         if parts.rehearsing is None:  # a rehearsal judges the rows afterwards
-            job.keep_row_sets = await asyncio.to_thread(judge.row_sets, signed, stage, *rows)
+            job.keep_row_sets = await asyncio.to_thread(judge.judge_row_sets, signed, stage, *rows)
         return told
 
     async def _keep_row_sets(self, job: PartyJob) -> None:

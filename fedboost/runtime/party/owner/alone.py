@@ -25,7 +25,7 @@ def metric_of(params: BoostingParams) -> str:
     return params.metrics[0]
 
 
-def measured(frame: Frame, held: NDArray[np.bool_], params: BoostingParams) -> float | None:
+def own_model_metric(frame: Frame, held: NDArray[np.bool_], params: BoostingParams) -> float | None:
     """Return the metric of a model of this table alone, on held-out rows or else training rows.
 
     The settings are the job's. None if the table has no label, no column, or too few rows for a
@@ -35,25 +35,25 @@ def measured(frame: Frame, held: NDArray[np.bool_], params: BoostingParams) -> f
         return None
     said = getattr(params, "monotone_constraints", {})
     order = tuple(said.get(name, 0) for name in frame.columns)
-    train, validation = (_part(frame, rows, order) for rows in (~held, held))
+    train, validation = (_training_table(frame, rows, order) for rows in (~held, held))
     other = validation if held.any() else None
     try:
         if isinstance(params, GbunParams):
             settings = GbunParams(**_settings(GbunParams, params))
-            history, best = _told(gbun.train(train, settings, other))
+            history, best = _history_and_best(gbun.train(train, settings, other))
         else:
-            own_trees = TreeParams(**{**_settings(TreeParams, params), **_depth(params)})
-            history, best = _told(local.train(train, own_trees, other))
+            own_trees = TreeParams(**{**_settings(TreeParams, params), **_total_depth(params)})
+            history, best = _history_and_best(local.train(train, own_trees, other))
     except FedboostError:  # the party's columns, or its held-out rows, are too few for any model
         return None
     return history[best]["train" if other is None else "validation"][metric_of(params)]
 
 
-def _told(trained: local.Trained | gbun.TrainedNetworks) -> tuple[local.History, int]:
+def _history_and_best(trained: local.Trained | gbun.TrainedNetworks) -> tuple[local.History, int]:
     return trained.history, trained.best_round
 
 
-def _part(frame: Frame, rows: NDArray[np.bool_], order: tuple[int, ...]) -> TrainingTable:
+def _training_table(frame: Frame, rows: NDArray[np.bool_], order: tuple[int, ...]) -> TrainingTable:
     own_rows = frame.take(np.flatnonzero(rows))
     assert own_rows.label is not None
     return TrainingTable(
@@ -66,7 +66,7 @@ def _settings(kind: type[Settings], params: BoostingParams) -> dict[str, Any]:
     return {name: getattr(params, name) for name in names}
 
 
-def _depth(params: BoostingParams) -> Mapping[str, int]:
+def _total_depth(params: BoostingParams) -> Mapping[str, int]:
     """Return the depth of the guest's and hosts' trees together if they are stacked."""
     parts = [getattr(params, name, None) for name in ("guest_depth", "host_depth")]
     below = getattr(params, "mode", "layered") == "layered"

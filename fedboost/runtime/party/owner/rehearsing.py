@@ -23,7 +23,7 @@ from fedboost.crypto.set_sizes import check_common
 from fedboost.flow import AGGREGATOR, HOST
 from fedboost.ground.disk import PUBLIC_MODE, write_file
 from fedboost.ground.errors import ConfigError, PolicyError
-from fedboost.ground.settings import Settings, parse
+from fedboost.ground.settings import Settings, parse_settings
 from fedboost.job import AUTO
 from fedboost.messages.job_pb2 import JobJournal
 from fedboost.runtime.jobs.signed import SignedJob
@@ -34,15 +34,20 @@ from fedboost.runtime.policy.differences import Summed, alignments_today, peer_i
 from fedboost.runtime.policy.forecast import (
     Change,
     Forecast,
-    greatest,
-    remedies,
-    verdict,
+    greatest_fitting,
+    joint_verdict,
+    sufficient_changes,
     with_default_limits,
 )
 from fedboost.runtime.policy.judgement import Judge
 from fedboost.runtime.policy.placing import Learnt
 from fedboost.runtime.policy.same_tables import Owned
-from fedboost.runtime.policy.spending import expected, judge_expected, judge_told, learnt
+from fedboost.runtime.policy.spending import (
+    expected_releases,
+    judge_expected,
+    judge_told,
+    learnt_rows,
+)
 from fedboost.runtime.store.store import Store
 
 if TYPE_CHECKING:
@@ -50,7 +55,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-REFUSED = "refused-trials.json"  # in the store: jobs that use up nothing
+REFUSED_FILE = "refused-trials.json"  # in the store: jobs that use up nothing
 LEFT_MAX = 1000  # limit for the number of further jobs
 NO_TREES = {"encryption", "dropout"}  # settings that leave trees as they are
 # Changes of a job that satisfy these keys, besides smaller trees.
@@ -85,7 +90,7 @@ class Rehearsing:
 
         It is empty where one of them, or this, failed.
         """
-        forecasts = [parse(Forecast, json.loads(text)) for text in told]
+        forecasts = [parse_settings(Forecast, json.loads(text)) for text in told]
         if any(forecast.failed for forecast in forecasts):
             return {}
         try:
@@ -111,7 +116,9 @@ class Rehearsing:
             "federated": curve.best,
             **self._other_trees(job),
             "placed": {one.party: one.placed for one in forecasts if one.placed is not None},
-            **verdict(forecasts, job.signed.manifest.spec.params, trial.cost(curve, of_guest)),
+            **joint_verdict(
+                forecasts, job.signed.manifest.spec.params, trial.cost_function(curve, of_guest)
+            ),
         }
 
     def _other_trees(self, job: PartyJob) -> dict[str, int]:
@@ -125,7 +132,7 @@ class Rehearsing:
     @property
     def refused(self) -> list[str]:
         """The jobs that would have been refused."""
-        path = self.store.folder / REFUSED
+        path = self.store.folder / REFUSED_FILE
         names: list[str] = json.loads(path.read_text()) if path.is_file() else []
         return names
 
@@ -133,7 +140,7 @@ class Rehearsing:
         """Record that a job would have been refused, or else the rows that it used."""
         if refused:
             text = json.dumps([*self.refused, job.id])
-            write_file(self.store.folder / REFUSED, text.encode(), PUBLIC_MODE)
+            write_file(self.store.folder / REFUSED_FILE, text.encode(), PUBLIC_MODE)
         elif job.keep_row_sets is not None:
             job.keep_row_sets()
 
@@ -172,17 +179,17 @@ class _Trial:
         """The rows that took part."""
         if self.job.table.frame is None or self.signed.role is AGGREGATOR:
             return None
-        return self.job.table.rows_of(self.signed.protocol.name, {})
+        return self.job.table.unchecked_frame(self.signed.protocol.name, {})
 
     @cached_property
     def held(self) -> Any:
         return self.signed.held_out(self.frame)
 
     @cached_property
-    def learns_from(self) -> Learnt:
+    def training_rows(self) -> Learnt:
         """The rows that a model is trained on here."""
         assert self.frame is not None
-        return learnt(self.signed, self.frame, self.held)
+        return learnt_rows(self.signed, self.frame, self.held)
 
     @cached_property
     def owned(self) -> Owned:
@@ -204,7 +211,7 @@ class _Trial:
     def forecast(self) -> Forecast:
         """Return the forecast of the default policy."""
         said: dict[str, Any] = {"party": self.signed.party}
-        for place, check in enumerate(self.checks()):
+        for place, check in enumerate(self.policy_checks()):
             try:
                 check()
             except PolicyError as error:
@@ -216,39 +223,39 @@ class _Trial:
             said["jobs_left"] = self.left()
         if self.entry is not None and self.entry.placed:
             said["placed"] = self.entry.placed
-        if self.metric and self.frame is not None and self.signed.role in self.labelled:
-            said |= {"metric": self.metric, "alone": self.alone({})}
+        if self.metric and self.frame is not None and self.signed.role in self.labelled_roles:
+            said |= {"metric": self.metric, "alone": self.metric_alone({})}
         return Forecast(**said)
 
     @property
-    def labelled(self) -> tuple[flow.Role, ...]:
+    def labelled_roles(self) -> tuple[flow.Role, ...]:
         """The roles whose parties have labels."""
         return self.signed.protocol.tables.labelled
 
-    def alone(self, change: Change) -> float | None:
+    def metric_alone(self, change: Change) -> float | None:
         """Return the metric of a model of this party alone, with a change of settings."""
         from fedboost.runtime.party.owner import alone
 
         assert self.frame is not None
-        return alone.measured(self.frame, self.held, self._changed(change).params)
+        return alone.own_model_metric(self.frame, self.held, self._job_with_change(change).params)
 
     # Checks that refuse a job, in the order of a real one
 
-    def checks(self) -> Iterator[Callable[[], object]]:
+    def policy_checks(self) -> Iterator[Callable[[], object]]:
         """Yield the checks of the policy in the order of a real job."""
         yield lambda: self.home.judge.job(self.signed)
         if self.frame is None:
             return
-        yield self._alignment
-        yield self._holdout
-        yield self._contributors
-        yield lambda: self._sums(self.signed)
-        yield self._charges
-        yield self._row_sets
+        yield self._judge_alignment
+        yield self._judge_holdout
+        yield self._judge_contributors
+        yield lambda: self._judge_sums(self.signed)
+        yield self._judge_charges
+        yield self._judge_row_sets
 
-    def _alignment(self) -> None:
-        rows = self.job.table.aligned()
-        if rows is None or self.signed.aligned_by is not None:
+    def _judge_alignment(self) -> None:
+        rows = self.job.table.aligned_rows()
+        if rows is None or self.signed.alignment_job is not None:
             return
         most = self.policy.alignments_per_day
         for peer in self.signed.table.of(flow.EVERYBODY):
@@ -262,69 +269,69 @@ class _Trial:
             self.policy.judge_peer_ids(peer, ids)
         check_common(len(rows), self.policy.intersection_min)
 
-    def _holdout(self) -> None:
-        if self.signed.role in self.labelled:
+    def _judge_holdout(self) -> None:
+        if self.signed.role in self.labelled_roles:
             stage = self.signed.protocol.name
-            self.home.judge.measured(self.signed, stage, self.frame, self.held)
+            self.home.judge.judge_row_counts(self.signed, stage, self.frame, self.held)
 
-    def _row_sets(self) -> None:
+    def _judge_row_sets(self) -> None:
         stage = self.signed.protocol.name
         judge = self.home.judge
-        self.job.keep_row_sets = judge.row_sets(self.signed, stage, self.frame, self.held)
+        self.job.keep_row_sets = judge.judge_row_sets(self.signed, stage, self.frame, self.held)
 
-    def _contributors(self) -> None:
+    def _judge_contributors(self) -> None:
         if AGGREGATOR not in self.signed.protocol.modules or self.frame is None:
             return
         least = self.policy.apart_min
-        self.policy.judge_isolated(Summed(self.home.store).isolated(self.owned, least))
-        if 0 < self.learns_from.rows < self.policy.own_rows_min:
+        self.policy.judge_isolated(Summed(self.home.store).isolated_parties(self.owned, least))
+        if 0 < self.training_rows.rows < self.policy.own_rows_min:
             raise PolicyError(
                 "too few training rows", key="policy.own_rows_min", todo="hold out fewer rows"
             )
 
-    def _sums(self, signed: SignedJob, jobs: int = 0) -> None:
+    def _judge_sums(self, signed: SignedJob, jobs: int = 0) -> None:
         """Judge the expected sums of a job after so many more jobs like this one."""
         if signed.role is HOST and self.frame is not None:
-            judge_expected(self.policy, signed, self.learns_from, self._told(jobs))
+            judge_expected(self.policy, signed, self.training_rows, self._entries_with(jobs))
 
-    def _charges(self, jobs: int = 1) -> None:
+    def _judge_charges(self, jobs: int = 1) -> None:
         """Judge the charges of this job, or of so many of them, together with earlier ones."""
         together = self.policy.together(self.signed.table.guest)
-        judge_told(self.policy, accounts.told_of(self._told(jobs), together))
+        judge_told(self.policy, accounts.amounts_of_table(self._entries_with(jobs), together))
         rows = 0 if self.entry is None else self.entry.scored
         freely = self.policy.holds_out_freely(self.signed.scored_share)
         if rows > (np.count_nonzero(self.held) if freely else 0):
             self.policy.judge_rows(self.signed.table.guest, rows, rows)
 
-    def _as_charged(self, signed: SignedJob) -> None:
+    def _judge_as_charged(self, signed: SignedJob) -> None:
         """Judge another job's sums, scaled by this job's charge relative to its forecast."""
         if signed.role is not HOST or self.frame is None or self.entry is None:
             return
         if self.entry.counted <= self.entry.planned or not self.entry.planned:
             return
-        table = self.learns_from
-        planned = expected(signed, signed.params, table.columns).ratio(table.rows)
-        told = accounts.sums_of(self.entries, self.policy.together(signed.table.guest))
+        table = self.training_rows
+        planned = expected_releases(signed, signed.params, table.columns).ratio(table.rows)
+        told = accounts.sums_for_guests(self.entries, self.policy.together(signed.table.guest))
         self.policy.judge_told_sums(told + planned * self.entry.counted / self.entry.planned)
 
-    def _told(self, jobs: int) -> list[AccountEntry]:
+    def _entries_with(self, jobs: int) -> list[AccountEntry]:
         """Return the accounts of earlier jobs, and this job's as often as given."""
         return self.entries + ([] if self.entry is None else [self.entry] * jobs)
 
     def left(self) -> int | None:
         """Return how many such jobs would be accepted after this one; None means any number."""
 
-        def fits(more: int) -> bool:
+        def is_allowed(more: int) -> bool:
             try:
-                self._sums(self.signed, more)
-                self._charges(more + 1)
+                self._judge_sums(self.signed, more)
+                self._judge_charges(more + 1)
             except PolicyError:
                 return False
             return True
 
-        if self.frame is None or fits(LEFT_MAX):
+        if self.frame is None or is_allowed(LEFT_MAX):
             return None
-        return greatest(LEFT_MAX - 1, fits)
+        return greatest_fitting(LEFT_MAX - 1, is_allowed)
 
     # Changes that would be accepted
 
@@ -333,47 +340,49 @@ class _Trial:
 
         There are none where rows decide.
         """
-        if self._fits(self.signed.params):
+        if self._is_accepted(self.signed.params):
             return []
         first = INSTEAD.get(key, {})
         if key == "policy.quantile_tolerance_min":
             first = {"quantile_tolerance": self.policy.quantile_tolerance_min}
         raw = {**self.signed.manifest.spec.params, **first}
-        if first and self._fits(self._changed(first).params):
+        if first and self._is_accepted(self._job_with_change(first).params):
             return [dict(first)]
         try:
-            possible = remedies(self.signed.protocol.params, raw, self._fits)
+            possible = sufficient_changes(self.signed.protocol.params, raw, self._is_accepted)
         except (ConfigError, AttributeError):  # a protocol without trees
             return []
         return [{**first, **change} for change in possible]
 
-    def _fits(self, params: Settings) -> bool:
-        signed = self._with(params.model_dump(mode="json", exclude_unset=True))
+    def _is_accepted(self, params: Settings) -> bool:
+        signed = self._job_with_params(params.model_dump(mode="json", exclude_unset=True))
         try:
             self.home.judge.job(signed)
-            self._sums(signed)
-            self._as_charged(signed)
+            self._judge_sums(signed)
+            self._judge_as_charged(signed)
         except PolicyError:
             return False
         return True
 
-    def _changed(self, change: Change) -> SignedJob:
-        return self._with({**self.signed.manifest.spec.params, **change})
+    def _job_with_change(self, change: Change) -> SignedJob:
+        return self._job_with_params({**self.signed.manifest.spec.params, **change})
 
-    def _with(self, raw: Mapping[str, Any]) -> SignedJob:
+    def _job_with_params(self, raw: Mapping[str, Any]) -> SignedJob:
         spec = self.signed.manifest.spec.model_copy(update={"params": raw})
         manifest = self.signed.manifest.model_copy(update={"spec": spec})
         return SignedJob(self.signed.party, manifest, self.signed.manifest_sha256)
 
-    def cost(self, curve: Curve, alone: float | None) -> Callable[[Change], tuple[float, str]]:
+    def cost_function(
+        self, curve: Curve, alone: float | None
+    ) -> Callable[[Change], tuple[float, str]]:
         """Return a function that gives the cost of a change, as a number and in words.
 
         Fewer rounds cost as much as this job has shown. Other changes cost as much as for the party
-        alone, whose metric without a change is `alone`.
+        alone, whose metric without a change is `metric_alone`.
         """
-        sign = -1.0 if self.metric and _rises(self.metric) else 1.0
+        sign = -1.0 if self.metric and _bigger_is_better(self.metric) else 1.0
 
-        def of(change: Change) -> tuple[float, str]:
+        def cost_of_change(change: Change) -> tuple[float, str]:
             """Return the cost of one change, to compare, and in words."""
             matters = set(change) - NO_TREES
             if matters == {"n_estimators"} and change["n_estimators"] in curve.by_round:
@@ -383,7 +392,7 @@ class _Trial:
             if not matters:
                 return 0.0, "none: other ciphers, the same trees"
             try:
-                other = None if alone is None else self.alone(change)
+                other = None if alone is None else self.metric_alone(change)
             except ConfigError:  # of changes that single parties accept, but no job has together
                 other = None
             if alone is None or other is None:
@@ -393,8 +402,8 @@ class _Trial:
                 f"{self.signed.party}'s data"
             )
 
-        return of
+        return cost_of_change
 
 
-def _rises(metric: str) -> bool:
+def _bigger_is_better(metric: str) -> bool:
     return METRICS[metric].bigger_is_better

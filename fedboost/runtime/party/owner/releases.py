@@ -29,7 +29,7 @@ from fedboost.ground.settings import Settings
 from fedboost.ground.wire import COUNT_MAX
 from fedboost.job import Name
 from fedboost.model import kinds
-from fedboost.model.export import FILE_BYTES_MAX, HostShard, host_shard, needed_alone
+from fedboost.model.export import SHARD_BYTES_MAX, HostShard, host_shard, without_unused_columns
 from fedboost.runtime.config.daemons import PartyConfig
 from fedboost.runtime.ledger.ledger import Ledger
 from fedboost.runtime.ledger.rows import SALT_BYTES, Direction, DisclosureRow
@@ -78,7 +78,7 @@ class ReleaseFile:
         return host_shard(self.release.shard, party=self.release.party)
 
     @property
-    def file(self) -> bytes:
+    def file_bytes(self) -> bytes:
         """The file's content."""
         return self.text + b"\n" + base64.b64encode(self.signature) + b"\n"
 
@@ -102,14 +102,14 @@ class ReleaseFile:
         )
 
 
-def draft(config: PartyConfig, shard: Artefact, receiver: str, ledger: Ledger) -> Release:
+def draft_release(config: PartyConfig, shard: Artefact, receiver: str, ledger: Ledger) -> Release:
     """Return a host's splits of a model, to be released to `receiver`.
 
     A ConfigError if there is nothing to release or the receiver is not the model's guest; a
     PolicyError if the policy does not list the receiver.
     """
     facts, model = shard.facts, shard.facts["job"]
-    kind = kinds.of(facts)
+    kind = kinds.kind_of(facts)
     kind.check_released(facts)
     if facts["role"] == GUEST:
         raise ConfigError(
@@ -132,16 +132,16 @@ def draft(config: PartyConfig, shard: Artefact, receiver: str, ledger: Ledger) -
         at=ledger.now(),
         number=sum((row.step, row.direction) == (STEP, "out") for row in ledger.rows(model)),
         salt=secrets.token_hex(SALT_BYTES),
-        shard=needed_alone(told),
+        shard=without_unused_columns(told),
     )
 
 
-def sign(config: PartyConfig, release: Release, ledger: Ledger) -> ReleaseFile:
+def sign_release(config: PartyConfig, release: Release, ledger: Ledger) -> ReleaseFile:
     """Return the release under the party's signature, after its row is in the party's ledger.
 
     A ConfigError if the party has no certificate.
     """
-    tls = _tls(config)
+    tls = _tls_files(config)
     identity = load_identity(tls, role="party", name=config.name)
     trust = Trust(lambda: identity, lambda: tls.read().ca, Revocations(tls).check)
     text = release.encode()
@@ -150,7 +150,7 @@ def sign(config: PartyConfig, release: Release, ledger: Ledger) -> ReleaseFile:
     return made
 
 
-def read(config: PartyConfig, content: bytes, model: str, **where: str) -> ReleaseFile:
+def read_release(config: PartyConfig, content: bytes, model: str, **where: str) -> ReleaseFile:
     """Return a host's release of a model to this party; `where` goes into errors.
 
     A ConfigError if the file is no release or is for another model or party; a PeerError unless the
@@ -158,26 +158,26 @@ def read(config: PartyConfig, content: bytes, model: str, **where: str) -> Relea
     splits are impossible.
     """
     try:
-        released = _parsed(content)
+        released = _parse_file(content)
         release = released.release
         _check_subject(config, release, model)
-        _check_signature(_tls(config), released)
+        _check_signature(_tls_files(config), released)
         assert released.shard.facts["party"] == release.party  # decodes it, so errors show now
     except FedboostError as error:
         raise error.at(**where) from None
     return released
 
 
-def note(ledger: Ledger, file: ReleaseFile) -> None:
+def note_release(ledger: Ledger, file: ReleaseFile) -> None:
     """Add a received release to the receiver's ledger, unless it is there already."""
     row = file.disclosure("in")
     if all(entry.sha256 != row.sha256 for entry in ledger.rows(row.job) if entry.direction == "in"):
         ledger.record(row)
 
 
-def _parsed(content: bytes) -> ReleaseFile:
-    """Parse a file, which must have exactly the bytes of `ReleaseFile.file`."""
-    if len(content) > FILE_BYTES_MAX:
+def _parse_file(content: bytes) -> ReleaseFile:
+    """Parse a file, which must have exactly the bytes of `ReleaseFile.file_bytes`."""
+    if len(content) > SHARD_BYTES_MAX:
         raise ConfigError(
             f"the file has {len(content)} bytes, too many for a release",
             todo="take the file that fedboost model release wrote",
@@ -187,7 +187,7 @@ def _parsed(content: bytes) -> ReleaseFile:
         release_file = ReleaseFile(
             Release.model_validate_json(text), text, base64.b64decode(rest[:-1], validate=True)
         )
-        if release_file.file != content:
+        if release_file.file_bytes != content:
             raise ValueError
     except (ValidationError, binascii.Error, ValueError):
         raise ConfigError(
@@ -230,7 +230,7 @@ def _check_signature(tls: TlsFiles, file: ReleaseFile) -> None:
         raise PeerError(error.what, todo="ask for a new release", party=release.party) from None
 
 
-def _tls(config: PartyConfig) -> TlsFiles:
+def _tls_files(config: PartyConfig) -> TlsFiles:
     if config.tls is None:
         raise ConfigError(
             "insecure_loopback has no certificate to sign or check a consent with",

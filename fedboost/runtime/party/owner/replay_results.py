@@ -20,7 +20,7 @@ from pydantic import AwareDatetime, ValidationError
 
 from fedboost import protocols
 from fedboost.ground.arrays import Bits, Floats
-from fedboost.ground.disk import on_disk, opened
+from fedboost.ground.disk import on_disk, open_database
 from fedboost.ground.errors import ConfigError, DataError
 from fedboost.ground.settings import Settings
 from fedboost.job import Name
@@ -30,16 +30,16 @@ from fedboost.runtime.jobs.signed import SignedJob
 from fedboost.runtime.ledger import signed_heads
 from fedboost.runtime.ledger.ledger import Ledger
 from fedboost.runtime.ledger.rows import Row
-from fedboost.runtime.party.job.table import loaded
-from fedboost.runtime.policy.judgement import Signatures, Trust, checker
-from fedboost.runtime.store.rows_in_common import RowsInCommon, described
+from fedboost.runtime.party.job.table import load_table
+from fedboost.runtime.policy.judgement import Signatures, Trust, signature_checker
+from fedboost.runtime.store.rows_in_common import RowsInCommon, description_of
 from fedboost.runtime.store.store import JobState
 from fedboost.runtime.transport.tls import Revocations, load_identity
 
 if TYPE_CHECKING:
     from fedboost.data.frame import Frame
 
-FILE_BYTES_MAX = 1 << 28
+RESULT_BYTES_MAX = 1 << 28
 
 
 class ColumnSummary(Settings):
@@ -143,17 +143,17 @@ class ReplayResult(Settings):
 
     def encode(self) -> bytes:
         """Return the signed text: JSON with sorted keys and no spaces, on one line."""
-        return manifest.canonical(self.model_dump(mode="json"))
+        return manifest.canonical_json(self.model_dump(mode="json"))
 
     @property
-    def not_shown(self) -> dict[str, int]:
+    def unsigned_counts(self) -> dict[str, int]:
         """Number of payloads that each peer has not signed: no other record of them exists."""
         return {name: peer.unsigned for name, peer in self.peers.items() if peer.unsigned}
 
     @property
     def is_honest(self) -> bool:
         """Return whether all payloads are confirmed, and signed by the peers."""
-        return self.is_confirmed and not self.not_shown
+        return self.is_confirmed and not self.unsigned_counts
 
     def sentences(self) -> list[str]:
         """Return the result in sentences for a person."""
@@ -179,7 +179,7 @@ class ReplayResult(Settings):
         same = "every payload is byte for byte what honest training sends"
         if self.is_honest:
             return [*said, f"honest{end}: {same}, and hosts have signed all that passed"]
-        for name, count in self.not_shown.items():
+        for name, count in self.unsigned_counts.items():
             said.append(
                 f"NOT SHOWN: {count:,} payloads that passed with {name} are under no head that "
                 f"{name} has signed; check there: fedboost audit verify"
@@ -187,7 +187,7 @@ class ReplayResult(Settings):
         return [*said, f"{same}{end}, if the payloads that came are those that hosts sent"]
 
 
-def sign(config: PartyConfig, result: ReplayResult) -> bytes:
+def sign_result(config: PartyConfig, result: ReplayResult) -> bytes:
     """Return the file: the result under the guest's signature.
 
     A ConfigError if the party has no certificate.
@@ -196,14 +196,14 @@ def sign(config: PartyConfig, result: ReplayResult) -> bytes:
     return text + b"\n" + base64.b64encode(signatures_of(config).sign(text)) + b"\n"
 
 
-def read(config: PartyConfig, content: bytes) -> ReplayResult:
+def read_result(config: PartyConfig, content: bytes) -> ReplayResult:
     """Return a guest's signed result; a ConfigError if the file is none.
 
     A PeerError if the party named in it did not sign it.
     """
     text, _, rest = content.partition(b"\n")
     try:
-        if len(content) > FILE_BYTES_MAX:
+        if len(content) > RESULT_BYTES_MAX:
             raise ValueError
         result = ReplayResult.model_validate_json(text)
         signature = base64.b64decode(rest[:-1], validate=True)
@@ -212,11 +212,11 @@ def read(config: PartyConfig, content: bytes) -> ReplayResult:
             "the file is no result of a replay",
             todo="the guest's owner writes one with: fedboost audit replay JOB --out FILE",
         ) from None
-    checker(config)(result.party, text, signature, result.at)
+    signature_checker(config)(result.party, text, signature, result.at)
     return result
 
 
-def compare(config: PartyConfig, result: ReplayResult) -> list[str]:
+def compare_with_ledger(config: PartyConfig, result: ReplayResult) -> list[str]:
     """Return the differences between a result and a host's own records, in words.
 
     They concern the terms of the job, the rows in common, payloads from the guest that the result
@@ -238,11 +238,11 @@ def compare(config: PartyConfig, result: ReplayResult) -> list[str]:
     # Messages in flight at the end of an interrupted attempt may be lost.
     whole = max((row.attempt for row in rows), default=0) if state is JobState.FINISHED else None
     differing = [
-        f"{_named(row)} is not among the payloads that were replayed"
+        f"{_row_text(row)} is not among the payloads that were replayed"
         for row in got
         if place_hash(config.name, row) not in sent
     ]
-    differing += _forged(config.name, left, came, whole)
+    differing += _payload_differences(config.name, left, came, whole)
     if signed.manifest_sha256.hex() != result.manifest_sha256:
         differing.insert(0, "the job that was replayed is not the one that this party signed")
     if _ids_of(config, signed) not in (None, result.table.ids_sha256):
@@ -250,14 +250,16 @@ def compare(config: PartyConfig, result: ReplayResult) -> list[str]:
     return differing
 
 
-def _forged(party: str, left: Sequence[Row], came: Set[str], whole: int | None) -> list[str]:
+def _payload_differences(
+    party: str, left: Sequence[Row], came: Set[str], whole: int | None
+) -> list[str]:
     """Return the differences between the host's payloads and those of a replay.
 
     All payloads of attempt `whole` must have arrived.
     """
     ours = {place_hash(party, row): row for row in left}
     differing = [
-        f"{_named(row)} left this party and is not what the replay was given"
+        f"{_row_text(row)} left this party and is not what the replay was given"
         for digest, row in ours.items()
         if digest not in came and row.attempt == whole
     ]
@@ -267,7 +269,7 @@ def _forged(party: str, left: Sequence[Row], came: Set[str], whole: int | None) 
     return differing
 
 
-def _named(row: Row) -> str:
+def _row_text(row: Row) -> str:
     kind, place = row.kind.rpartition(".")[2], f"number {row.number}, part {row.part}"
     return f"row {row.n}: {kind} of step {row.step} (attempt {row.attempt}, {place})"
 
@@ -276,7 +278,7 @@ def signed_job(config: PartyConfig, job: str) -> tuple[SignedJob, JobState]:
     """Return a job of a party's store, which a daemon may have open; a ConfigError if unknown."""
     path = config.store / "store.sqlite"
     text = "SELECT text, state FROM jobs LEFT JOIN manifests ON job = id WHERE id = ?"
-    with on_disk(path), closing(opened(path, "ro")) as connection:
+    with on_disk(path), closing(open_database(path, "ro")) as connection:
         row = connection.execute(text, (job,)).fetchone()
     if row is None:
         raise ConfigError(f"this party has no job {job[:80]}", todo="fedboost party jobs")
@@ -285,20 +287,20 @@ def signed_job(config: PartyConfig, job: str) -> tuple[SignedJob, JobState]:
             f"{job[:80]} never began here, and its text is no longer kept",
             todo="only a job that began can be replayed",
         )
-    manifest.outline(row[0]).check_version()
-    terms = manifest.decode(row[0])
-    return SignedJob(config.name, terms, manifest.sha256(row[0])), JobState(row[1])
+    manifest.read_outline(row[0]).check_version()
+    terms = manifest.decode_manifest(row[0])
+    return SignedJob(config.name, terms, manifest.manifest_sha256(row[0])), JobState(row[1])
 
 
 def _ids_of(config: PartyConfig, signed: SignedJob) -> str | None:
     """Return the hash of a host's ids in common; None if the host no longer has them."""
     aligned, source = RowsInCommon(config.store), config.datasets[signed.dataset]
-    job = signed.aligned_by or signed.id
+    job = signed.alignment_job or signed.id
     try:
         [left] = aligned.load(job).values()
-        frame, _ = loaded(signed, source, config.store)
-        stage = protocols.aligns(signed.manifest.spec, signed.params) or ""
-        aligned.check(job, described(stage, config.name, signed.manifest.spec, frame), 0)
+        frame, _ = load_table(signed, source, config.store)
+        stage = protocols.aligning_stage(signed.manifest.spec, signed.params) or ""
+        aligned.check(job, description_of(stage, config.name, signed.manifest.spec, frame), 0)
     except (ConfigError, DataError):
         return None
     return frame.take(left.arrays["rows"].astype(np.int64)).ids_digest().hex()
@@ -309,7 +311,7 @@ def place_hash(party: str, row: Row) -> str:
 
     `party` is the owner of the row.
     """
-    return hashlib.sha256(json.dumps(signed_heads.entry(party, row)).encode()).hexdigest()
+    return hashlib.sha256(json.dumps(signed_heads.shared_fields(party, row)).encode()).hexdigest()
 
 
 def _hash_of(values: Floats) -> str:

@@ -84,17 +84,17 @@ class SentPayloads:
         }
         return cls(protocol, by_way["out"], by_way["in"])
 
-    def check_came(self, envelope: Envelope) -> None:
+    def check_received(self, envelope: Envelope) -> None:
         """Refuse a stored message that differs from its row in the ledger."""
         row = self.came.get(_key_of_sender(envelope))
-        if row is None or _said(row) != _said_of(envelope):
+        if row is None or _row_facts(row) != _envelope_facts(envelope):
             raise DataError(
                 f"the stored copy of {envelope.sender}'s {envelope.step} "
                 f"(number {envelope.number}) differs from the ledger",
                 todo="restore the store from one backup",
             )
 
-    def feed(self, envelope: Envelope) -> None:
+    def note_fed(self, envelope: Envelope) -> None:
         """Note a message that a step takes."""
         key = _key_of_sender(envelope)
         self.fed[key] = self.came[key]
@@ -108,7 +108,7 @@ class SentPayloads:
         envelope = noted.envelope
         key = (envelope.attempt, envelope.number, envelope.part, envelope.receiver)
         row = self.sent.get(key)
-        if row is not None and _said(row) == _said_of(envelope):
+        if row is not None and _row_facts(row) == _envelope_facts(envelope):
             self.confirmed[key] = row
             return
         if row is None and is_last:
@@ -162,7 +162,7 @@ class ReplayWalk(flow.Run):
         self._steps = self.attempt.steps
         self._unread: dict[str, list[RecordedMessage]] = {}
         for message in self.attempt.came:
-            self.payloads.check_came(message.envelope)
+            self.payloads.check_received(message.envelope)
             self._unread.setdefault(message.envelope.kind, []).append(message)
         self._failed: Exception | None = None  # why a message that leaves was refused
 
@@ -174,7 +174,7 @@ class ReplayWalk(flow.Run):
         is_whole = True
         try:
             await self.protocol.walk(self)
-            await self._keep()
+            await self._take_snapshot()
         except AttemptOverError:
             is_whole = False
         finally:
@@ -190,10 +190,10 @@ class ReplayWalk(flow.Run):
         spares: bool = False,
     ) -> None:
         """Do the guest's steps one after another; see `flow.Run`."""
-        await self._keep()
+        await self._take_snapshot()
         for step in steps:
             if self.context.party in (self.table.among(step.roles, among) if at is None else (at,)):
-                await self._do(step, among)
+                await self._replay_step(step, among)
 
     def keep(self, keeps: CheckpointPolicy = CheckpointPolicy.NOW_AND_THEN) -> None:
         """See `flow.Run`."""
@@ -221,25 +221,25 @@ class ReplayWalk(flow.Run):
         if self.ended == name:
             self.ended = ""
 
-    async def _keep(self) -> None:
+    async def _take_snapshot(self) -> None:
         """Keep a snapshot of this place if a later attempt begins here.
 
         It is taken at once, as parties do, before any further step.
         """
         stands, self.stands = self.stands, ()
         if stands in self.wanted:
-            self.snapshots[stands] = _copied(await self.session.snapshot(stands))
+            self.snapshots[stands] = _stored_copy(await self.session.snapshot(stands))
 
-    async def _do(self, step: Step, among: tuple[str, ...]) -> None:
+    async def _replay_step(self, step: Step, among: tuple[str, ...]) -> None:
         if self._next == len(self._steps):
             raise AttemptOverError
         number, name = self._steps[self._next]
         if name != step.name:
-            raise self._differs(step, number, f"{name[:64]} was done in its place")
+            raise self._step_difference(step, number, f"{name[:64]} was done in its place")
         self._next += 1
-        messages = self._taken(step, number, among)
+        messages = self._step_messages(step, number, among)
         call = StepCall(turns=[Turn(step=name, number=number)], among=among, awaits=True)
-        feeding = [asyncio.create_task(self._feed(each)) for each in messages]
+        feeding = [asyncio.create_task(self._feed_messages(each)) for each in messages]
         try:
             working = asyncio.create_task(self.session.run_step(call))
             await _first_failure(working, *feeding)
@@ -249,7 +249,7 @@ class ReplayWalk(flow.Run):
                 raise self._failed from None
             if self._next == len(self._steps):  # the attempt ended there as well
                 raise AttemptOverError from None
-            raise self._differs(step, number, f"it ends there: {error.what}") from None
+            raise self._step_difference(step, number, f"it ends there: {error.what}") from None
         finally:
             for task in feeding:
                 task.cancel()
@@ -259,7 +259,7 @@ class ReplayWalk(flow.Run):
         self.ended = turn.told.ends or self.ended
         self.done(1)
 
-    def _differs(self, step: Step, number: int, where: str) -> DifferenceFoundError:
+    def _step_difference(self, step: Step, number: int, where: str) -> DifferenceFoundError:
         """Return the error about a step that honest training does differently or not at all."""
         kind = "" if step.gives is None else step.gives.DESCRIPTOR.name
         attempt = self.terms.attempt
@@ -267,7 +267,7 @@ class ReplayWalk(flow.Run):
             ReplayDifference(attempt, step.name, kind, number, 0, "", where)
         )
 
-    def _taken(
+    def _step_messages(
         self, step: Step, number: int, among: tuple[str, ...]
     ) -> list[list[RecordedMessage]]:
         """Return the stored messages that a step takes, by sender.
@@ -293,7 +293,7 @@ class ReplayWalk(flow.Run):
                 )
         return list(by_sender.values())
 
-    async def _feed(self, messages: Sequence[RecordedMessage]) -> None:
+    async def _feed_messages(self, messages: Sequence[RecordedMessage]) -> None:
         for message in messages:
             payload = await asyncio.to_thread(message.payload)
             if hashlib.sha256(payload).digest() != message.envelope.payload_sha256:
@@ -302,7 +302,7 @@ class ReplayWalk(flow.Run):
                     todo="restore it from a backup",
                     file=message.path.name,
                 )
-            self.payloads.feed(message.envelope)
+            self.payloads.note_fed(message.envelope)
             await self.session.accept(message.envelope, payload)
 
     def _record(self, _: Sequence[Noted], leaving: Sequence[Noted]) -> None:
@@ -357,7 +357,7 @@ async def _first_failure(*tasks: asyncio.Task[Any]) -> None:
         task.result()
 
 
-def _copied(taken: Artefact) -> Artefact:
+def _stored_copy(taken: Artefact) -> Artefact:
     """Return a copy of a snapshot as a store returns it, independent of the session."""
     whole = taken.whole()
     facts = json.loads(json.dumps(whole.facts))
@@ -372,11 +372,11 @@ def _key_of_sender(envelope: Envelope) -> MessageKey:
     return envelope.attempt, envelope.number, envelope.part, envelope.sender
 
 
-def _said(row: Row) -> tuple[object, ...]:
+def _row_facts(row: Row) -> tuple[object, ...]:
     return tuple(getattr(row, name) for name in SAID_ALIKE)
 
 
-def _said_of(envelope: Envelope) -> tuple[object, ...]:
+def _envelope_facts(envelope: Envelope) -> tuple[object, ...]:
     hashes = envelope.payload_sha256.hex(), envelope.salt.hex()
     return (envelope.step, envelope.kind, envelope.payload_bytes, *hashes)
 

@@ -22,7 +22,7 @@ from fedboost.runtime.ledger import comparison, signed_heads
 from fedboost.runtime.ledger.ledger import Ledger
 from fedboost.runtime.ledger.rows import Row
 from fedboost.runtime.party.job.job import StagePlace, stage_context
-from fedboost.runtime.party.job.table import loaded
+from fedboost.runtime.party.job.table import load_table
 from fedboost.runtime.party.owner.replay_results import (
     ReplayedPayloads,
     ReplayedPeer,
@@ -34,7 +34,7 @@ from fedboost.runtime.party.owner.replay_results import (
 )
 from fedboost.runtime.party.owner.replaying import DifferenceFoundError, SentPayloads, walk_attempts
 from fedboost.runtime.party.stage.outbox import Terms
-from fedboost.runtime.policy.judgement import checker
+from fedboost.runtime.policy.judgement import signature_checker
 from fedboost.runtime.store.backups import KEY
 from fedboost.runtime.store.recordings import RecordedAttempt, Recordings
 from fedboost.runtime.store.sealing import Vault
@@ -73,7 +73,7 @@ class _Job:
         )
 
 
-def replay(
+def replay_job(
     config: PartyConfig, job: str, workers: Workers, done: Callable[[int], None] = lambda _: None
 ) -> ReplayResult:
     """Replay a guest's part of a job; `done` is called with the number of finished steps.
@@ -84,18 +84,18 @@ def replay(
     signed = _replayable_job(config, job)
     stage = signed.stages[-1]
     attempts = Recordings(config.store).attempts(job)
-    frame, digest = _rows(config, signed, attempts)
+    frame, digest = _replayed_rows(config, signed, attempts)
     if not (config.store / KEY).exists():
-        raise _forgotten(job)
+        raise _no_record_error(job)
     vault = Vault(config.store)
     if not vault.has(job, "seed"):
-        raise _forgotten(job)
+        raise _no_record_error(job)
     held = _Job(config, signed, frame, Secrets(vault.unseal(job, "seed")), workers)
     with closing(Ledger(config.store / "store.sqlite", read_only=True)) as ledger:
-        signed_heads.verify(ledger, config.name, checker(config))
+        signed_heads.verify_ledger(ledger, config.name, signature_checker(config))
         rows = ledger.rows(job)
-        against = [one.text for one in comparison.review(ledger, config.name, job)]
-        signed_rows = comparison.signed_alike(ledger, config.name, job)
+        against = [one.text for one in comparison.contradicted_rows(ledger, config.name, job)]
+        signed_rows = comparison.rows_signed_alike(ledger, config.name, job)
         at = ledger.now()
     payloads = SentPayloads.of(signed.protocol, rows)
     difference, is_whole = "", False
@@ -120,16 +120,16 @@ def replay(
         table=ReplayedTable.of(frame, signed.held_out(frame), digest),
         peers={
             peer: ReplayedPeer(
-                sent=_of_peer(config.name, peer, payloads.confirmed.values(), signed_rows),
-                came=_of_peer(config.name, peer, payloads.fed.values(), signed_rows),
+                sent=_peer_payloads(config.name, peer, payloads.confirmed.values(), signed_rows),
+                came=_peer_payloads(config.name, peer, payloads.fed.values(), signed_rows),
             )
             for peer in signed.peers
         },
-        other_payloads=_others(rows, stage),
+        other_payloads=_other_payloads(rows, stage),
     )
 
 
-def forget(config: PartyConfig, job: str) -> None:
+def forget_record(config: PartyConfig, job: str) -> None:
     """Destroy the record of a job for replays, its sealed seed first; the job itself stays.
 
     A ConfigError if the job has not ended, or if no record is left.
@@ -137,8 +137,8 @@ def forget(config: PartyConfig, job: str) -> None:
     _replayable_job(config, job, over=True)
     recordings = Recordings(config.store)
     if not recordings.folder(job).exists():
-        raise _forgotten(job)
-    Vault(config.store).destroy(job)
+        raise _no_record_error(job)
+    Vault(config.store).destroy_secrets(job)
     recordings.delete(job)
 
 
@@ -163,7 +163,7 @@ def _replayable_job(config: PartyConfig, job: str, *, over: bool = False) -> Sig
     return signed
 
 
-def _rows(
+def _replayed_rows(
     config: PartyConfig, signed: SignedJob, attempts: Sequence[RecordedAttempt]
 ) -> tuple[Frame, str]:
     """Return the job's rows and the whole table's digest.
@@ -171,7 +171,7 @@ def _rows(
     A DataError if the table is not the one of the training.
     """
     source = config.datasets[signed.dataset]
-    frame, _ = loaded(signed, source, config.store)
+    frame, _ = load_table(signed, source, config.store)
     digest = frame.digest().hex()
     if any(attempt.opening.table != digest for attempt in attempts):
         raise DataError(
@@ -184,7 +184,7 @@ def _rows(
     return (frame if rows is None else frame.take(rows)), digest
 
 
-def _of_peer(
+def _peer_payloads(
     party: str, peer: str, rows: Iterable[Row], signed: Mapping[str, set[int]]
 ) -> ReplayedPayloads:
     """Return the result's figures on the payloads of one peer."""
@@ -197,7 +197,7 @@ def _of_peer(
     )
 
 
-def _others(rows: Sequence[Row], stage: str) -> dict[str, int]:
+def _other_payloads(rows: Sequence[Row], stage: str) -> dict[str, int]:
     """Return the number of sent payloads in each stage that is not replayed."""
     counts: Mapping[str, int] = {
         name: sum(row.direction == "out" and row.stage == name for row in rows)
@@ -206,7 +206,7 @@ def _others(rows: Sequence[Row], stage: str) -> dict[str, int]:
     return {name: count for name, count in counts.items() if count and name != stage}
 
 
-def _forgotten(job: str) -> ConfigError:
+def _no_record_error(job: str) -> ConfigError:
     return ConfigError(
         f"the record for a replay of {job[:80]} is no longer kept here",
         todo="a store keeps it until the job is forgotten, or fedboost audit forget",

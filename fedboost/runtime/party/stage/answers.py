@@ -17,7 +17,7 @@ from google.protobuf.message import Message
 
 from fedboost.ground.errors import ProtocolError
 from fedboost.messages.party_pb2 import TurnReply
-from fedboost.runtime.process.bridge import hear_out
+from fedboost.runtime.process.bridge import log_failure
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Started:
     task: asyncio.Task[TurnReply]
 
 
-async def heard(call: Future[StepRequest]) -> StepRequest:
+async def await_request(call: Future[StepRequest]) -> StepRequest:
     """Return the coordinator's request for a step, mostly at once: few steps begin before it."""
     if call.done() and not call.cancelled():
         return call.result()
@@ -49,13 +49,13 @@ async def heard(call: Future[StepRequest]) -> StepRequest:
 Reply = TypeVar("Reply", bound=Message)
 
 
-class Answers:
+class AttemptAnswers:
     """The answers of one attempt. All methods belong to the event loop's thread."""
 
     def __init__(self) -> None:
         self._given: dict[Hashable, tuple[bytes, asyncio.Task[Any]]] = {}
 
-    async def once(
+    async def answer_once(
         self,
         subject: tuple[Hashable, ...],
         question: Message,
@@ -69,7 +69,7 @@ class Answers:
         text = question.SerializeToString(deterministic=True)
         if subject not in self._given:
             task = asyncio.create_task(work())
-            task.add_done_callback(hear_out)
+            task.add_done_callback(log_failure)
             self._given[subject] = text, task
         asked, task = self._given[subject]
         if asked != text:
@@ -78,7 +78,7 @@ class Answers:
         reply: Reply = await asyncio.shield(task)
         return reply
 
-    async def settled(self) -> None:
+    async def wait_until_idle(self) -> None:
         """Return once no request is running any more."""
         under_way = [task for _, task in self._given.values() if not task.done()]
         if under_way:

@@ -8,7 +8,7 @@ from functools import partial
 
 from fedboost.flow import Step
 from fedboost.ground.errors import ProtocolError
-from fedboost.runtime.party.stage.answers import StepRequest, heard
+from fedboost.runtime.party.stage.answers import StepRequest, await_request
 from fedboost.runtime.party.stage.inbox import Inbox
 from fedboost.runtime.party.stage.roles import Roles
 from fedboost.runtime.process.bridge import Bridge
@@ -25,21 +25,21 @@ async def collect(
     if step.takes is None:
         return None, True
     kind = step.takes.DESCRIPTOR.full_name
-    alone, streams = roles.one_gives(step), roles.takes_parts(step)
-    wait = partial(bridge.fetch, asyncio.get_running_loop())
+    alone, streams = roles.has_one_giver(step), roles.takes_stream(step)
+    wait = partial(bridge.run_in_loop, asyncio.get_running_loop())
     if streams and alone:
         sender = roles.senders(step, ())[0]
         first = await inbox.next(kind, sender)
         return inbox.parts(kind, sender, first, wait), first.last
-    call = await heard(asked)
+    call = await await_request(asked)
     before = call.number
     expected = roles.senders(step, call.among)
     if streams and not step.tolerates:
         firsts = {sender: await inbox.next(kind, sender) for sender in expected}
         are_whole = all(first.last for first in firsts.values())
-        return inbox.parts_of_all(kind, firsts, wait), are_whole
+        return inbox.parts_by_sender(kind, firsts, wait), are_whole
     if call.awaits and not step.tolerates:
-        await inbox.arrival(kind, expected, before)
+        await inbox.wait_for_messages(kind, expected, before)
     arrived = inbox.senders(kind, before)
     if step.tolerates:
         return {party: inbox.take(kind, party, before) for party in sorted(arrived)}, True

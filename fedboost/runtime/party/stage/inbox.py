@@ -59,7 +59,7 @@ class Inbox:
         self.gives_up = False  # the messages that `comes` waits for will not come
 
     @property
-    def awaited(self) -> list[str]:
+    def awaited_parties(self) -> list[str]:
         """The parties that messages are waited for from."""
         return sorted({party for of in self._waits for party in of()})
 
@@ -107,7 +107,7 @@ class Inbox:
         if arrived.part == 0 and sum(a.part == 0 for a in queue) >= MESSAGES_WAITING_MAX:
             raise PeerError(f"{sender} sent a third {kind} before the first was used")
         if sender != self._party:
-            await self._until(
+            await self._wait_until(
                 lambda: (
                     len(queue) < PARTS_WAITING_MAX or arrived.part == self._next_part.get(place, 0)
                 ),
@@ -126,7 +126,9 @@ class Inbox:
         place = (kind, sender)
         queue = self._waiting.setdefault(place, [])
         part = self._next_part.get(place, 0)
-        await self._until(lambda: bool(queue) and queue[0].part == part, kind, lambda: [sender])
+        await self._wait_until(
+            lambda: bool(queue) and queue[0].part == part, kind, lambda: [sender]
+        )
         arrived = queue.pop(0)
         self._next_part[place] = 0 if arrived.last else part + 1
         if arrived.last:
@@ -135,20 +137,20 @@ class Inbox:
             self._changed.notify_all()
         return arrived
 
-    async def arrival(self, kind: str, senders: list[str], before: int) -> None:
+    async def wait_for_messages(self, kind: str, senders: list[str], before: int) -> None:
         """Wait until each of the senders has sent a message that `take` would return.
 
         A PeerError if one has sent a later message first, which honest parties do not do.
         """
 
-        missing = partial(self._missing, kind, senders, before)
+        missing = partial(self._missing_senders, kind, senders, before)
         if missing():
-            await self._until(lambda: not missing(), kind, missing)
+            await self._wait_until(lambda: not missing(), kind, missing)
 
     async def comes(self, kind: str, senders: list[str], before: int) -> bool:
-        """Wait as `arrival` does; return False if the inbox gives up first."""
-        missing = partial(self._missing, kind, senders, before)
-        await self._until(lambda: not missing() or self.gives_up, kind, missing)
+        """Wait as `wait_for_messages` does; return False if the inbox gives up first."""
+        missing = partial(self._missing_senders, kind, senders, before)
+        await self._wait_until(lambda: not missing() or self.gives_up, kind, missing)
         return not missing()
 
     async def give_up(self) -> None:
@@ -157,13 +159,13 @@ class Inbox:
         async with self._changed:
             self._changed.notify_all()
 
-    def _missing(self, kind: str, senders: list[str], before: int) -> list[str]:
+    def _missing_senders(self, kind: str, senders: list[str], before: int) -> list[str]:
         """Return the senders without a message; a PeerError if one has sent a later message."""
         there = self.senders(kind, before)
         left = [sender for sender in senders if sender not in there]
         for sender in left:
             if self._waiting.get((kind, sender)):
-                raise _later(kind, sender)
+                raise _later_step_error(kind, sender)
         return left
 
     def take(self, kind: str, sender: str, before: int) -> Message:
@@ -185,11 +187,11 @@ class Inbox:
             if known == kind and queue and queue[0].number < before
         ]
 
-    def check_read(self, kind: str, before: int) -> None:
+    def check_read_ahead(self, kind: str, before: int) -> None:
         """Raise a PeerError if a stream read ahead came from step `before` or a later one."""
         for (known, sender), number in self._used.items():
             if known == kind and number >= before:
-                raise _later(kind, sender)
+                raise _later_step_error(kind, sender)
 
     async def stop(self, reason: FedboostError) -> None:
         """End every wait with `reason`, now and from now on."""
@@ -197,7 +199,7 @@ class Inbox:
         async with self._changed:
             self._changed.notify_all()
 
-    async def _until(
+    async def _wait_until(
         self, ready: Callable[[], bool], what: str, of: Callable[[], list[str]] = list
     ) -> None:
         """Wait until `ready()`; `of` lists the senders, and a timeout names the first of them."""
@@ -231,7 +233,7 @@ class Inbox:
                 raise PeerError(f"{sender} sent parts of two steps as one {kind}")
             yield arrived.message
 
-    def parts_of_all(
+    def parts_by_sender(
         self, kind: str, firsts: Mapping[str, Arrived], wait: Wait
     ) -> Iterator[dict[str, Message]]:
         """Yield the next part of each open stream, by sender, until all have ended."""
@@ -246,5 +248,5 @@ class Inbox:
             yield going_on
 
 
-def _later(kind: str, sender: str) -> PeerError:
+def _later_step_error(kind: str, sender: str) -> PeerError:
     return PeerError(f"{sender} sent a {kind} of a later step than the one awaited")

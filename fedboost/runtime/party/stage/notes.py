@@ -13,17 +13,17 @@ from collections.abc import Callable, Sequence
 from fedboost.runtime.ledger.rows import Noted
 
 # Turns of the event loop for a step to give its answer to a message it has waited for.
-TURNS = 16
+ANSWER_TURNS = 16
 LATER_S = 0.005  # the same for a step that waits for other messages as well
 
 # Writes arrived messages, and messages about to leave, in one transaction.
-Record = Callable[[Sequence[Noted], Sequence[Noted]], None]
+RecordMessages = Callable[[Sequence[Noted], Sequence[Noted]], None]
 
 
 class Notes:
     """The messages of one stage that are to be written to the ledger."""
 
-    def __init__(self, record: Record) -> None:
+    def __init__(self, record: RecordMessages) -> None:
         self._record = record
         self._lock = threading.Lock()  # messages are written in the order of arrival
         self._coming: list[Noted] = []
@@ -47,13 +47,13 @@ class Notes:
             writes = self._writes
         if later and self._due_later != writes:
             self._due_later = writes
-            loop.call_later(LATER_S, self._soon, 0, writes)
+            loop.call_later(LATER_S, self._write_after_turns, 0, writes)
         elif not later and self._due != writes:
             self._due = writes
-            loop.call_soon(self._soon, TURNS, writes)
+            loop.call_soon(self._write_after_turns, ANSWER_TURNS, writes)
         return written
 
-    def leave(self, *messages: Noted) -> None:
+    def write_now(self, *messages: Noted) -> None:
         """Write these messages after those that have come; all are on the disk on return.
 
         If this raises, nothing is written and nothing may leave. Can be called in any thread.
@@ -64,34 +64,34 @@ class Notes:
             self._record(self._coming, messages)
             self._writes += 1
             self._coming, waiting, self._waiting = [], self._waiting, []
-        _tell(waiting, None)
+        _end_waits(waiting, None)
 
     def flush(self) -> None:
         """Write the messages that have come; if that is refused, their futures get the error."""
         try:
-            self.leave()
+            self.write_now()
         except Exception as error:  # refused messages stay, to be written with the next ones
             with self._lock:
                 waiting, self._waiting = self._waiting, []
                 self._writes += 1
-            _tell(waiting, error)
+            _end_waits(waiting, error)
 
-    def _soon(self, turns: int, writes: int) -> None:
+    def _write_after_turns(self, turns: int, writes: int) -> None:
         """Write the messages that have come after so many turns, unless they have been written."""
         if self._writes != writes:
             return
         if turns:
-            asyncio.get_running_loop().call_soon(self._soon, turns - 1, writes)
+            asyncio.get_running_loop().call_soon(self._write_after_turns, turns - 1, writes)
         else:
             self.flush()
 
 
-def _tell(waiting: Sequence[asyncio.Future[None]], error: Exception | None) -> None:
+def _end_waits(waiting: Sequence[asyncio.Future[None]], error: Exception | None) -> None:
     """End waits in their own loop. Can be called in any thread."""
     if not waiting:
         return
 
-    def end() -> None:
+    def end_all() -> None:
         for written in waiting:
             if written.done():  # the waiting task is gone
                 continue
@@ -106,6 +106,6 @@ def _tell(waiting: Sequence[asyncio.Future[None]], error: Exception | None) -> N
     except RuntimeError:
         is_here = False
     if is_here:
-        end()
+        end_all()
     else:
-        loop.call_soon_threadsafe(end)
+        loop.call_soon_threadsafe(end_all)

@@ -126,7 +126,7 @@ class Outbox:
         assert out.send is not None
         given = out.send
         messages = given if isinstance(given, Mapping) else dict.fromkeys(receivers, given)
-        posts = self._posts(place, messages)
+        posts = self._encoded_posts(place, messages)
         leaving = {peer: post for peer, post in posts.items() if peer != self.party}
         if leaving:
             by_peer = (
@@ -134,7 +134,7 @@ class Outbox:
             )
             about = {p: by_peer.get(p, DisclosureInfo()) for p in leaving}
             noted = [Noted(post.envelope, messages[p], about[p]) for p, post in leaving.items()]
-            self.notes.leave(*noted)
+            self.notes.write_now(*noted)
         arriving: dict[str, Coroutine[Any, Any, None]] = {}
         for peer, post in posts.items():
             if peer == self.party:  # in another role of ours: nothing leaves
@@ -157,7 +157,9 @@ class Outbox:
             self.passed_over.add(post.envelope.receiver)
             log.info("passed over: %s", "; ".join(error.lines()))
 
-    def _posts(self, place: MessagePlace, messages: Mapping[str, Message]) -> dict[str, Post]:
+    def _encoded_posts(
+        self, place: MessagePlace, messages: Mapping[str, Message]
+    ) -> dict[str, Post]:
         """Return each peer's message, encoded; a message to several peers is encoded once."""
         payloads: dict[int, tuple[bytes, bytes]] = {}
         posts = {}
@@ -187,10 +189,10 @@ class Outbox:
             last=place.is_last,
             payload_bytes=count,
             payload_sha256=digest,
-            salt=self._salt(place, peer),
+            salt=self._message_salt(place, peer),
         )
 
-    def _salt(self, place: MessagePlace, peer: str) -> bytes:
+    def _message_salt(self, place: MessagePlace, peer: str) -> bytes:
         """Return the salt of one message: secret, and the same if the message is sent again."""
         where = ("salt", place.step.name, place.number, place.part, peer)
         return self.secrets.derive(*where)[:SALT_BYTES]

@@ -65,20 +65,20 @@ class Roles:
     def step(self, name: str) -> Step:
         """Return our step of that name; a ProtocolError if we have none."""
         step = self.protocol.step(name)
-        if step is None or not self.does(step):
+        if step is None or not self.does_step(step):
             role = self.main.context.role
             raise ProtocolError(f"a {role} of {self.protocol.name} has no step {name[:64]!r}")
         return step
 
-    def taker(self, kind: str) -> Step:
+    def our_taker(self, kind: str) -> Step:
         """Return our step that takes messages of that kind; a PeerError if we have none."""
-        for step in self.protocol.taker(kind):
-            if self.does(step):
+        for step in self.protocol.steps_taking(kind):
+            if self.does_step(step):
                 return step
         role = self.main.context.role
         raise PeerError(f"a {role} of {self.protocol.name} takes no {kind[:64]!r}")
 
-    def does(self, step: Step) -> bool:
+    def does_step(self, step: Step) -> bool:
         """Return whether the step is ours."""
         return step.name in self._role_in
 
@@ -101,35 +101,35 @@ class Roles:
 
     # Senders and receivers
 
-    def takes_parts(self, step: Step) -> bool:
+    def takes_stream(self, step: Step) -> bool:
         """Return whether the step's messages arrive as a stream."""
         return step.takes is not None and step.takes in self.protocol.streamed
 
-    def takes_alone(self, step: Step) -> bool:
+    def is_only_taker(self, step: Step) -> bool:
         """Return whether only this step of ours takes such messages; else a call names the step."""
         assert step.takes is not None
-        taking = self.protocol.taker(step.takes.DESCRIPTOR.full_name)
-        return sum(self.does(other) for other in taking) == 1
+        taking = self.protocol.steps_taking(step.takes.DESCRIPTOR.full_name)
+        return sum(self.does_step(other) for other in taking) == 1
 
-    def givers(self, step: Step) -> tuple[Role, ...]:
+    def giving_roles(self, step: Step) -> tuple[Role, ...]:
         """Return the roles that give the step's messages."""
-        return () if step.takes is None else self.protocol.givers(step.takes)
+        return () if step.takes is None else self.protocol.roles_giving(step.takes)
 
-    def one_gives(self, step: Step) -> bool:
+    def has_one_giver(self, step: Step) -> bool:
         """Return whether a single party gives the step's messages, for any set of hosts."""
-        return all(role in RUNS for role in self.givers(step))
+        return all(role in RUNS for role in self.giving_roles(step))
 
     def senders(self, step: Step, among: Iterable[str]) -> list[str]:
         """Return the senders of the step's messages, `among` these hosts (empty: all)."""
-        return self._others(self.givers(step), step, among)
+        return self._parties_of(self.giving_roles(step), step, among)
 
     def receivers(self, step: Step, among: Iterable[str]) -> list[str]:
         """Return the receivers of the step's messages."""
         assert step.gives is not None
-        taking = self.protocol.taker(step.gives.DESCRIPTOR.full_name)
-        return self._others([role for s in taking for role in s.roles], step, among)
+        taking = self.protocol.steps_taking(step.gives.DESCRIPTOR.full_name)
+        return self._parties_of([role for s in taking for role in s.roles], step, among)
 
-    def _others(self, roles: Iterable[Role], step: Step, among: Iterable[str]) -> list[str]:
+    def _parties_of(self, roles: Iterable[Role], step: Step, among: Iterable[str]) -> list[str]:
         """Return the parties of these roles; ourselves only in another role than that of `step`."""
         known = tuple(roles)
         ours = any(role in self._parts and role not in step.roles for role in known)

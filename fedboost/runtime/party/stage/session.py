@@ -24,23 +24,23 @@ from fedboost.messages.exchange_pb2 import Envelope
 from fedboost.messages.job_pb2 import StatusReport, StepCost
 from fedboost.messages.party_pb2 import StepCall, StepReply, TurnReply
 from fedboost.runtime.ledger.rows import SALT_BYTES, Noted
-from fedboost.runtime.party.stage.answers import Started, StepRequest, heard
+from fedboost.runtime.party.stage.answers import Started, StepRequest, await_request
 from fedboost.runtime.party.stage.collecting import collect
 from fedboost.runtime.party.stage.inbox import PARTS_WAITING_MAX, Arrived, Inbox, Key
-from fedboost.runtime.party.stage.notes import Notes, Record
+from fedboost.runtime.party.stage.notes import Notes, RecordMessages
 from fedboost.runtime.party.stage.outbox import Links, MessagePlace, Outbox, Sent, Terms
 from fedboost.runtime.party.stage.roles import Roles
 from fedboost.runtime.party.stage.step_work import (
     PARTS_IN_FLIGHT_MAX,
-    Lagging,
     Paces,
     Sendings,
     StepWork,
+    UnsentMessages,
 )
 from fedboost.runtime.process import logs
-from fedboost.runtime.process.bridge import Bridge, hear_out
-from fedboost.runtime.process.clock import now
-from fedboost.runtime.process.memory import LARGE_ROWS, give_back
+from fedboost.runtime.process.bridge import Bridge, log_failure
+from fedboost.runtime.process.clock import monotonic_s
+from fedboost.runtime.process.memory import LARGE_ROWS, release_memory
 from fedboost.runtime.store.recordings import Recording
 
 # Unused messages of one kind and sender: in the queue, or waiting for room in it.
@@ -57,7 +57,7 @@ class Session:
     protocol: flow.Protocol[Settings]
     context: StageContext[Settings]
     links: Links
-    record: Record
+    record: RecordMessages
     wait_s: float
     # Charges a step's report; returns the part for the coordinator, without an owner all of it.
     let_out: Callable[[StatusReport], StatusReport] = lambda told: told
@@ -78,14 +78,14 @@ class Session:
         self._roles = Roles(self.protocol, self.context)
         self._paces = Paces()
         self._notes = Notes(self.record)
-        self._lagging = Lagging(self._bridge, self.stop)
+        self._lagging = UnsentMessages(self._bridge, self.stop)
         self._outbox = Outbox(
             party=self.context.party,
             stage=self.protocol.name,
             terms=self.terms,
             links=self.links,
             notes=self._notes,
-            keep=self._keep,
+            keep=self._queue_message,
             secrets=self.context.secrets.attempt,
         )
 
@@ -152,7 +152,7 @@ class Session:
 
     def sign_of_life(self) -> StepReply:
         """Return the party's current step, and the parties it waits for."""
-        return StepReply(working=True, step=self._at_step, waits_for=self._inbox.awaited)
+        return StepReply(working=True, step=self._at_step, waits_for=self._inbox.awaited_parties)
 
     # Arriving messages
 
@@ -166,7 +166,7 @@ class Session:
             raise PeerError(f"{sender} sent a message of another job, attempt or stage")
         if envelope.receiver != self.context.party:
             raise PeerError(f"{sender} sent a message meant for {envelope.receiver[:64]!r}")
-        step = self._roles.taker(kind)
+        step = self._roles.our_taker(kind)
         roles = self.context.table.roles_of(sender)
         giver = self.protocol.step(envelope.step)
         if giver is None or not set(roles) & set(giver.roles) or giver.gives is not step.takes:
@@ -194,7 +194,7 @@ class Session:
         digest = hashlib.sha256(payload).digest()
         if len(payload) != envelope.payload_bytes or digest != envelope.payload_sha256:
             raise PeerError(f"{sender} sent a message that does not match its envelope")
-        step = self._roles.taker(envelope.kind)
+        step = self._roles.our_taker(envelope.kind)
         assert step.takes is not None
         key = (sender, envelope.number, step.name, envelope.part)
         if key in self._coming:  # a repetition, while the first waits for room
@@ -215,13 +215,13 @@ class Session:
         if self.recording is not None:  # before the ledger records its arrival
             self.recording.came(envelope, payload)
         # It will be in the ledger, so it must be queued even if its link breaks.
-        waits_on = any(party != sender for party in self._inbox.awaited)
+        waits_on = any(party != sender for party in self._inbox.awaited_parties)
         written = self._notes.came(Noted(envelope, message, DisclosureInfo()), later=waits_on)
-        coming = self._coming[key] = asyncio.create_task(self._keep(envelope, message))
+        coming = self._coming[key] = asyncio.create_task(self._queue_message(envelope, message))
         coming.add_done_callback(lambda _: self._coming.pop(key, None))
-        coming.add_done_callback(hear_out)
+        coming.add_done_callback(log_failure)
         if starts:  # before any wait, in which the coordinator could start the step too
-            self._eager[step.name] = self._start(step, now())
+            self._eager[step.name] = self._start_step(step, monotonic_s())
         await asyncio.shield(coming)
         await written
         return False
@@ -232,9 +232,9 @@ class Session:
         coming = sum(key[0] == sender and key[2] == step.name for key in self._coming)
         return coming + self._inbox.waiting(step.takes.DESCRIPTOR.full_name, sender)
 
-    async def _keep(self, envelope: Envelope, message: Message) -> None:
+    async def _queue_message(self, envelope: Envelope, message: Message) -> None:
         """Queue a message until it is used."""
-        taker = self._roles.taker(envelope.kind).name
+        taker = self._roles.our_taker(envelope.kind).name
         key = (envelope.sender, envelope.number, taker, envelope.part)
         size = envelope.payload_bytes
         arrived = Arrived(message, envelope.number, envelope.part, envelope.last, size)
@@ -242,8 +242,8 @@ class Session:
 
     def _starts_early(self, step: Step) -> bool:
         """Return whether a message's first part starts the step before the coordinator does."""
-        read_ahead = self._roles.takes_parts(step) and self._roles.one_gives(step)
-        return self._is_idle and read_ahead and self._roles.takes_alone(step)
+        read_ahead = self._roles.takes_stream(step) and self._roles.has_one_giver(step)
+        return self._is_idle and read_ahead and self._roles.is_only_taker(step)
 
     @property
     def _is_idle(self) -> bool:
@@ -269,26 +269,28 @@ class Session:
         ]
         [first, *later] = zip(steps, asked, strict=True)
         self._inbox.gives_up = False
-        started = self._take_up(*first, since=now())
-        self._current = asyncio.create_task(self._in_turn(started, later, call.loop))
-        self._current.add_done_callback(hear_out)
+        started = self._running_step(*first, since=monotonic_s())
+        self._current = asyncio.create_task(self._run_in_turn(started, later, call.loop))
+        self._current.add_done_callback(log_failure)
         return await asyncio.shield(self._current)
 
-    async def _in_turn(
+    async def _run_in_turn(
         self, ahead: Started, later: Iterable[tuple[Step, StepRequest]], loop: str
     ) -> StepReply:
         """Await the first step, then do the others in turn, until `loop` has ended."""
         reply = StepReply(turns=[await ahead.task])
         for step, asked in later:
-            since = now()
-            if loop and (reply.turns[-1].told.ends == loop or not await self._comes(step, asked)):
+            since = monotonic_s()
+            if loop and (
+                reply.turns[-1].told.ends == loop or not await self._wait_for_messages(step, asked)
+            ):
                 break
-            reply.turns.append(await self._take_up(step, asked, since).task)
+            reply.turns.append(await self._running_step(step, asked, since).task)
         await self._lagging.arrive()
-        self._notes.leave()
+        self._notes.write_now()
         return reply
 
-    async def _comes(self, step: Step, asked: StepRequest) -> bool:
+    async def _wait_for_messages(self, step: Step, asked: StepRequest) -> bool:
         """Wait for a message that a step of a loop takes; return False if the loop ends first."""
         if step.takes is None:
             return True
@@ -302,25 +304,25 @@ class Session:
             raise ProtocolError("a loop has ended that was not asked for")
         await self._inbox.give_up()
 
-    def _take_up(self, step: Step, asked: StepRequest, since: float) -> Started:
+    def _running_step(self, step: Step, asked: StepRequest, since: float) -> Started:
         """Return the running step, which may have read ahead of its call."""
         self._check_not_stopped()
         self._at_step = step.name
         if self.recording is not None:
             self.recording.asked(step.name, asked.number)
-        started = self._eager.pop(step.name, None) or self._start(step, since)
+        started = self._eager.pop(step.name, None) or self._start_step(step, since)
         started.call.set_result(asked)
         return started
 
-    def _start(self, step: Step, since: float) -> Started:
+    def _start_step(self, step: Step, since: float) -> Started:
         self._roles.start(step)
         call: Future[StepRequest] = Future()
         task = asyncio.create_task(self._perform(step, call, since))
-        task.add_done_callback(hear_out)
+        task.add_done_callback(log_failure)
         return Started(call, task)
 
     async def _perform(self, step: Step, call: Future[StepRequest], since: float) -> TurnReply:
-        logs.note(stage=self.protocol.name, step=step.name)
+        logs.note_context(stage=self.protocol.name, step=step.name)
         worked = self.context.services.workers.busy_seconds()
         sent_before = self._outbox.counts
         loop = asyncio.get_running_loop()
@@ -328,18 +330,18 @@ class Session:
             got, is_whole = await collect(step, call, self._roles, self._inbox, self._bridge)
             self._check_not_stopped()
             if is_whole and call.done() and self._paces.is_short(step.name):
-                work, told = await self._work_here(step, call, got)
+                work, told = await self._work_in_loop(step, call, got)
             else:
                 await self._lagging.arrive()
                 work, told = await loop.run_in_executor(
-                    self._threads, self._work_apart, loop, step, call, got
+                    self._threads, self._work_in_thread, loop, step, call, got
                 )
             self._paces.note(step.name, work.seconds)
             self.told.append(work.told)
-            seconds = now() - since
-            if step.takes is not None and self._roles.takes_parts(step):
-                asked = await heard(call)
-                self._inbox.check_read(step.takes.DESCRIPTOR.full_name, asked.number)
+            seconds = monotonic_s() - since
+            if step.takes is not None and self._roles.takes_stream(step):
+                asked = await await_request(call)
+                self._inbox.check_read_ahead(step.takes.DESCRIPTOR.full_name, asked.number)
         except asyncio.CancelledError:
             # Cancelled: `call`, or a step that was stopped before it got a thread.
             if self._stopped is None and not call.cancelled():
@@ -347,7 +349,7 @@ class Session:
             raise self._stopped or ProtocolError(f"{step.name} was never asked for") from None
         except FedboostError as error:
             error.at(party=self.context.party, step=step.name)
-            if self._roles.takes_parts(step):
+            if self._roles.takes_stream(step):
                 await self.stop(error)  # senders of further parts hear it at the next one
             raise error from None
         cpu = work.cpu_s + self.context.services.workers.busy_seconds() - worked
@@ -357,13 +359,13 @@ class Session:
 
     # Work of a step
 
-    def _work(self, step: Step, call: Future[StepRequest], got: object) -> StepWork:
+    def _step_work(self, step: Step, call: Future[StepRequest], got: object) -> StepWork:
         part = self._roles.of(step)
         given = [part.state] if step.takes is None else [part.state, got]
         if step.hears:
             given.append(self.context.table.among(step.hears, self._asked(step, call).among))
 
-        def send(out: Out, number: int, is_last: bool) -> Sendings:
+        def send_part(out: Out, number: int, is_last: bool) -> Sendings:
             asked = self._asked(step, call)
             place = MessagePlace(step, asked.number, number, is_last)
             to_all = not isinstance(out.send, Mapping)
@@ -371,7 +373,7 @@ class Session:
             return self._outbox.send(place, receivers, out, spares=asked.spares)
 
         function = getattr(part.module, step.name)
-        return StepWork(function, tuple(given), self._check_not_stopped, send, self._bridge)
+        return StepWork(function, tuple(given), self._check_not_stopped, send_part, self._bridge)
 
     def _asked(self, step: Step, call: Future[StepRequest]) -> StepRequest:
         """Return the coordinator's request for a step; waits in the step's own thread."""
@@ -380,23 +382,23 @@ class Session:
         except CancelledError:  # `call` was cancelled before the coordinator asked for the step
             raise self._stopped or ProtocolError(f"{step.name} was never asked for") from None
 
-    def _work_apart(
+    def _work_in_thread(
         self, loop: asyncio.AbstractEventLoop, step: Step, call: Future[StepRequest], got: object
     ) -> tuple[StepWork, StatusReport]:
         """Do the step in a thread of ours; return also the part of its report that may leave."""
         self._check_not_stopped()
-        work = self._work(step, call, got)
-        work.apart(loop)
+        work = self._step_work(step, call, got)
+        work.run_in_thread(loop)
         if work.seconds >= SLOW_S and len(self.context.validation) >= LARGE_ROWS:
-            give_back()  # otherwise later arrays would lie between its remains
+            release_memory()  # otherwise later arrays would lie between its remains
         return work, self.let_out(work.told)
 
-    async def _work_here(
+    async def _work_in_loop(
         self, step: Step, call: Future[StepRequest], got: object
     ) -> tuple[StepWork, StatusReport]:
         """Do the step in the event loop; return also the part of its report that may leave."""
-        work = self._work(step, call, got)
-        await work.here(self._lagging)
+        work = self._step_work(step, call, got)
+        await work.run_in_loop(self._lagging)
         if call.result().is_last:
             await self._lagging.arrive()
         return work, self.let_out(work.told)

@@ -18,7 +18,7 @@ from fedboost.runtime.process.bridge import Bridge
 
 PARTS_IN_FLIGHT_MAX = 4  # of a stream, computed and not yet acknowledged
 SHORT_S = 0.005  # the event loop itself may do a step that takes no longer
-TURNS = 2  # of the event loop until a part is being sent
+SEND_TURNS = 2  # of the event loop until a part is being sent
 LATELY = 8  # calls of a step that all have to be as short
 
 Sendings: TypeAlias = Mapping[str, Coroutine[Any, Any, None]]  # by peer, delivers its message
@@ -41,7 +41,7 @@ class Paces:
 
 
 @dataclass
-class Lagging:
+class UnsentMessages:
     """Messages of finished steps that are still being sent."""
 
     bridge: Bridge
@@ -49,14 +49,14 @@ class Lagging:
     under_way: dict[asyncio.Task[None], str] = field(default_factory=dict)  # with the receiver
     _stopping: asyncio.Task[None] | None = None
 
-    def follow(self, sendings: Sendings) -> None:
+    def start_sending(self, sendings: Sendings) -> None:
         """Begin to send more messages. If one fails, the stage ends.
 
         A step may wait for the answer to that message.
         """
         started = self.bridge.start_here(*sendings.values())
         for sending in started:
-            sending.add_done_callback(self._heard)
+            sending.add_done_callback(self._stop_on_error)
         self.under_way.update(zip(started, sendings, strict=True))
 
     async def arrive(self, peers: Collection[str] | None = None, most: int = 0) -> None:
@@ -73,7 +73,7 @@ class Lagging:
             del self.under_way[late[0]]
             await self.bridge.wait_here(late[0])
 
-    def _heard(self, sending: asyncio.Task[None]) -> None:
+    def _stop_on_error(self, sending: asyncio.Task[None]) -> None:
         error = None if sending.cancelled() else sending.exception()
         if isinstance(error, FedboostError):
             self._stopping = asyncio.create_task(self.stop(error))
@@ -92,7 +92,7 @@ class StepWork:
     seconds: float = 0.0  # of computing so far
     cpu_s: float = 0.0  # processor time among these
 
-    def apart(self, loop: asyncio.AbstractEventLoop) -> None:
+    def run_in_thread(self, loop: asyncio.AbstractEventLoop) -> None:
         """Run the step in this thread; parts leave while others are computed."""
         in_flight: deque[Future[None]] = deque()
         for sending, is_last in self._sendings():
@@ -100,7 +100,7 @@ class StepWork:
             while len(in_flight) > (0 if is_last else PARTS_IN_FLIGHT_MAX):
                 self.bridge.wait(in_flight.popleft())
 
-    async def here(self, lagging: Lagging) -> None:
+    async def run_in_loop(self, lagging: UnsentMessages) -> None:
         """Run the step in the event loop; its messages follow the `lagging` ones on each link.
 
         They may arrive later.
@@ -113,14 +113,14 @@ class StepWork:
                 for unsent in sending.values():
                     unsent.close()
                 raise
-            lagging.follow(sending)
+            lagging.start_sending(sending)
             left += len(sending)
-            for _ in range(0 if is_last else TURNS):
+            for _ in range(0 if is_last else SEND_TURNS):
                 await asyncio.sleep(0)  # the part leaves while the next one is computed
 
     def _sendings(self) -> Iterator[tuple[Sendings, bool]]:
         """Yield the coroutines that send each part, and whether it is the last part."""
-        ahead, following = self._timed(self._first)
+        ahead, following = self._timed_call(self._first_parts)
         part = 0
         while True:
             self.check()
@@ -132,15 +132,15 @@ class StepWork:
             if following is None:
                 return
             ahead, part = following, part + 1
-            following = self._timed(lambda: next(self._outs, None))
+            following = self._timed_call(lambda: next(self._outs, None))
 
-    def _first(self) -> tuple[Out, Out | None]:
+    def _first_parts(self) -> tuple[Out, Out | None]:
         """Call the function; return the first two parts."""
         out = self.function(*self.arguments)
         self._outs = out if inspect.isgenerator(out) else iter((out,))
         return next(self._outs, Out()), next(self._outs, None)
 
-    def _timed(self, compute: Callable[[], Any]) -> Any:
+    def _timed_call(self, compute: Callable[[], Any]) -> Any:
         began, cpu = time.monotonic(), time.thread_time()
         try:
             return compute()

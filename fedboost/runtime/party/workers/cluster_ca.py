@@ -28,8 +28,8 @@ def check_own_ca(cluster: TlsFiles, federation: TlsFiles | None) -> None:
     if federation is None:  # on one machine, without certificates
         return
     theirs = read_roots(federation.read().ca + federation.read_retired())
-    keys = {_key(root) for root in theirs}
-    trusts = any(_key(root) in keys for root in read_roots(ours.ca))
+    keys = {_public_key_bytes(root) for root in theirs}
+    trusts = any(_public_key_bytes(root) in keys for root in read_roots(ours.ca))
     if trusts or _is_signed_by(read_certificate(ours.cert), theirs):
         raise ConfigError(
             "the Dask cluster takes certificates of the federation's CA, so that every owner of "
@@ -39,7 +39,7 @@ def check_own_ca(cluster: TlsFiles, federation: TlsFiles | None) -> None:
         )
 
 
-def _key(certificate: x509.Certificate) -> bytes:
+def _public_key_bytes(certificate: x509.Certificate) -> bytes:
     return certificate.public_key().public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
 
 

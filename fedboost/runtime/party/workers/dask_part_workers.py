@@ -23,7 +23,7 @@ from fedboost.ground.errors import ConfigError, UnreachableError
 from fedboost.ground.part_workers import Embedded, MakePart, PartWorkers
 from fedboost.runtime.config.daemons import DaskWorkers, PartyConfig
 from fedboost.runtime.party.workers.cluster_ca import check_own_ca
-from fedboost.runtime.process.clock import pauses
+from fedboost.runtime.process.clock import growing_pauses
 from fedboost.runtime.transport.tls import TlsFiles
 
 if TYPE_CHECKING:
@@ -33,10 +33,10 @@ T = TypeVar("T")
 
 log = logging.getLogger(__name__)
 
-CONNECT_S = 10  # until an unresponsive scheduler counts as lost, or one without workers
+DASK_CONNECT_S = 10  # until an unresponsive scheduler counts as lost, or one without workers
 LOST_S = 0.25  # the first pause after a loss
 LOSSES_MAX = 8  # of workers, one after another, during one layer
-SMALL_BYTES = 1 << 15  # a smaller task goes by the scheduler, which takes half as long
+SMALL_TASK_BYTES = 1 << 15  # a smaller task goes by the scheduler, which takes half as long
 LOCAL = "this machine"
 LOGGERS = ("distributed", "distributed.client", "tornado.application")  # with separate levels
 
@@ -49,7 +49,7 @@ class _Kept:
         self.futures: list[Future[Any] | None] = [None] * parts
         self.at = [""] * parts
 
-    def lies(self, i: int, client: Client, worker: str) -> bool:
+    def is_at_worker(self, i: int, client: Client, worker: str) -> bool:
         """Return whether part i is at its worker."""
         future = self.futures[i]
         is_whole = future is not None and future.client is client and future.status == "finished"
@@ -73,7 +73,7 @@ class DaskPartWorkers:
     def count(self) -> int:
         """Number of threads, after a new look at the cluster; see `PartWorkers`."""
         with self._lock:
-            self._looked(fresh=True)
+            self._client_with_parts(fresh=True)
             return len(self._places)
 
     @property
@@ -95,9 +95,9 @@ class DaskPartWorkers:
         """See `PartWorkers`."""
         from distributed import KilledWorker
 
-        for pause_s in islice(pauses(LOST_S, CONNECT_S), LOSSES_MAX):
+        for pause_s in islice(growing_pauses(LOST_S, DASK_CONNECT_S), LOSSES_MAX):
             with self._lock:
-                client = self._looked()
+                client = self._client_with_parts()
                 places = [self._places[i % len(self._places)] for i in range(len(tasks))]
             run = _Run(client, places, [part for part in kept if isinstance(part, _Kept)])
             try:
@@ -149,7 +149,7 @@ class DaskPartWorkers:
             ) from None
         dask.config.set(
             {
-                "distributed.comm.timeouts.connect": f"{CONNECT_S}s",
+                "distributed.comm.timeouts.connect": f"{DASK_CONNECT_S}s",
                 # A scheduler and workers of this machine would serve these in the clear.
                 "distributed.scheduler.http.routes": [],
                 "distributed.worker.http.routes": [],
@@ -158,12 +158,12 @@ class DaskPartWorkers:
         )
         for name in LOGGERS:
             logging.getLogger(name).setLevel(logging.CRITICAL)  # our own log says what is lost
-        address, security = self._standing()
+        address, security = self._scheduler_access()
         try:
             return Client(
                 address,
                 security=security,
-                timeout=CONNECT_S,
+                timeout=DASK_CONNECT_S,
                 set_as_default=False,
                 name="fedboost",
             )
@@ -175,7 +175,7 @@ class DaskPartWorkers:
                 workers=self._where,
             ) from None
 
-    def _standing(self) -> tuple[str, Any]:
+    def _scheduler_access(self) -> tuple[str, Any]:
         """Return the scheduler's address, and the TLS settings of the connection."""
         from distributed import LocalCluster, Security
 
@@ -186,7 +186,7 @@ class DaskPartWorkers:
             return str(self._settings.address), security
         if self._cluster is None:
             self._cluster = LocalCluster(
-                n_workers=self._settings.local,
+                n_workers=self._settings.local_workers,
                 threads_per_worker=1,
                 processes=True,
                 host="127.0.0.1",
@@ -197,7 +197,7 @@ class DaskPartWorkers:
             )
         return self._cluster.scheduler_address, self._cluster.security
 
-    def _looked(self, *, fresh: bool = False) -> Client:
+    def _client_with_parts(self, *, fresh: bool = False) -> Client:
         """Return a client, with all parts at reachable workers; `fresh` spreads them anew.
 
         A scheduler that was restarted is a new one, so a second connection is tried.
@@ -206,7 +206,7 @@ class DaskPartWorkers:
         for _ in range(2):
             client = self._connected()
             try:
-                self._look(client, fresh=fresh)
+                self._place_parts(client, fresh=fresh)
             except (CancelledError, OSError) as error:
                 self._hang_up()
                 lost = str(error)
@@ -219,16 +219,16 @@ class DaskPartWorkers:
             workers=self._where,
         )
 
-    def _look(self, client: Client, *, fresh: bool) -> None:
+    def _place_parts(self, client: Client, *, fresh: bool) -> None:
         try:
             if not (threads_of := dict(client.nthreads())):
-                client.wait_for_workers(1, timeout=CONNECT_S)
+                client.wait_for_workers(1, timeout=DASK_CONNECT_S)
                 threads_of = dict(client.nthreads())
         except TimeoutError:
             raise UnreachableError(
                 "the Dask cluster has no workers", todo="start some", workers=self._where
             ) from None
-        self._compare(client, [worker for worker in threads_of if worker not in self._slots])
+        self._check_versions(client, [worker for worker in threads_of if worker not in self._slots])
         # Threads of different workers in turn, so that few parts still use all machines.
         each = sorted((n, worker) for worker, threads in threads_of.items() for n in range(threads))
         if fresh or not self._places:
@@ -239,11 +239,15 @@ class DaskPartWorkers:
                 self._places[i] = min(sorted(threads_of), key=self._places.count)
         self._slots = threads_of
 
-    def _compare(self, client: Client, strangers: Sequence[str]) -> None:
+    def _check_versions(self, client: Client, strangers: Sequence[str]) -> None:
         """Raise a ConfigError if a worker runs other versions than we do."""
-        ours = part_workers.versions()
+        ours = part_workers.library_versions()
         try:
-            said = client.run(part_workers.versions, workers=list(strangers)) if strangers else {}
+            said = (
+                client.run(part_workers.library_versions, workers=list(strangers))
+                if strangers
+                else {}
+            )
         except (ImportError, AttributeError) as error:
             raise ConfigError(
                 "a worker of the Dask cluster cannot run fedboost",
@@ -289,25 +293,29 @@ class _Run:
         join: Callable[..., T] | None,
     ) -> list[T]:
         """Return the results of tasks or raise Dask's error of a lost worker; see `PartWorkers`."""
-        futures = [self._submit(kernel, i, task) for i, task in enumerate(self._given(tasks))]
+        futures = [
+            self._submit_task(kernel, i, task) for i, task in enumerate(self._send_missing(tasks))
+        ]
         step = 1
         while join is not None and step < len(futures):
             for i in range(0, len(futures) - step, 2 * step):
-                futures[i] = self._submit(join, i, (), futures[i], futures[i + step])
+                futures[i] = self._submit_task(join, i, (), futures[i], futures[i + step])
             step *= 2
         results: list[T] = self._client.gather(
             futures if join is None else futures[:1], direct=True
         )
         return results
 
-    def _given(self, tasks: Sequence[tuple[Any, ...]]) -> list[Any]:
+    def _send_missing(self, tasks: Sequence[tuple[Any, ...]]) -> list[Any]:
         """Send missing parts and large tasks straight to workers; return tasks or their futures."""
         from dask.sizeof import sizeof
 
         large, lacking = _Kept(len(tasks), lambda i: tasks[i]), []
         for i, task in enumerate(tasks):
-            parts = self._kept if sizeof(task) <= SMALL_BYTES else [*self._kept, large]
-            lacking.append([p for p in parts if not p.lies(i, self._client, self._places[i])])
+            parts = self._kept if sizeof(task) <= SMALL_TASK_BYTES else [*self._kept, large]
+            lacking.append(
+                [p for p in parts if not p.is_at_worker(i, self._client, self._places[i])]
+            )
         given = [[part.make(i) for part in parts] for i, parts in enumerate(lacking)]
         for i, futures in enumerate(self._client.sync(self._sent, given)):
             for part, future in zip(lacking[i], futures, strict=True):
@@ -317,21 +325,21 @@ class _Run:
     async def _sent(self, given: Sequence[list[Any]]) -> list[list[Future[Any]]]:
         """Send data to the workers of parts, all at once."""
 
-        async def sent(what: list[Any], place: str) -> list[Future[Any]]:
+        async def scatter_to(what: list[Any], place: str) -> list[Future[Any]]:
             how = {"direct": True, "hash": False, "asynchronous": True}
             futures: list[Future[Any]] = (
                 await self._client.scatter(what, workers=[place], **how) if what else []
             )
             return futures
 
-        return await asyncio.gather(*map(sent, given, self._places))
+        return await asyncio.gather(*map(scatter_to, given, self._places))
 
-    def _submit(
+    def _submit_task(
         self, kernel: Callable[..., T], i: int, task: Any, *more: Future[Any]
     ) -> Future[Any]:
         parts = [part.futures[i] for part in self._kept]
         return self._client.submit(
-            part_workers.with_parts,
+            part_workers.call_with_parts,
             kernel,
             task,
             *parts,

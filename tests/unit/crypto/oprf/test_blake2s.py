@@ -5,7 +5,7 @@ import hashlib
 import numpy as np
 import pytest
 
-from fedboost.crypto.oprf.blake2s import LANES, digest_messages, digest_rows, key_state
+from fedboost.crypto.oprf.blake2s import BLAKE2S_LANES, digest_messages, digest_rows, key_state
 from fedboost.ground.ids import EncodedIds
 
 KEY = bytes(range(32))
@@ -37,7 +37,9 @@ def test_long_messages_beside_short_ones_do_not_change_them():
         assert hashed(messages) == of_library(messages)
 
 
-@pytest.mark.parametrize("count", [1, LANES - 1, LANES, LANES + 1, 5 * LANES + 3])
+@pytest.mark.parametrize(
+    "count", [1, BLAKE2S_LANES - 1, BLAKE2S_LANES, BLAKE2S_LANES + 1, 5 * BLAKE2S_LANES + 3]
+)
 def test_any_number_of_rows_is_hashed_as_by_the_library(count):
     rng = np.random.default_rng(count)
     rows = rng.integers(0, 2**64, (count, 8), np.uint64)

@@ -3,18 +3,18 @@
 import numpy as np
 
 from fedboost.crypto.oprf.code import (
-    FIELD,
+    CODE_ROOTS,
+    FIELD_POLYNOMIAL,
     LENGTH,
-    ROOTS,
     VALUE_MASK,
     code_tables,
     generator,
 )
 from fedboost.crypto.oprf.rows import add_words
-from fedboost.crypto.oprf.sizes import COLUMNS, VALUE_BITS
+from fedboost.crypto.oprf.sizes import CODE_COLUMNS, VALUE_BITS
 from tests.support.oprf_pairs import naive_word, number
 
-DISTANCE = ROOTS + 1 - (LENGTH - COLUMNS)
+DISTANCE = CODE_ROOTS + 1 - (LENGTH - CODE_COLUMNS)
 
 
 def times(a, b):
@@ -25,7 +25,7 @@ def times(a, b):
             product ^= a << bit
     for bit in range(17, 8, -1):
         if product >> bit & 1:
-            product ^= FIELD << bit - 9
+            product ^= FIELD_POLYNOMIAL << bit - 9
     return product
 
 
@@ -56,7 +56,7 @@ def test_170_consecutive_powers_of_alpha_are_roots_of_the_generator():
     """So that words differ in 171 columns at least: a determinant of Vandermonde is not zero."""
     alpha = powers()
     coefficients = [i for i in range(LENGTH) if generator() >> i & 1]
-    for root in range(1, ROOTS + 1):
+    for root in range(1, CODE_ROOTS + 1):
         value = 0
         for i in coefficients:
             value ^= alpha[root * i % LENGTH]
@@ -69,7 +69,7 @@ def test_words_are_products_with_the_generator():
     values = random_values(300)
     words = words_of(values)
     assert [number(word) for word in words] == [naive_word(number(value)) for value in values]
-    assert not (words[:, 7] >> np.uint64(COLUMNS - 448)).any()
+    assert not (words[:, 7] >> np.uint64(CODE_COLUMNS - 448)).any()
 
 
 def test_words_add_up_as_their_values_do():

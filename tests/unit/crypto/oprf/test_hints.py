@@ -67,7 +67,7 @@ def test_hints_are_the_same_bytes_however_often_they_are_made():
 def test_ids_of_fewer_than_all_hosts_add_up_to_noise():
     run = several(GUEST_IDS, SETS)
     oprf = run.guest.oprfs[0]
-    sums = run.guest._sums(0, oprf.ids.part(0, oprf.sizes.guest_cap), hints_of(run, 0))
+    sums = run.guest._sum_hints(0, oprf.ids.part(0, oprf.sizes.guest_cap), hints_of(run, 0))
     others = sums[(sums != 0).any(axis=1)]
     assert len(others) == len(set(GUEST_IDS) - set(SETS[0]).intersection(*SETS[1:]))
     ones = np.bitwise_count(others).sum() / (128 * len(others))

@@ -16,7 +16,7 @@ from fedboost.crypto.oprf.extension import (
     stretch,
 )
 from fedboost.crypto.oprf.rows import add_selected, sum_weighted, transpose
-from fedboost.crypto.oprf.sizes import CHECK_ROWS, COLUMNS, WORD_BYTES
+from fedboost.crypto.oprf.sizes import CHECK_ROWS, CODE_COLUMNS, CODE_WORD_BYTES
 from tests.support.oprf_pairs import number
 
 
@@ -56,7 +56,7 @@ def test_the_checks_sums_hold_a_row_of_the_check_each():
 
 def test_selected_columns_of_packed_rows_are_added():
     rows, selection = random_words(30, 8), random_words(8, seed=1)
-    packed = np.random.default_rng(2).integers(0, 256, (30, WORD_BYTES), np.uint8)
+    packed = np.random.default_rng(2).integers(0, 256, (30, CODE_WORD_BYTES), np.uint8)
     expected = [
         number(row) ^ int.from_bytes(one.tobytes(), "little") & number(selection)
         for row, one in zip(rows, packed, strict=True)
@@ -66,15 +66,15 @@ def test_selected_columns_of_packed_rows_are_added():
 
 
 def test_keys_stretch_to_blocks_of_part_and_counter():
-    keys = [bytes([j % 256, j // 256]) * 8 for j in range(COLUMNS)]
+    keys = [bytes([j % 256, j // 256]) * 8 for j in range(CODE_COLUMNS)]
     for part in (0, 1, 2**40):
         columns = stretch(keys, part, 128 * 64)
-        for j in (0, 1, COLUMNS - 1):
+        for j in (0, 1, CODE_COLUMNS - 1):
             blocks = b"".join(part.to_bytes(8, "big") + i.to_bytes(8, "big") for i in range(64))
             expected = Cipher(AES(keys[j]), ECB()).encryptor().update(blocks)
             assert columns[j].tobytes()[: len(expected)] == expected
-        assert not columns[COLUMNS:].any()
-        assert not rows_of(columns, 128 * 64)[:, 7].max() >> np.uint64(COLUMNS - 448)
+        assert not columns[CODE_COLUMNS:].any()
+        assert not rows_of(columns, 128 * 64)[:, 7].max() >> np.uint64(CODE_COLUMNS - 448)
 
 
 def test_weights_depend_on_the_run_the_part_and_its_words():

@@ -8,13 +8,13 @@ from fedboost.crypto.oprf.sizes import (
     FEW_IDS,
     HOST_PART_IDS,
     PART_IDS,
-    STORAGE,
+    ROWS_PER_KEY,
     TAG_BYTES,
     OprfSizes,
+    announced_size,
     check_part_size,
     most_of,
     sample_cap,
-    told_size,
 )
 from fedboost.crypto.set_sizes import SET_IDS_MAX
 from fedboost.ground.errors import ConfigError
@@ -54,7 +54,7 @@ def test_sets_that_no_party_may_have_are_refused(ids):
 @pytest.mark.parametrize("ids", [20_000, 98_305, 1_000_000, 10_000_000, 1 << 24, SET_IDS_MAX])
 @pytest.mark.parametrize("host_ids", [1, 1000, 1_000_000, 1 << 24, SET_IDS_MAX])
 def test_a_set_of_random_digests_overflows_a_part_with_a_chance_of_2_to_the_minus_40(ids, host_ids):
-    sizes = OprfSizes(ids, host_ids, told_size(ids, host_ids))
+    sizes = OprfSizes(ids, host_ids, announced_size(ids, host_ids))
     share = -(-(1 << 32) // sizes.bins) / (1 << 32)  # of the part that most first words choose
     for count, cap in ((ids, sizes.guest_cap), (host_ids, sizes.host_cap)):
         assert sizes.bins * stats.binom.sf(cap, count, share) <= 2.0**-FAILURE_BITS
@@ -65,7 +65,7 @@ def test_a_set_of_random_digests_overflows_a_part_with_a_chance_of_2_to_the_minu
 def test_parts_of_the_largest_sets_are_small_enough_for_their_messages_memory_and_types(
     ids, host_ids
 ):
-    sizes = OprfSizes(ids, host_ids, told_size(ids, host_ids))
+    sizes = OprfSizes(ids, host_ids, announced_size(ids, host_ids))
     check_part_size(sizes)
     assert sizes.guest_cap < 2 * PART_IDS
     assert sizes.bins * sizes.guest_cap < 1.7 * ids
@@ -73,18 +73,18 @@ def test_parts_of_the_largest_sets_are_small_enough_for_their_messages_memory_an
     assert max(sizes.part_bytes, sizes.tags_bytes, sizes.hint_bytes) < 1 << 29
     assert sizes.bins < 1 << 16  # of an id the part's number is kept as uint16
     assert max(sizes.segment, sizes.hint_segment) < 1 << 24  # places are drawn by 24 bits
-    assert sizes.rows > STORAGE * sizes.guest_cap
+    assert sizes.rows > ROWS_PER_KEY * sizes.guest_cap
     # All tags, fillers included, beside all of the guest's: how many match that are not equal.
     compared = sizes.bins * sizes.guest_cap * sizes.host_cap
     assert compared * 2.0 ** (-8 * TAG_BYTES) < 2.0**-40
 
 
 def test_hosts_hear_of_the_largest_of_their_sets_only_where_parts_are_cut_by_it():
-    assert told_size(20_000, HOST_PART_IDS) == 0
-    assert told_size(20_000, HOST_PART_IDS + 1) == 2 * HOST_PART_IDS
-    assert told_size(1 << 24, 10_000_000) == 0
-    assert told_size((1 << 24) - 1, 10_000_000) == 1 << 24
-    assert told_size(20_000, SET_IDS_MAX) == SET_IDS_MAX
+    assert announced_size(20_000, HOST_PART_IDS) == 0
+    assert announced_size(20_000, HOST_PART_IDS + 1) == 2 * HOST_PART_IDS
+    assert announced_size(1 << 24, 10_000_000) == 0
+    assert announced_size((1 << 24) - 1, 10_000_000) == 1 << 24
+    assert announced_size(20_000, SET_IDS_MAX) == SET_IDS_MAX
     assert OprfSizes(20_000, 5, 1 << 24).bins == 32
     assert OprfSizes(20_000, 5, 1 << 30).bins == 20_000 // FEW_IDS
     assert OprfSizes(10_000_000, 5, 1 << 24).bins == OprfSizes(10_000_000, 5).bins
@@ -95,7 +95,7 @@ def test_a_host_with_too_many_ids_for_a_guest_of_few_is_refused_with_the_padding
     host_ids,
 ):
     def sizes(ids):
-        return OprfSizes(ids, host_ids, told_size(ids, host_ids))
+        return OprfSizes(ids, host_ids, announced_size(ids, host_ids))
 
     with pytest.raises(ConfigError, match="too large beside") as refused:
         check_part_size(sizes(100))

@@ -8,7 +8,7 @@ import pytest
 
 from fedboost.crypto.oprf import store
 from fedboost.crypto.oprf.sizes import DENSE_ROWS, segment_rows
-from fedboost.crypto.oprf.store import StoreKeys, decode, encode
+from fedboost.crypto.oprf.store import StoreKeys, decode_values, encode_store
 from fedboost.ground.errors import PeerError
 from tests.support.oprf_pairs import naive_read, number
 
@@ -32,8 +32,8 @@ def test_every_key_reads_its_value(count):
     for seed in range(1 if count > 1000 else 30):
         keys, values = drawn(count, seed)
         rows = noise(keys)
-        encode(keys, values, rows)
-        assert (decode(keys, rows) == values).all()
+        encode_store(keys, values, rows)
+        assert (decode_values(keys, rows) == values).all()
 
 
 @pytest.mark.parametrize("width", [2, 8])
@@ -45,7 +45,7 @@ def test_what_keys_read_is_what_a_naive_reader_reads(width):
         naive_read(places, mask, keys.sparse_rows, plain)
         for places, mask in zip(keys.places.tolist(), keys.masks.tolist(), strict=True)
     ]
-    assert [number(row) for row in decode(keys, rows)] == read
+    assert [number(row) for row in decode_values(keys, rows)] == read
 
 
 def test_keys_that_do_not_peel_are_solved_with_the_dense_rows():
@@ -53,31 +53,31 @@ def test_keys_that_do_not_peel_are_solved_with_the_dense_rows():
     for seed in range(20):
         keys, values = drawn(80, seed, segment=10)
         rows = noise(keys)
-        encode(keys, values, rows)
-        assert (decode(keys, rows) == values).all()
+        encode_store(keys, values, rows)
+        assert (decode_values(keys, rows) == values).all()
 
 
 def test_keys_that_no_store_holds_are_refused():
     keys, values = drawn(100, segment=8)  # 88 rows for 100 keys
     with pytest.raises(PeerError, match="fit no store"):
-        encode(keys, values, noise(keys))
+        encode_store(keys, values, noise(keys))
     twice = StoreKeys(keys.places[[0, 0]], keys.masks[[0, 0]], keys.sparse_rows)
     with pytest.raises(PeerError, match="fit no store"):
-        encode(twice, values[:2], noise(keys))
+        encode_store(twice, values[:2], noise(keys))
 
 
 def test_a_core_that_random_keys_never_have_is_refused(monkeypatch):
     monkeypatch.setattr(store, "CORE_MAX", 50)
     keys, values = drawn(80, segment=10)
     with pytest.raises(PeerError, match="fit no store"):
-        encode(keys, values, noise(keys))
+        encode_store(keys, values, noise(keys))
 
 
 def test_rows_that_no_key_needs_stay_as_they_were_drawn():
     keys, values = drawn(50)
     rows = noise(keys)
     before = rows.copy()
-    encode(keys, values, rows)
+    encode_store(keys, values, rows)
     assert (rows != before).any(axis=1).sum() <= 50
     assert (rows[keys.sparse_rows :] == before[keys.sparse_rows :]).all()
 
@@ -85,9 +85,9 @@ def test_rows_that_no_key_needs_stay_as_they_were_drawn():
 def test_who_is_no_key_reads_noise():
     keys, values = drawn(2000)
     rows = noise(keys)
-    encode(keys, values, rows)
+    encode_store(keys, values, rows)
     others, _ = drawn(2000, seed=5)
-    ones = np.bitwise_count(decode(others, rows)).sum() / (2000 * 128)
+    ones = np.bitwise_count(decode_values(others, rows)).sum() / (2000 * 128)
     assert 0.49 < ones < 0.51
 
 

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
-from fedboost.crypto.oprf.sizes import CHECK_BYTES, WORD_BYTES, OprfSizes
+from fedboost.crypto.oprf.sizes import CHECK_BYTES, CODE_WORD_BYTES, OprfSizes
 from fedboost.crypto.oprf.tags import TagGuest, TagHost
 from fedboost.ground.errors import PeerError, ProtocolError
 from tests.support.oprf_pairs import (
@@ -88,7 +88,7 @@ def test_a_host_with_many_more_ids_than_the_guest_works_in_blocks():
 
 def test_the_value_of_an_id_is_what_both_sides_naive_twins_compute():
     guest, host = pair(GUEST_IDS, HOST_IDS)
-    asked = guest.ask(0)
+    asked = guest.ask_part(0)
     rows = [number(row) for row in host.open(0, asked.data)]
     own = host.part_ids(0)
     outputs = host.outputs(host.open(0, asked.data), own)
@@ -176,7 +176,9 @@ def test_a_part_under_the_check_of_another_run_is_refused():
         other.answer(0, guest.part(0))
 
 
-@pytest.mark.parametrize("change", [lambda p: p[:-1], lambda p: p[WORD_BYTES:], lambda p: p + p])
+@pytest.mark.parametrize(
+    "change", [lambda p: p[:-1], lambda p: p[CODE_WORD_BYTES:], lambda p: p + p]
+)
 def test_a_part_of_another_size_is_refused(change):
     refused_by_the_host(change, "a part has")
 

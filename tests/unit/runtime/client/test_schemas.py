@@ -32,7 +32,7 @@ def test_the_command_prints_a_schema_of_each_file(kind):
     said = CliRunner().invoke(command.schema, [kind])
     assert said.exit_code == 0
     jsonschema.Draft202012Validator.check_schema(json.loads(said.output))
-    assert set(command.FILES) == set(schemas.FILES)
+    assert set(command.SETTINGS_FILES) == set(schemas.FILES)
 
 
 @pytest.mark.parametrize("path", SHIPPED, ids=lambda path: f"{path.parent.name} {path.stem}")

@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedboost.ground.errors import ConfigError, PolicyError
-from fedboost.ground.settings import home as home_folder
-from fedboost.ground.settings import load, parse, read_yaml
+from fedboost.ground.settings import load_settings, parse_settings, read_yaml
+from fedboost.ground.settings import user_home_folder as home_folder
 from fedboost.runtime.client.config import ClientConfig, client_config
 from fedboost.runtime.config.daemons import CoordinatorConfig, DaskWorkers, PartyConfig
-from fedboost.runtime.process.threads import cores
+from fedboost.runtime.process.threads import count_cores
 from fedboost.runtime.transport import authority
 from fedboost.runtime.transport.addresses import Timers, is_loopback, split_address
 from fedboost.runtime.transport.certificates import Leaf, Term
@@ -44,12 +44,12 @@ JOB_SAMPLES = [
 
 
 def party(**keys) -> PartyConfig:
-    return parse(PartyConfig, {**PARTY, **keys})
+    return parse_settings(PartyConfig, {**PARTY, **keys})
 
 
 @pytest.mark.parametrize("name", PARTY_SAMPLES)
 def test_the_party_samples_load(name):
-    config = load(PartyConfig, CONFIGS / f"party-{name}.yaml")
+    config = load_settings(PartyConfig, CONFIGS / f"party-{name}.yaml")
     assert config.name == name
     assert config.store == Path("var") / name
     assert config.tls is not None
@@ -58,11 +58,11 @@ def test_the_party_samples_load(name):
 
 
 def test_the_samples_fit_together():
-    coordinator = load(CoordinatorConfig, CONFIGS / "coordinator.yaml")
-    client = load(ClientConfig, CONFIGS / "client.yaml")
+    coordinator = load_settings(CoordinatorConfig, CONFIGS / "coordinator.yaml")
+    client = load_settings(ClientConfig, CONFIGS / "client.yaml")
     assert client.coordinator.model_dump() == COORD
     for name in PARTY_SAMPLES:
-        config = load(PartyConfig, CONFIGS / f"party-{name}.yaml")
+        config = load_settings(PartyConfig, CONFIGS / f"party-{name}.yaml")
         assert coordinator.parties[name] == config.listen
         assert config.coordinator == client.coordinator
         for peer, address in config.peers.items():
@@ -75,7 +75,7 @@ def test_the_sample_jobs_name_the_samples_parties_and_data_sets(name):
     assert isinstance(job, dict)
     assert sorted(job) == ["data", "name", "params", "parties", "protocol", "validation"]
     for party, source in job["data"].items():
-        config = load(PartyConfig, CONFIGS / f"party-{party}.yaml")
+        config = load_settings(PartyConfig, CONFIGS / f"party-{party}.yaml")
         assert source["dataset"] in config.policy.datasets
         assert job["protocol"] in config.policy.protocols
 
@@ -88,11 +88,11 @@ def test_there_is_a_test_for_every_sample():
 
 @pytest.mark.parametrize("name", PARTY_SAMPLES)
 def test_the_sample_parties_have_nothing_to_warn_of(name):
-    assert load(PartyConfig, CONFIGS / f"party-{name}.yaml").warnings() == []
+    assert load_settings(PartyConfig, CONFIGS / f"party-{name}.yaml").warnings() == []
 
 
 def test_workers_are_the_cores_we_may_use():
-    assert party().processes == party(workers="embedded").processes == cores()
+    assert party().processes == party(workers="embedded").processes == count_cores()
     assert party(workers=3).processes == 3
     with pytest.raises(ConfigError):
         party(workers=0)
@@ -102,10 +102,10 @@ def test_a_party_may_have_workers_on_dask():
     own = party(workers={"dask": "tls://cluster:8786", "tls": TLS})
     assert isinstance(own.workers, DaskWorkers)
     assert own.workers.address == "tls://cluster:8786"
-    assert own.processes == cores()
+    assert own.processes == count_cores()
     own = party(workers={"dask": {"local": 4}})
     assert isinstance(own.workers, DaskWorkers)
-    assert (own.workers.address, own.workers.local) == (None, 4)
+    assert (own.workers.address, own.workers.local_workers) == (None, 4)
 
 
 @pytest.mark.parametrize(
@@ -129,7 +129,7 @@ def test_only_clusters_with_mutual_tls_are_accepted(workers, text):
 def test_a_coordinator_has_no_workers_on_dask():
     raw = yaml.safe_load((CONFIGS / "coordinator.yaml").read_text())
     with pytest.raises(ConfigError, match="adds up no rows"):
-        parse(CoordinatorConfig, {**raw, "workers": {"dask": {"local": 2}}})
+        parse_settings(CoordinatorConfig, {**raw, "workers": {"dask": {"local": 2}}})
 
 
 def test_without_a_policy_everything_is_denied():
@@ -174,8 +174,8 @@ def test_timers_are_shortened_one_by_one():
 
 def test_tls_is_needed_unless_loopback_development_is_named():
     with pytest.raises(ConfigError, match="tls is missing"):
-        parse(PartyConfig, BARE)
-    config = parse(PartyConfig, {**BARE, "insecure_loopback": True})
+        parse_settings(PartyConfig, BARE)
+    config = parse_settings(PartyConfig, {**BARE, "insecure_loopback": True})
     assert any("no link is encrypted" in warning for warning in config.warnings())
     with pytest.raises(ConfigError, match="exclude each other"):
         party(insecure_loopback=True)
@@ -193,7 +193,7 @@ def test_tls_is_needed_unless_loopback_development_is_named():
 )
 def test_insecure_links_cannot_leave_the_machine(keys):
     with pytest.raises(ConfigError, match="is not loopback"):
-        parse(PartyConfig, {**BARE, "insecure_loopback": True, **keys})
+        parse_settings(PartyConfig, {**BARE, "insecure_loopback": True, **keys})
 
 
 def test_traces_go_in_the_clear_to_this_machine_alone():
@@ -218,17 +218,17 @@ def test_traces_go_in_the_clear_to_this_machine_alone():
 def test_an_insecure_coordinator_or_client_cannot_leave_the_machine():
     coordinator = {"name": "coord", "listen": "127.0.0.1:7100", "store": "var"}
     near = {"insecure_loopback": True, "parties": {"bank": "[::1]:7101"}}
-    assert parse(CoordinatorConfig, {**coordinator, **near}).insecure_loopback
+    assert parse_settings(CoordinatorConfig, {**coordinator, **near}).insecure_loopback
     far = {"insecure_loopback": True, "parties": {"bank": "10.0.0.1:7101"}}
     with pytest.raises(ConfigError, match="is not loopback"):
-        parse(CoordinatorConfig, {**coordinator, **far})
+        parse_settings(CoordinatorConfig, {**coordinator, **far})
     remote = {"name": "coord", "address": "10.0.0.1:7100"}
     with pytest.raises(ConfigError, match="is not loopback"):
-        parse(ClientConfig, {"coordinator": remote, "insecure_loopback": True})
+        parse_settings(ClientConfig, {"coordinator": remote, "insecure_loopback": True})
 
 
 def test_a_coordinator_lets_in_whom_it_lists():
-    config = load(CoordinatorConfig, CONFIGS / "coordinator.yaml")
+    config = load_settings(CoordinatorConfig, CONFIGS / "coordinator.yaml")
     for action in ("submit", "read", "cancel"):
         config.users.judge(action, "ana")
         with pytest.raises(PolicyError) as caught:
@@ -240,9 +240,9 @@ def test_a_coordinator_is_no_party():
     raw = read_yaml(CONFIGS / "coordinator.yaml")
     assert isinstance(raw, dict)
     with pytest.raises(ConfigError, match="like the coordinator"):
-        parse(CoordinatorConfig, {**raw, "parties": {"coord": "127.0.0.1:1"}})
+        parse_settings(CoordinatorConfig, {**raw, "parties": {"coord": "127.0.0.1:1"}})
     with pytest.raises(ConfigError, match="parties"):
-        parse(CoordinatorConfig, {**raw, "parties": {}})
+        parse_settings(CoordinatorConfig, {**raw, "parties": {}})
 
 
 @pytest.mark.parametrize(
@@ -295,7 +295,7 @@ def test_a_home_folder_that_is_nobodys_is_refused_by_name(tmp_path):
     path = tmp_path / "bank.yaml"
     path.write_text(yaml.safe_dump({**PARTY, "store": "~nobody-of-this-name/bank"}))
     with pytest.raises(ConfigError, match="~nobody-of-this-name is no user's home folder") as error:
-        load(PartyConfig, path)
+        load_settings(PartyConfig, path)
     assert error.value.where == {"file": str(path)}
     with pytest.raises(ConfigError, match="no user's home folder"):
         client_config("127.0.0.1:7", Path("~nobody-of-this-name/certs"), {}, tmp_path)
@@ -316,7 +316,7 @@ def test_a_user_without_a_home_folder_has_none_that_is_there(monkeypatch):
 def certs(tmp_path):
     folder = tmp_path / "certs"
     leaves = [Leaf("coordinator", "hub"), Leaf("party", "bank"), Leaf("user", "ana")]
-    authority.create(folder, leaves, Term(NOW))
+    authority.create_certificates(folder, leaves, Term(NOW))
     return folder
 
 
@@ -357,7 +357,7 @@ def test_flags_come_before_variables_and_variables_before_the_file(certs, home):
 
 
 def test_of_several_users_one_must_be_named(certs, tmp_path):
-    authority.create(certs, [Leaf("user", "eve")], Term(NOW))
+    authority.create_certificates(certs, [Leaf("user", "eve")], Term(NOW))
     with pytest.raises(ConfigError, match="found: ana, eve"):
         client_config("127.0.0.1:1", certs, {}, tmp_path)
     config = client_config("127.0.0.1:1", certs, {"FEDBOOST_USER": "eve"}, tmp_path)

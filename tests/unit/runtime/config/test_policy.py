@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 
 from fedboost.ground.errors import ConfigError, PolicyError
-from fedboost.ground.settings import parse
+from fedboost.ground.settings import parse_settings
 from fedboost.runtime.config.ask import Ask
-from fedboost.runtime.config.daemons import undeclared
+from fedboost.runtime.config.daemons import undeclared_names
 from fedboost.runtime.config.policy import Policy
 
 OPEN = {
@@ -37,7 +37,7 @@ ASK = Ask(
 
 
 def policy(**keys) -> Policy:
-    return parse(Policy, {**OPEN, **keys})
+    return parse_settings(Policy, {**OPEN, **keys})
 
 
 def test_what_the_policy_names_is_allowed():
@@ -54,7 +54,9 @@ def test_an_empty_policy_denies():
 @pytest.mark.parametrize("key", list(OPEN))
 def test_an_absent_key_denies(key):
     with pytest.raises(PolicyError) as caught:
-        parse(Policy, {name: names for name, names in OPEN.items() if name != key}).judge(ASK)
+        parse_settings(Policy, {name: names for name, names in OPEN.items() if name != key}).judge(
+            ASK
+        )
     assert caught.value.where["key"] == f"policy.{key}"
 
 
@@ -320,7 +322,7 @@ def test_every_key_is_enforced_somewhere():
 
 def test_names_nobody_declared_are_found():
     known = {"coordinators": ["coord"], "peers": ["telco"], "datasets": ["credit"]}
-    found = undeclared(policy(predict={"peers": ["bank"]}), known)
+    found = undeclared_names(policy(predict={"peers": ["bank"]}), known)
     assert [sentence.split(",")[0] for sentence in found] == [
         "policy.peers names 'shop'",
         "policy.predict.peers names 'bank'",

@@ -12,7 +12,7 @@ from fedboost.runtime.coordinator.auto_resume import (
     Notifications,
     first_gone,
 )
-from fedboost.runtime.process.clock import now
+from fedboost.runtime.process.clock import monotonic_s
 from fedboost.runtime.transport.addresses import Timers
 from tests.support.hurry import hurried
 from tests.support.walks import BANK, HOSTS, walk_of
@@ -34,7 +34,7 @@ class Absent:
         assert not retries
         self.looks += 1
         await asyncio.sleep(self.slow_s)
-        if self.gone[0] <= now() < self.gone[1]:
+        if self.gone[0] <= monotonic_s() < self.gone[1]:
             raise UnreachableError("nobody is there")
         if self.refuses is not None:
             raise self.refuses
@@ -42,7 +42,7 @@ class Absent:
 
     async def reaches(self, _):
         """Whether a peer is."""
-        return not self.cut[0] <= now() < self.cut[1]
+        return not self.cut[0] <= monotonic_s() < self.cut[1]
 
 
 class Goes:
@@ -53,7 +53,7 @@ class Goes:
 
     async def __call__(self, job):
         """Notes it."""
-        self.at.append(now())
+        self.at.append(monotonic_s())
         self.happened.set()
 
 
@@ -153,7 +153,7 @@ def noticed(parties, *, begun=True, busy=(), spares=False, for_s=60.0):
                 error = await first_gone(job, links.__getitem__, TIMERS)
         except TimeoutError:
             return None
-        return error.where["party"], now() - 1000.0
+        return error.where["party"], monotonic_s() - 1000.0
 
     return hurried(run())
 
@@ -199,7 +199,7 @@ class StatusReport:
         """Those that are still gone."""
         late = []
         for party in parties or tuple(self.back_at):
-            if now() < self.back_at[party]:
+            if monotonic_s() < self.back_at[party]:
                 late.append(party)
             else:
                 self.heard[party] = state
@@ -210,7 +210,7 @@ def test_whoever_missed_an_end_hears_it_when_it_is_back():
     async def run():
         walk = StatusReport({BANK: 0.0, "telco": 1500.0, "shop": 1000.0 + TELL_S + 100})
         errands = Notifications(TIMERS)
-        await errands.tell(walk, "cancelled", PeerError("x"))
+        await errands.notify_parties(walk, "cancelled", PeerError("x"))
         assert walk.heard == {BANK: "cancelled"}
         await asyncio.sleep(500.0 + TIMERS.retry_max_s)
         assert walk.heard == {BANK: "cancelled", "telco": "cancelled"}
@@ -225,7 +225,7 @@ def test_a_pause_is_told_once():
     async def run():
         walk = StatusReport({"telco": 1500.0})
         errands = Notifications(TIMERS)
-        await errands.tell(walk, "paused", PeerError("x"))
+        await errands.notify_parties(walk, "paused", PeerError("x"))
         assert not errands._under_way
 
     hurried(run())
@@ -233,10 +233,10 @@ def test_a_pause_is_told_once():
 
 def test_a_host_that_a_finished_job_has_lost_forgets_it_when_it_is_back():
     async def run():
-        told = StatusReport({"telco": now(), "shop": now() + 40.0})
+        told = StatusReport({"telco": monotonic_s(), "shop": monotonic_s() + 40.0})
         told.lost = ["shop"]
         errands = Notifications(TIMERS)
-        await errands.tell(told, "finished", None)
+        await errands.notify_parties(told, "finished", None)
         await asyncio.sleep(90.0)
         assert told.heard == {"shop": "cancelled"}
         assert not errands._under_way

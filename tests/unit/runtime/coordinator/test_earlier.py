@@ -47,7 +47,7 @@ class Clock:
     def __init__(self, monkeypatch):
         self.now = 50.0
         for module in (walk, walker):
-            monkeypatch.setattr(module, "now", lambda: self.now)
+            monkeypatch.setattr(module, "monotonic_s", lambda: self.now)
         monkeypatch.setattr(asyncio, "sleep", self.sleep)
 
     async def sleep(self, _):

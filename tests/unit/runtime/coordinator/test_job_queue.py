@@ -30,11 +30,13 @@ class Jobs:
             await settled()
 
     async def _enter(self, name):
-        await self.queue.enter(name.split("/")[0], lambda why: self.notes.update({name: why}))
+        await self.queue.wait_for_place(
+            name.split("/")[0], lambda why: self.notes.update({name: why})
+        )
         self.began.append(name)
 
     async def end(self, name):
-        self.queue.leave(name.split("/")[0])
+        self.queue.free_place(name.split("/")[0])
         await settled()
 
 
@@ -46,7 +48,7 @@ async def cluster_of(folder, places):
         name: world.write(folder / f"{name}.parquet", world.toy(label=name == "bank"))
         for name in ("bank", "telco")
     }
-    async with local.cluster(folder / "c", spec, sources, Serial()) as cluster:
+    async with local.open_cluster(folder / "c", spec, sources, Serial()) as cluster:
         cluster.coordinator.attempts._queue.places = places
         yield cluster, spec.model_dump_json().encode()
 
@@ -67,7 +69,7 @@ async def test_a_cancelled_job_takes_no_place(in_the_same_moment):
     jobs = Jobs(1)
     await jobs.submit("ann/1", "ann/2", "ann/3")
     if in_the_same_moment:
-        jobs.queue.leave("ann")  # ann/2 has its turn, and is cancelled before it hears
+        jobs.queue.free_place("ann")  # ann/2 has its turn, and is cancelled before it hears
         jobs.tasks["ann/2"].cancel()
         await settled()
     else:
@@ -81,10 +83,10 @@ async def test_a_cancelled_job_takes_no_place(in_the_same_moment):
 async def test_a_job_that_had_a_place_comes_first():
     jobs = Jobs(1)
     await jobs.submit("ann/1", "ann/2")
-    jobs.queue.leave("ann")  # ann/1 waits for memory: ann/2 runs
+    jobs.queue.free_place("ann")  # ann/1 waits for memory: ann/2 runs
     await settled()
     jobs.began.remove("ann/1")
-    back = asyncio.create_task(jobs.queue.enter("ann", print, again=True))
+    back = asyncio.create_task(jobs.queue.wait_for_place("ann", print, again=True))
     await jobs.submit("ann/3")
     await jobs.end("ann/2")
     assert back.done()

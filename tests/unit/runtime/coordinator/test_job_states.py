@@ -4,7 +4,7 @@ import pytest
 
 from fedboost.ground.errors import JobError, PeerError, ProtocolError, StoreError, UnreachableError
 from fedboost.runtime.coordinator.job_states import (
-    TABLE,
+    COORDINATOR_TRANSITIONS,
     CoordinatorJobEvent,
     CoordinatorJobStates,
 )
@@ -36,15 +36,15 @@ class Jobs:
     def happen(self, event, reason=None):
         """Lets it happen."""
         if event is EVENT.SUBMITTED:
-            self.states.submitted("j1", "credit", b"manifest")
+            self.states.note_submitted("j1", "credit", b"manifest")
         elif event is EVENT.ASKED:
             self.states.asked("j1", ["telco"])
         elif event is EVENT.QUEUED:
-            self.states.queued("j1")
+            self.states.note_queued("j1")
         elif event is EVENT.AGREED:
-            self.states.agreed("j1", ["bank", "telco"])
+            self.states.note_agreed("j1", ["bank", "telco"])
         elif event in (EVENT.RESUMED, EVENT.ASKED_AGAIN):
-            self.states.resumed("j1")
+            self.states.note_resumed("j1")
         elif event is EVENT.FINISHED:
             self.states.finished("j1", RESULT)
         else:
@@ -85,7 +85,7 @@ def test_a_job_moves_as_the_table_says_and_never_otherwise(jobs, state, event):
         event = EVENT.ASKED_AGAIN
     elif event is EVENT.ASKED_AGAIN and begun:
         event = EVENT.RESUMED
-    after = TABLE.get((state, event))
+    after = COORDINATOR_TRANSITIONS.get((state, event))
     if after is None:
         with pytest.raises(ProtocolError, match=f"a job that is {state} cannot {event}"):
             jobs.happen(event)
@@ -99,8 +99,13 @@ def test_a_job_moves_as_the_table_says_and_never_otherwise(jobs, state, event):
 
 
 def test_no_coordinator_waits_for_a_beginning_that_it_makes_itself():
-    assert JobState.AGREED not in {*TABLE.values(), *(old for old, _ in TABLE)}
-    assert {old for old, _ in TABLE} == {None, *JobState} - FINAL - {JobState.AGREED}
+    assert JobState.AGREED not in {
+        *COORDINATOR_TRANSITIONS.values(),
+        *(old for old, _ in COORDINATOR_TRANSITIONS),
+    }
+    assert {old for old, _ in COORDINATOR_TRANSITIONS} == {None, *JobState} - FINAL - {
+        JobState.AGREED
+    }
 
 
 @pytest.mark.parametrize(

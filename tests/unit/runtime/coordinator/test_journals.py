@@ -16,8 +16,8 @@ from fedboost.messages.job_pb2 import (
     Warned,
 )
 from fedboost.runtime.coordinator import journals
-from fedboost.runtime.coordinator.journals import at_rest
-from fedboost.runtime.store.outlines import outlined
+from fedboost.runtime.coordinator.journals import status_at_rest
+from fedboost.runtime.store.outlines import encode_outline
 from fedboost.runtime.store.store import JobState, Store
 from tests.support.walks import walk_of
 
@@ -56,11 +56,11 @@ def test_the_status_of_a_job_that_rests_needs_few_of_its_events(store):
         progress = Progress(round="tree", done=done, of=50)
         kept.add("credit-1", Event(round=RoundDone(progress=progress)))
     kept.add("credit-1", Event(warned=Warned(warning="a column is constant")))
-    store.move("credit-1", JobState.FINISHED, event={"state": {"state": "finished"}})
-    job = replace(store.job("credit-1"), outline=outlined(walk_of()[0].terms.encode()))
-    quick = at_rest(job, kept.of_status("credit-1"))
+    store.move_to_state("credit-1", JobState.FINISHED, event={"state": {"state": "finished"}})
+    job = replace(store.job("credit-1"), outline=encode_outline(walk_of()[0].terms.encode()))
+    quick = status_at_rest(job, kept.status_events("credit-1"))
     assert len(kept._read) == 3
-    assert quick == at_rest(job, kept.events("credit-1"))
+    assert quick == status_at_rest(job, kept.events("credit-1"))
     assert (quick.progress.done, list(quick.warnings)) == (50, ["a column is constant"])
 
 

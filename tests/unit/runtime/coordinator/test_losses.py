@@ -54,6 +54,6 @@ def test_rounds_of_earlier_attempts_count_and_the_journal_has_the_warning():
     job, _, emitted = walk_of()
     job.recall([round_event(done, float(done)) for done in (1, 2, 3)])
     last = round_event(4, 4.0).round
-    job.round_done(STAGE, last.progress, 1.0, [*last.metrics])
+    job.note_round(STAGE, last.progress, 1.0, [*last.metrics])
     [warned] = [e.warned for e in emitted if e.WhichOneof("what") == "warned"]
     assert job.warned == {warned.warning: BANK}

@@ -7,7 +7,7 @@ import pytest
 from fedboost.flow import LOOP, CheckpointPolicy
 from fedboost.ground.errors import JobError
 from fedboost.messages.job_pb2 import Event, PartyLost
-from fedboost.protocols.federboost_horizontal.walk import ROOT
+from fedboost.protocols.federboost_horizontal.walk import ROOT_SUM
 from fedboost.runtime.coordinator import stage
 from fedboost.runtime.coordinator.walker import walk_job
 from fedboost.runtime.transport.addresses import Timers
@@ -30,7 +30,7 @@ class Clock:
 def clock(monkeypatch):
     """The coordinator's clock while it walks."""
     made = Clock()
-    monkeypatch.setattr(stage, "now", lambda: made.now)
+    monkeypatch.setattr(stage, "monotonic_s", lambda: made.now)
     return made
 
 
@@ -252,10 +252,10 @@ def test_what_the_first_step_of_a_round_tells_belongs_to_the_round_before(clock)
 
 
 def test_where_a_host_is_lost_what_others_give_alone_is_still_read():
-    steps = ROOT.steps
+    steps = ROOT_SUM.steps
     names = [step.name for step in steps]
     assert names == ["sum_histograms", "gather", "reveal_whole", "open_whole", "split_nodes"]
-    reachable = [stage._reachable(steps, done) for done in range(1, len(steps) + 1)]
+    reachable = [stage._reachable_steps(steps, done) for done in range(1, len(steps) + 1)]
     assert reachable == [1, 3, 3, 5, 5]
 
 

@@ -15,7 +15,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from fedboost.flow.steps import Charge, Spent
 from fedboost.ground.errors import BY_CODE, ConfigError, PeerError, PolicyError, StoreError
-from fedboost.ground.settings import parse
+from fedboost.ground.settings import parse_settings
 from fedboost.messages.exchange_pb2 import Envelope
 from fedboost.messages.job_pb2 import (
     Event,
@@ -36,7 +36,7 @@ from fedboost.runtime.daemons import metrics
 from fedboost.runtime.daemons.metrics import CoordinatorMetrics
 from fedboost.runtime.daemons.party_metrics import PartyMetrics
 from fedboost.runtime.ledger.ledger import Ledger
-from fedboost.runtime.policy.account import Account, AccountEntry, charge, told
+from fedboost.runtime.policy.account import Account, AccountEntry, add_charges, released_amounts
 from fedboost.runtime.policy.same_tables import Owned
 from fedboost.runtime.store.store import JobState, Store
 from fedboost.runtime.transport.identity import Peer
@@ -105,7 +105,7 @@ def store(tmp_path):
 
 @pytest.fixture
 def coordinator():
-    config = parse(CoordinatorConfig, {
+    config = parse_settings(CoordinatorConfig, {
         "name": "coord", "listen": NOWHERE, "insecure_loopback": True, "store": "x",
         "parties": {"bank": NOWHERE, "telco": NOWHERE},
     })  # fmt: skip
@@ -120,7 +120,7 @@ def coordinator():
 
 @pytest.fixture
 def party(store):
-    config = parse(PartyConfig, {
+    config = parse_settings(PartyConfig, {
         "name": "bank", "listen": NOWHERE, "insecure_loopback": True, "store": "x",
         "coordinator": {"name": "coord", "address": NOWHERE}, "peers": {"telco": NOWHERE},
         "datasets": {"credit": {"path": "x.csv"}},
@@ -194,7 +194,7 @@ def test_names_that_peers_make_up_are_one_label(coordinator, store):
 def test_jobs_are_counted_by_state_and_refusals_by_code(coordinator, store):
     for n in range(3):
         store.add_job(f"job-{n}", SECRET, b"{}", JobState.WAITING)
-    store.move("job-0", JobState.RUNNING)
+    store.move_to_state("job-0", JobState.RUNNING)
     coordinator.refused(PolicyError("no"))
     coordinator.refused(PolicyError("no"))
     found = page(coordinator, store)
@@ -242,7 +242,7 @@ def test_a_partys_steps_count_once_however_often_they_are_answered(party, store)
         Turn(step="open_layer", number=4), Turn(step="choose_splits", number=6)])  # fmt: skip
     turn = TurnReply(cost=StepCost(seconds=1.0, cpu_seconds=0.5))
     for _ in range(3):
-        party.stepped(call, StepReply(turns=[turn, turn]))
+        party.count_steps(call, StepReply(turns=[turn, turn]))
     found = page(party, store)
     assert found["fedboost_own_step_seconds_count", ("secureboost", "open_layer")] == 1
     assert found["fedboost_own_step_cpu_seconds_total", ("secureboost",)] == 1.0
@@ -289,13 +289,13 @@ def test_sums_are_shown_as_the_policy_counts_them(party, store):
         store.add_job(job, job, b"{}", JobState.RUNNING)
         node.account.expect(AccountEntry(job, "", "credit", "", guest, "secureboost", 10, 0.0, 0.0))
         with node.account.changes() as sql:
-            charge(sql, table, job, guest, [Charge(Spent.SUMS, 0.02, column)])
+            add_charges(sql, table, job, guest, [Charge(Spent.SUMS, 0.02, column)])
     found = page(party, store)
     assert found["fedboost_disclosed_sums", ("credit", "telco")] == pytest.approx(0.04)
     with node.account.changes() as sql:
-        assert told(sql, table, node.config.policy.together("telco"))[Spent.SUMS] == pytest.approx(
-            0.04
-        )
+        assert released_amounts(sql, table, node.config.policy.together("telco"))[
+            Spent.SUMS
+        ] == pytest.approx(0.04)
     policy = node.config.policy.model_copy(update={"disclosure_apart": ["telco"]})
     node.config = node.config.model_copy(update={"policy": policy})
     assert again(party)["fedboost_disclosed_sums", ("credit", "telco")] == pytest.approx(0.02)
@@ -308,7 +308,7 @@ def test_limits_and_data_sets_are_those_of_the_last_reload(party, store):
     found = page(party, store)
     assert found["fedboost_disclosed_sums", ("other", "telco")] == pytest.approx(0.03)
     raw = node.config.model_dump() | {"datasets": {"new": {"path": "y.csv"}}}
-    fresh = parse(PartyConfig, raw)
+    fresh = parse_settings(PartyConfig, raw)
     policy = fresh.policy.model_copy(update={"disclosure_max": 0.5})
     node.config = fresh.model_copy(update={"policy": policy})
     found = again(party)
@@ -364,7 +364,7 @@ async def test_every_family_of_the_table_is_on_the_page_and_nothing_else(role, s
     found = await asyncio.to_thread(lambda: list(made.registry.collect()))
     shown = {family.name for family in found}
     shown |= {f"{family.name}_total" for family in found if family.type == "counter"}
-    wanted = {family.name for family in metrics.of(role)}
+    wanted = {family.name for family in metrics.families_of(role)}
     assert wanted <= shown
     ours = {name for name in shown if name.startswith("fedboost_")}
     assert ours <= wanted | {name.removesuffix("_total") for name in wanted}
@@ -373,10 +373,10 @@ async def test_every_family_of_the_table_is_on_the_page_and_nothing_else(role, s
 def test_the_page_is_served_and_stops_with_its_daemon(coordinator, store):
     async def inside():
         coordinator.begin(store)
-        with metrics.served("127.0.0.1:0", coordinator.registry) as port:
+        with metrics.serve_metrics("127.0.0.1:0", coordinator.registry) as port:
             url = f"http://127.0.0.1:{port}/metrics"
             read = await asyncio.to_thread(lambda: urllib.request.urlopen(url, timeout=10).read())
-            twice = metrics.served(f"127.0.0.1:{port}", coordinator.registry)
+            twice = metrics.serve_metrics(f"127.0.0.1:{port}", coordinator.registry)
             with pytest.raises(ConfigError, match="cannot show metrics"):
                 twice.__enter__()
         with pytest.raises(OSError):
@@ -396,11 +396,11 @@ def test_other_addresses_than_loopback_must_be_wanted_and_are_warned_of(listen):
         "parties": {"bank": NOWHERE},
     }  # fmt: skip
     with pytest.raises(ConfigError, match="not loopback"):
-        parse(CoordinatorConfig, {**raw, "metrics": {"listen": listen}})
+        parse_settings(CoordinatorConfig, {**raw, "metrics": {"listen": listen}})
     wanted = {**raw, "metrics": {"listen": listen, "allow_remote": True}}
-    assert any(listen in said for said in parse(CoordinatorConfig, wanted).warnings())
+    assert any(listen in said for said in parse_settings(CoordinatorConfig, wanted).warnings())
     near = {**raw, "metrics": {"listen": "127.0.0.1:9100"}}
-    assert not any("metrics" in said for said in parse(CoordinatorConfig, near).warnings())
+    assert not any("metrics" in said for said in parse_settings(CoordinatorConfig, near).warnings())
 
 
 def series(family):
@@ -410,7 +410,9 @@ def series(family):
     return [family.name]
 
 
-FAMILIES = {family.name: family for role in ("coordinator", "party") for family in metrics.of(role)}
+FAMILIES = {
+    family.name: family for role in ("coordinator", "party") for family in metrics.families_of(role)
+}
 # What the client library says of the process itself, on Linux.
 PROCESS = (
     "process_cpu_seconds_total", "process_resident_memory_bytes", "process_virtual_memory_bytes",

@@ -10,25 +10,25 @@ from benchmarks import estimate as benchmark
 from fedboost import protocols
 from fedboost.cli import estimate as command
 from fedboost.crypto.lattice.packing_keys import PackingShape
-from fedboost.crypto.lattice.parameters import named
+from fedboost.crypto.lattice.parameters import by_name
 from fedboost.crypto.oprf.sizes import OprfSizes
 from fedboost.data.sources import SourceSpec
 from fedboost.flow import RowsUsed
 from fedboost.ground.errors import ConfigError, FedboostError
-from fedboost.ground.settings import parse
+from fedboost.ground.settings import parse_settings
 from fedboost.job import JobSpec
 from fedboost.runtime.cluster.local import DATASET
 from fedboost.runtime.estimate import cipher_tally, phases, prices, scenes
 from fedboost.runtime.estimate.estimate import Placement, estimate
-from fedboost.runtime.estimate.setting import Said, from_tables, from_words
+from fedboost.runtime.estimate.setting import StatedSizes, from_tables, from_words
 from fedboost.runtime.process.memory import LARGE_ROWS
 from fedboost.runtime.process.workers import ProcessWorkers
 from tests.support import federated, scaled, small_jobs
 from tests.support.whole_jobs import written
 
 TRAINING = ("secureboost", "federboost-vertical", "federboost-horizontal", "gbun", "hybridtree")
-TWO = Said({"bank": 10, "telco": 10}, {"bank": 1, "telco": 1})
-SAID = Said(dict.fromkeys(small_jobs.PARTIES, 1000), dict.fromkeys(small_jobs.PARTIES, 4))
+TWO = StatedSizes({"bank": 10, "telco": 10}, {"bank": 1, "telco": 1})
+SAID = StatedSizes(dict.fromkeys(small_jobs.PARTIES, 1000), dict.fromkeys(small_jobs.PARTIES, 4))
 
 
 class Flat(dict[str, float]):
@@ -51,7 +51,7 @@ def job(name="secureboost", **params):
 def rehearsed(name, params, *, hosts=("telco",), rows=1000, columns=10):
     """A job of a guest and hosts with tables of so many rows and columns, rehearsed."""
     parties = ("bank", *hosts)
-    said = Said(dict.fromkeys(parties, rows), dict.fromkeys(parties, columns))
+    said = StatedSizes(dict.fromkeys(parties, rows), dict.fromkeys(parties, columns))
     raw = {
         "name": "j",
         "protocol": name,
@@ -59,9 +59,9 @@ def rehearsed(name, params, *, hosts=("telco",), rows=1000, columns=10):
         "data": {party: {"dataset": DATASET} for party in parties},
         "params": params,
     }
-    if protocols.named(name).tables.rows is RowsUsed.OWN:
+    if protocols.load_protocol(name).tables.rows is RowsUsed.OWN:
         raw["parties"]["aggregator"] = "bank"
-    return from_words(parse(JobSpec, raw), said)
+    return from_words(parse_settings(JobSpec, raw), said)
 
 
 def found(setting):
@@ -71,7 +71,7 @@ def found(setting):
 
 def total(setting, party, primitive):
     """How often a party does something in the whole job."""
-    works = [(p.times, *work) for p in found(setting) for work in p.works()]
+    works = [(p.times, *work) for p in found(setting) for work in p.operations()]
     return sum(times * n for times, who, what, n in works if (who, what) == (party, primitive))
 
 
@@ -189,7 +189,7 @@ def test_answers_of_a_lattice_are_as_large_as_its_polynomials():
     assert said[1].startswith("packed, 32 sums in a ciphertext: 1.")
     assert said[2].startswith("vectors: ")
     sent = [n_bytes(setting)["bank->telco"] for setting in found[1:]]
-    assert sent[0] - sent[1] == pytest.approx(5 * PackingShape(named("lattice"), 2, 32).key_bytes)
+    assert sent[0] - sent[1] == pytest.approx(5 * PackingShape(by_name("lattice"), 2, 32).key_bytes)
     held = [setting.stages[-1].memory["telco"] for setting in found]
     assert held[1] > held[0]
 
@@ -198,7 +198,7 @@ def test_every_party_moves_every_set_of_ids_once():
     setting = rehearsed("federboost-vertical", TREES, rows=19_999)
     (align,) = [one for one in setting.stages if one.name == "align"]
     assert aligned_bytes(align) == pytest.approx(19_999 * (32 * 2 + 16), rel=0.01)
-    worked = sum(n for phase in align.phases for who, what, n in phase.works()
+    worked = sum(n for phase in align.phases for who, what, n in phase.operations()
                  if (who, what) == ("telco", phases.SHARED))  # fmt: skip
     assert worked > 0.2  # a point takes at least some microseconds
 
@@ -224,11 +224,11 @@ def test_memory_is_about_what_daemons_have_held_or_more(rows, guest, host):
 
 
 def test_a_party_that_only_adds_up_has_memory_too():
-    said = Said(dict.fromkeys(("bank", "telco"), 3000), dict.fromkeys(("bank", "telco"), 4))
+    said = StatedSizes(dict.fromkeys(("bank", "telco"), 3000), dict.fromkeys(("bank", "telco"), 4))
     parties = {"guest": "bank", "hosts": ["telco"], "aggregator": "sum"}
     data = {party: {"dataset": DATASET} for party in ("bank", "telco")}
     raw = {"name": "j", "protocol": "federboost-horizontal", "parties": parties, "data": data}
-    setting = from_words(parse(JobSpec, {**raw, "params": TREES}), said)
+    setting = from_words(parse_settings(JobSpec, {**raw, "params": TREES}), said)
     found = estimate(setting, Placement(2), flat)
     assert found.memory_peak_bytes.keys() == {"bank", "telco", "sum"}
 
@@ -248,11 +248,11 @@ def test_many_ids_are_aligned_by_an_oblivious_function():
     [((1 << 24) + 1, "ecdh", "on the curve"), ((1 << 30) + 1, "auto", "cannot be aligned")],
 )
 def test_more_ids_than_the_method_takes_are_refused_before_a_job_is(rows, method, says):
-    said = Said(dict.fromkeys(("bank", "telco"), rows), dict.fromkeys(("bank", "telco"), 4))
+    said = StatedSizes(dict.fromkeys(("bank", "telco"), rows), dict.fromkeys(("bank", "telco"), 4))
     parties = {"guest": "bank", "hosts": ["telco"]}
     data = {party: {"dataset": DATASET} for party in ("bank", "telco")}
     raw = {"name": "j", "protocol": "federboost-vertical", "parties": parties, "data": data}
-    spec = parse(JobSpec, {**raw, "params": TREES, "alignment": {"method": method}})
+    spec = parse_settings(JobSpec, {**raw, "params": TREES, "alignment": {"method": method}})
     with pytest.raises(FedboostError, match=says):
         estimate(from_words(spec, said), Placement(2), flat)
 
@@ -297,11 +297,11 @@ def test_a_share_of_the_rows_tells_what_all_of_them_take(monkeypatch):
 
 
 def test_seconds_grow_with_the_rows_and_never_faster():
-    assert phases.line(1.0, 2.0, (0.25, 0.5)) == pytest.approx(4.0)
-    assert phases.line(1.0, 1.5, (0.25, 0.5)) == pytest.approx(2.5)
-    assert phases.line(2.0, 1.0, (0.25, 0.5)) == 1.0
-    assert phases.line(0.0, 2.0, (0.25, 0.5)) == 4.0
-    assert phases.line(1.0, 2.0, (1.0, 1.0)) == 2.0
+    assert phases.value_at_all_rows(1.0, 2.0, (0.25, 0.5)) == pytest.approx(4.0)
+    assert phases.value_at_all_rows(1.0, 1.5, (0.25, 0.5)) == pytest.approx(2.5)
+    assert phases.value_at_all_rows(2.0, 1.0, (0.25, 0.5)) == 1.0
+    assert phases.value_at_all_rows(0.0, 2.0, (0.25, 0.5)) == 4.0
+    assert phases.value_at_all_rows(1.0, 2.0, (1.0, 1.0)) == 2.0
 
 
 def test_rows_in_common_are_those_of_the_tables(tmp_path):
@@ -374,9 +374,9 @@ def test_a_slow_link_is_waited_for():
 
 def test_what_is_not_said_is_asked_for():
     with pytest.raises(ConfigError, match="how many columns shop has"):
-        from_words(job(), Said(SAID.rows, {"bank": 1, "telco": 1}))
+        from_words(job(), StatedSizes(SAID.rows, {"bank": 1, "telco": 1}))
     with pytest.raises(ConfigError, match="how many rows bank has"):
-        from_words(job(), Said({}, SAID.columns))
+        from_words(job(), StatedSizes({}, SAID.columns))
 
 
 def test_a_protocol_that_trains_nothing_is_refused():
@@ -386,14 +386,14 @@ def test_a_protocol_that_trains_nothing_is_refused():
         "parties": {"guest": "bank", "hosts": ["telco"]},
         "data": {"bank": {"dataset": "d"}, "telco": {"dataset": "d"}},
     }
-    spec = parse(type(job()), echo)
+    spec = parse_settings(type(job()), echo)
     with pytest.raises(ConfigError, match="cannot be estimated"):
         estimate(from_words(spec, TWO), Placement(1), flat)
 
 
 def test_tables_of_strangers_are_refused():
     with pytest.raises(ConfigError, match="which has no table in the job"):
-        from_words(job(), Said({**SAID.rows, "bnak": 1}, SAID.columns))
+        from_words(job(), StatedSizes({**SAID.rows, "bnak": 1}, SAID.columns))
 
 
 @pytest.mark.parametrize(
@@ -405,7 +405,7 @@ def test_tables_of_strangers_are_refused():
     ],
 )
 def test_a_link_is_a_speed_and_a_delay(text, found):
-    place = command._place(text, 2)
+    place = command._parse_placement(text, 2)
     assert (place.bytes_per_s, place.latency_s) == found
     assert place.apart
 
@@ -413,12 +413,12 @@ def test_a_link_is_a_speed_and_a_delay(text, found):
 @pytest.mark.parametrize("text", ["fast", "100", "100MB/s,soon", "100MB,20ms"])
 def test_other_links_are_refused(text):
     with pytest.raises(ConfigError, match="not a speed and a delay"):
-        command._place(text, 2)
+        command._parse_placement(text, 2)
 
 
 def test_every_operation_of_a_scheme_has_a_price():
     said: list[str] = []
-    found = prices.of(["plain: add", "plain: encrypt", prices.JOB], said.append)
+    found = prices.prices_of(["plain: add", "plain: encrypt", prices.JOB], said.append)
     of_cipher = {f"plain: {operation}" for operation in cipher_tally.OPERATIONS}
     assert found.keys() == {*prices.TYPICAL, *of_cipher}
     assert 0.0 < found["plain: add"] < 1e-2
@@ -445,7 +445,7 @@ def test_tables_of_which_a_job_would_be_refused_are_made_up(tmp_path):
     raw["parties"], raw["data"] = {"guest": "bank", "hosts": ["telco"]}, {
         "bank": {"dataset": "d", "label": "y"}, "telco": {"dataset": "d"}}  # fmt: skip
     del raw["validation"]
-    spec = parse(type(job()), raw)
+    spec = parse_settings(type(job()), raw)
     sources = {
         "bank": SourceSpec(path=str(tmp_path / "b.parquet")),
         "telco": SourceSpec(path=str(tmp_path / "t.parquet")),

@@ -6,7 +6,7 @@ import json
 import pytest
 
 from fedboost.ground.errors import PeerError
-from fedboost.ground.settings import parse
+from fedboost.ground.settings import parse_settings
 from fedboost.job import JobSpec
 from fedboost.runtime.jobs import manifest
 from fedboost.runtime.jobs.manifest import JobMember, Manifest
@@ -28,16 +28,16 @@ TEXT = terms(learning_rate=0.1, n_estimators=3).encode()
 
 
 def test_a_manifest_comes_back_as_it_was():
-    again = manifest.decode(TEXT)
+    again = manifest.decode_manifest(TEXT)
     assert again.encode() == TEXT
     assert again.spec.params == {"learning_rate": 0.1, "n_estimators": 3}
     assert [one.certificate for one in again.members] == ["PEM 1", "PEM 2"]
-    assert manifest.sha256(TEXT) == hashlib.sha256(TEXT).digest()
+    assert manifest.manifest_sha256(TEXT) == hashlib.sha256(TEXT).digest()
 
 
 def test_the_text_does_not_depend_on_the_order_of_keys():
     turned = dict(reversed(list(json.loads(TEXT)["spec"].items())))
-    spec = parse(JobSpec, turned)
+    spec = parse_settings(JobSpec, turned)
     assert terms().model_copy(update={"spec": spec}).encode() == TEXT
 
 
@@ -78,14 +78,14 @@ def changed(**changes):
 def test_whatever_is_not_that_text_is_refused(text):
     assert text != TEXT
     with pytest.raises(PeerError):
-        manifest.decode(text)
+        manifest.decode_manifest(text)
 
 
 def test_a_manifest_larger_than_a_store_keeps_is_refused_unread():
     with pytest.raises(PeerError, match="a manifest has at most"):
-        manifest.decode(b"[" * (manifest.MANIFEST_BYTES_MAX + 1))
+        manifest.decode_manifest(b"[" * (manifest.MANIFEST_BYTES_MAX + 1))
 
 
 def test_every_change_changes_the_hash():
     texts = {TEXT, terms().encode(), terms(n_estimators=4).encode(), changed(job="b").encode()}
-    assert len({manifest.sha256(text) for text in texts}) == len(texts)
+    assert len({manifest.manifest_sha256(text) for text in texts}) == len(texts)

@@ -313,10 +313,10 @@ def test_show_does_not_obey_what_a_peer_calls_itself(config, path):
 
 def test_the_latest_rows_come_first_some_at_a_time(path):
     with closing(Ledger(path, read_only=True)) as ledger:
-        assert [row.n for row in ledger.latest("", "", 5, 3)] == [4, 3, 2]
-        assert [row.n for row in ledger.latest("", "", 2, 3)] == [1]
-        assert [row.n for row in ledger.latest("j1", "", 5, 3)] == [4, 2]
-        assert ledger.latest("j9", "", 5, 3) == []
+        assert [row.n for row in ledger.latest_rows("", "", 5, 3)] == [4, 3, 2]
+        assert [row.n for row in ledger.latest_rows("", "", 2, 3)] == [1]
+        assert [row.n for row in ledger.latest_rows("j1", "", 5, 3)] == [4, 2]
+        assert ledger.latest_rows("j9", "", 5, 3) == []
 
 
 def test_a_jobs_rows_add_up_by_way_peer_and_message(path):
@@ -327,8 +327,8 @@ def test_a_jobs_rows_add_up_by_way_peer_and_message(path):
         every = ledger.amounts()
         sums = {one.of: one for one in ledger.amounts(last=3)}
         for one in ledger.amounts(after=3):
-            sums[one.of] = sums[one.of].and_also(one) if one.of in sums else one
-        newest = ledger.latest("j9", "", 99, 1)[0]
+            sums[one.of] = sums[one.of].plus(one) if one.of in sums else one
+        newest = ledger.latest_rows("j9", "", 99, 1)[0]
     assert found == [
         ("out", "bank", "CandidateSums", 3, 0 + 2 + 10, 3 * 640, "j0"),
         ("out", "bank", "Other", 1, 12_345, 640, "j0"),

@@ -52,7 +52,7 @@ class Town:
         async def work():
             sources = {p: SourceSpec(path=str(self.folder / f"{p}.parquet")) for p in PARTIES}
             where = self.folder / "cluster"
-            async with local.cluster(where, self.spec, sources, Serial()) as made:
+            async with local.open_cluster(where, self.spec, sources, Serial()) as made:
                 for party, node in made.parties.items():
                     for name in ("commit", "finish"):
                         wrapped = partial(called, getattr(node, name), party, name)
@@ -188,7 +188,7 @@ def test_every_party_keeps_everybodys_head_of_every_round(whole):
 
 def test_what_two_parties_signed_about_each_other_is_the_same(whole):
     with whole.ledger(BANK) as ledger:
-        stated = [signed_heads.read(one.party, one.text) for one in ledger.kept()]
+        stated = [signed_heads.read_statement(one.party, one.text) for one in ledger.kept()]
     for one in stated:
         for peer, pair in one.pairs.items():
             [same] = [s for s in stated if s.party == peer and s.moment == one.moment]
@@ -199,7 +199,9 @@ def test_what_two_parties_signed_about_each_other_is_the_same(whole):
 
 def test_two_hosts_that_sent_each_other_nothing_say_so(whole):
     with whole.ledger(TELCO) as ledger:
-        told = [signed_heads.read(k.party, k.text) for k in ledger.kept() if k.party == TELCO]
+        told = [
+            signed_heads.read_statement(k.party, k.text) for k in ledger.kept() if k.party == TELCO
+        ]
     assert all(one.pairs[SHOP].entries == 0 for one in told)
 
 
@@ -300,7 +302,7 @@ def test_a_head_must_be_the_peers_own_of_this_moment_and_go_on_where_it_stood(to
     with town.ledger(BANK) as ledger:
         for kept in ledger.kept():
             last[kept.party] = kept
-    stated = signed_heads.read(TELCO, last[TELCO].text).model_copy(update=change)
+    stated = signed_heads.read_statement(TELCO, last[TELCO].text).model_copy(update=change)
     text = stated.encode()
     given = [
         SignedHead(party=TELCO, text=text, signature=signed_by(town, TELCO)(text)),
@@ -308,7 +310,7 @@ def test_a_head_must_be_the_peers_own_of_this_moment_and_go_on_where_it_stood(to
     ]
     table = town.spec.parties.table()
     signed = SimpleNamespace(id=town.job, peers=(TELCO, SHOP), table=table, goes_on=False)
-    work: Any = SimpleNamespace(signed=signed, attempt=1, unsure=set())
+    work: Any = SimpleNamespace(signed=signed, attempt=1, unsure_peers=set())
     with closing(Ledger(town.store(BANK))) as ledger:
         own = signed_heads.SignedHeads(BANK, ledger, Checking(town))
         before = len(ledger.kept())
@@ -324,13 +326,13 @@ def test_a_head_must_be_the_peers_own_of_this_moment_and_go_on_where_it_stood(to
 
 def test_who_passed_over_a_peer_says_nothing_of_it_and_does_not_hold_it_to_anything(town):
     with town.ledger(TELCO) as ledger:
-        told = {k.party: signed_heads.read(k.party, k.text) for k in ledger.kept()}[TELCO]
+        told = {k.party: signed_heads.read_statement(k.party, k.text) for k in ledger.kept()}[TELCO]
     table = town.spec.parties.table()
     signed = SimpleNamespace(id=town.job, peers=(TELCO, SHOP), table=table, goes_on=True)
-    work: Any = SimpleNamespace(signed=signed, attempt=2, unsure={TELCO})
+    work: Any = SimpleNamespace(signed=signed, attempt=2, unsure_peers={TELCO})
     with closing(Ledger(town.store(BANK))) as ledger:
         own = signed_heads.SignedHeads(BANK, ledger, Checking(town))
-        ours = signed_heads.read(BANK, own.exchange(work, "gbun", (1,), []).text)
+        ours = signed_heads.read_statement(BANK, own.exchange_heads(work, "gbun", (1,), []).text)
         assert set(ours.pairs) == {SHOP}
         said = told.model_copy(update={"attempt": 2, "stage": "gbun", "round": 1})
         lying = said.model_copy(
@@ -416,7 +418,7 @@ def test_two_honest_ledgers_agree_payload_for_payload(town, reader):
 
 def test_a_row_for_another_peer_leaves_its_hash_alone_in_the_file(town):
     file = town.exported(BANK, "--for", TELCO)
-    export = comparison.read(file.read_bytes(), town.check)
+    export = comparison.read_export(file.read_bytes(), town.check)
     assert {row.peer for row in export.shown()} == {TELCO}
     assert len(export.rows) == 2 * len(export.shown())
     assert "shop" not in json.dumps([vars(row) for row in export.rows])
@@ -427,7 +429,7 @@ def lying(town, party, change):
     rewritten(town, party, change)
     tamper(town, party, ("DELETE FROM ledger_signed", ()))
     with town.ledger(party) as ledger:
-        text = comparison.export(ledger, party, town.job, None, signed_by(town, party))
+        text = comparison.export_rows(ledger, party, town.job, None, signed_by(town, party))
     file = town.folder / "lie.ledger"
     file.write_bytes(text)
     return str(file)
@@ -483,13 +485,13 @@ def test_a_changed_byte_of_an_exported_file_is_refused(town, place):
     text = bytearray(file.read_bytes())
     text[int(place * len(text))] ^= 1
     with pytest.raises((DataError, PeerError)):
-        comparison.read(bytes(text), town.check)
+        comparison.read_export(bytes(text), town.check)
 
 
 def test_a_file_that_is_no_export_is_refused(town):
     for text in (b"", b"{}\n", b"x" * 100, b'{"what": "fedboost ledger export 1"}\nAAAA\n'):
         with pytest.raises(DataError, match="not an exported ledger"):
-            comparison.read(text, town.check)
+            comparison.read_export(text, town.check)
 
 
 def test_an_export_names_a_job_that_there_is(town):

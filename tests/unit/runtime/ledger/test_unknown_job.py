@@ -14,4 +14,4 @@ def test_a_job_that_a_ledger_does_not_know_is_not_reviewed(tmp_path):
         closing(Ledger(tmp_path / "store.sqlite")) as ledger,
         pytest.raises(DataError, match="knows no job no-such-job"),
     ):
-        comparison.review(ledger, "bank", "no-such-job")
+        comparison.contradicted_rows(ledger, "bank", "no-such-job")

@@ -6,7 +6,7 @@ import pytest
 
 from fedboost.ground.errors import ProtocolError, UnreachableError
 from fedboost.messages.party_pb2 import CommitReply, StageReply, StageRequest
-from fedboost.runtime.party.stage.answers import Answers
+from fedboost.runtime.party.stage.answers import AttemptAnswers
 
 STAGE = ("stage", "echo")
 FIRST = StageRequest(job="job-1", attempt=1, stage="echo", round=2)
@@ -27,56 +27,56 @@ class Work:
 
 
 async def test_a_question_repeated_while_it_is_at_work_gets_the_same_answer():
-    answers, work = Answers(), Work()
-    asked = [asyncio.create_task(answers.once(STAGE, FIRST, work)) for _ in range(3)]
+    answers, work = AttemptAnswers(), Work()
+    asked = [asyncio.create_task(answers.answer_once(STAGE, FIRST, work)) for _ in range(3)]
     await asyncio.sleep(0)
     work.may_end.set()
     replies = await asyncio.gather(*asked)
     assert replies[0] is replies[1] is replies[2]
-    assert await answers.once(STAGE, FIRST, work) is replies[0]
+    assert await answers.answer_once(STAGE, FIRST, work) is replies[0]
     assert work.done == 1
 
 
 async def test_work_goes_on_when_whoever_asked_is_gone():
-    answers, work = Answers(), Work()
-    asked = asyncio.create_task(answers.once(STAGE, FIRST, work))
+    answers, work = AttemptAnswers(), Work()
+    asked = asyncio.create_task(answers.answer_once(STAGE, FIRST, work))
     await asyncio.sleep(0)
     asked.cancel()
     await asyncio.wait([asked])
     assert asked.cancelled()
     work.may_end.set()
-    assert await answers.once(STAGE, FIRST, work) == StageReply()
+    assert await answers.answer_once(STAGE, FIRST, work) == StageReply()
     assert work.done == 1
 
 
 async def test_what_was_refused_once_is_refused_again_without_another_try():
-    answers, work = Answers(), Work(UnreachableError("gone"))
+    answers, work = AttemptAnswers(), Work(UnreachableError("gone"))
     work.may_end.set()
     for _ in range(2):
         with pytest.raises(UnreachableError, match="gone"):
-            await answers.once(STAGE, FIRST, work)
+            await answers.answer_once(STAGE, FIRST, work)
     assert work.done == 1
 
 
 async def test_the_same_subject_in_other_words_is_refused():
     """A stage opened at two rounds in one attempt would draw the same secrets for two states."""
-    answers, work = Answers(), Work()
+    answers, work = AttemptAnswers(), Work()
     work.may_end.set()
-    await answers.once(STAGE, FIRST, work)
+    await answers.answer_once(STAGE, FIRST, work)
     other = StageRequest(job="job-1", attempt=1, stage="echo", round=1)
     with pytest.raises(ProtocolError, match="stage echo was asked for in other words"):
-        await answers.once(STAGE, other, work)
+        await answers.answer_once(STAGE, other, work)
     assert work.done == 1
 
 
 async def test_subjects_are_apart_and_settled_waits_for_all():
-    answers, work, other = Answers(), Work(), Work()
+    answers, work, other = AttemptAnswers(), Work(), Work()
     asked = [
-        asyncio.create_task(answers.once(STAGE, FIRST, work)),
-        asyncio.create_task(answers.once(("round", "echo", 1), CommitReply(), other)),
+        asyncio.create_task(answers.answer_once(STAGE, FIRST, work)),
+        asyncio.create_task(answers.answer_once(("round", "echo", 1), CommitReply(), other)),
     ]
     await asyncio.sleep(0)
-    settled = asyncio.create_task(answers.settled())
+    settled = asyncio.create_task(answers.wait_until_idle())
     work.may_end.set()
     await asked[0]
     assert not settled.done()

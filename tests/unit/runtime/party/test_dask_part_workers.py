@@ -15,7 +15,7 @@ from fedboost.encrypted.cells.adding import PlacedRows
 from fedboost.ground import part_workers
 from fedboost.ground.errors import ConfigError, FedboostError, UnreachableError
 from fedboost.ground.part_workers import Embedded
-from fedboost.ground.settings import parse
+from fedboost.ground.settings import parse_settings
 from fedboost.runtime.config.daemons import DaskWorkers
 from fedboost.runtime.party.workers import dask_part_workers
 from fedboost.runtime.party.workers.dask_part_workers import DaskPartWorkers
@@ -78,7 +78,7 @@ class Sums:
     def __init__(self, scheme, rows=ROWS):
         self.held, _ = Pair(scheme, rows=rows).rows(SHOP)
         self.given = table("frequent"), *nodes_of(rows)
-        self.expected = Growing(self.held.adding, *self.given).sums()
+        self.expected = Growing(self.held.placed_rows, *self.given).sums()
 
     def tree(self, own):
         return Growing(PlacedRows(own, self.held._part, by_rows=True), *self.given)
@@ -123,7 +123,7 @@ def test_plain_jobs_leave_the_models_of_one_process(own):
 
 def test_a_cluster_adds_up_what_one_process_does_and_outlives_a_worker(cluster, own, monkeypatch):
     """By rows and by columns, encrypted and not; what the dead worker had is given to the other."""
-    monkeypatch.setattr(dask_part_workers, "SMALL_BYTES", 0)  # as tasks of many rows go
+    monkeypatch.setattr(dask_part_workers, "SMALL_TASK_BYTES", 0)  # as tasks of many rows go
     jobs: list[Any] = [
         Sums("okamoto-uchiyama", 40),
         Answers(),
@@ -148,7 +148,7 @@ def test_a_cluster_adds_up_what_one_process_does_and_outlives_a_worker(cluster, 
 
 
 def test_gradients_go_only_where_the_party_s_file_says_so():
-    assert not DaskPartWorkers(parse(DaskWorkers, {"dask": {"local": 1}})).takes_gradients
+    assert not DaskPartWorkers(parse_settings(DaskWorkers, {"dask": {"local": 1}})).takes_gradients
 
 
 def test_an_error_in_a_task_is_raised_here(own):
@@ -176,7 +176,7 @@ def test_workers_without_fedboost_are_refused(cluster, monkeypatch):
 
 
 def test_certificates_of_another_ca_are_refused(cluster, monkeypatch):
-    monkeypatch.setattr(dask_part_workers, "CONNECT_S", 1)
+    monkeypatch.setattr(dask_part_workers, "DASK_CONNECT_S", 1)
     cluster.certify("others")
     other = DaskPartWorkers(cluster.settings("others"))
     assert "does not answer" in refusal(UnreachableError, lambda: other.count).what
@@ -185,7 +185,7 @@ def test_certificates_of_another_ca_are_refused(cluster, monkeypatch):
 def test_files_that_cannot_be_read_are_named(cluster):
     raw = cluster.raw()
     raw["tls"] = {**cluster.files(), "ca": "/none.pem"}
-    error = refusal(ConfigError, lambda: DaskPartWorkers(parse(DaskWorkers, raw)).count)
+    error = refusal(ConfigError, lambda: DaskPartWorkers(parse_settings(DaskWorkers, raw)).count)
     assert error.where["file"] == "/none.pem"
 
 
@@ -249,7 +249,7 @@ def test_a_client_that_fails_as_it_is_closed_is_let_go_of(cluster, monkeypatch):
 
 @pytest.mark.full
 def test_processes_of_this_machine_are_made_again_when_they_die():
-    own = DaskPartWorkers(parse(DaskWorkers, {"dask": {"local": 1}}))
+    own = DaskPartWorkers(parse_settings(DaskWorkers, {"dask": {"local": 1}}))
     job = Answers()
     try:
         tree = job.tree(own)
@@ -263,7 +263,7 @@ def test_processes_of_this_machine_are_made_again_when_they_die():
 
 def test_a_cluster_that_dies_ends_the_layer_and_is_found_again(cluster, monkeypatch):
     """Last, for it ends the cluster."""
-    monkeypatch.setattr(dask_part_workers, "CONNECT_S", 1)
+    monkeypatch.setattr(dask_part_workers, "DASK_CONNECT_S", 1)
     own = DaskPartWorkers(cluster.settings())
     job = Sums("plain")
     tree = job.tree(own)
@@ -275,7 +275,7 @@ def test_a_cluster_that_dies_ends_the_layer_and_is_found_again(cluster, monkeypa
     what = refusal(UnreachableError, lambda: job.check(tree)).what
     assert "is gone" in what or "does not answer" in what
     assert "does not answer" in refusal(UnreachableError, lambda: job.check(tree)).what
-    monkeypatch.setattr(dask_part_workers, "CONNECT_S", 10)
+    monkeypatch.setattr(dask_part_workers, "DASK_CONNECT_S", 10)
     cluster.start_scheduler()
     cluster.start_workers(1)
     job.check(tree)

@@ -38,7 +38,7 @@ TEXT = b"fedboost survivors 1 ..."
 def certs(tmp_path):
     """Certificates of two parties and a user."""
     folder = tmp_path / "certs"
-    authority.create(folder, LEAVES, Term(NOW))
+    authority.create_certificates(folder, LEAVES, Term(NOW))
     return folder
 
 
@@ -58,7 +58,7 @@ def test_what_one_party_signs_the_other_believes(certs):
 def test_a_certificate_may_be_renewed_while_a_job_runs(certs):
     bank, telco = hand(certs, "bank"), hand(certs, "telco")
     before = bank.sign(TEXT)
-    authority.rotate(certs, ["bank"], Term(NOW))
+    authority.rotate_certificates(certs, ["bank"], Term(NOW))
     after = bank.sign(TEXT)
     assert before.partition(SEPARATOR)[0] != after.partition(SEPARATOR)[0]
     telco.check("bank", TEXT, after)
@@ -67,7 +67,7 @@ def test_a_certificate_may_be_renewed_while_a_job_runs(certs):
 
 def test_a_signature_under_a_revoked_certificate_is_refused(certs):
     signature = hand(certs, "bank").sign(TEXT)
-    authority.revoke(certs, "bank", NOW)
+    authority.revoke_certificates(certs, "bank", NOW)
     with pytest.raises(UnreachableError, match="revoked"):
         hand(certs, "telco").check("bank", TEXT, signature)
 
@@ -75,7 +75,7 @@ def test_a_signature_under_a_revoked_certificate_is_refused(certs):
 def test_the_old_certificate_and_the_new_key_do_not_fit(certs):
     bank = hand(certs, "bank")
     old, _, _ = bank.sign(TEXT).partition(SEPARATOR)
-    authority.rotate(certs, ["bank"], Term(NOW))
+    authority.rotate_certificates(certs, ["bank"], Term(NOW))
     _, _, signature = bank.sign(TEXT).partition(SEPARATOR)
     with pytest.raises(PeerError, match="does not fit"):
         hand(certs, "telco").check("bank", TEXT, old + SEPARATOR + signature)
@@ -109,7 +109,7 @@ def test_anothers_signature_another_text_and_another_ca_are_refused(certs, tmp_p
     ):
         with pytest.raises(PeerError):
             telco.check(name, text, hand(certs, signer).sign(TEXT))
-    authority.create(tmp_path / "other", LEAVES, Term(NOW))
+    authority.create_certificates(tmp_path / "other", LEAVES, Term(NOW))
     with pytest.raises(PeerError, match="not signed by our CA"):
         telco.check("bank", TEXT, hand(tmp_path / "other", "bank").sign(TEXT))
 
@@ -222,14 +222,14 @@ def test_an_aggregator_of_a_job_that_adds_nothing_up_is_refused(protocol):
 @pytest.mark.parametrize("dropout", ["wait", "continue"])
 def test_two_parties_are_refused_when_the_job_is_proposed(dropout, tmp_path, monkeypatch):
     """By a policy that says nothing of it, and before anything has left anybody."""
-    permissive = local.permissive
+    permissive = local.permissive_policy
 
     def default(*args, **kwargs):
         own = permissive(*args, **kwargs)
         keys = own.model_fields_set - {"aggregation_parties_min"}
         return Policy(**{key: getattr(own, key) for key in keys})
 
-    monkeypatch.setattr(local, "permissive", default)
+    monkeypatch.setattr(local, "permissive_policy", default)
     draw = np.random.default_rng(1)
     tables = {
         p: pa.table({"id": list(map(str, range(200))), "x": draw.normal(size=200),

@@ -73,7 +73,7 @@ def contexts(monkeypatch):
         leaves="predictions",
         tables=TableUse(rows=RowsUsed.GUESTS),
     )
-    monkeypatch.setitem(protocols.known(), NAME, protocol)
+    monkeypatch.setitem(protocols.load_all(), NAME, protocol)
     return seen
 
 

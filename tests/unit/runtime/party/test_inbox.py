@@ -149,7 +149,7 @@ async def test_what_never_comes_is_waited_for_no_longer_than_the_deadline():
 
 async def test_who_is_late_is_named_and_not_who_came_in_the_meantime():
     box = inbox(0.05)
-    waiting = asyncio.create_task(box.arrival(KIND, ["bank", "shop", "mill"], 2))
+    waiting = asyncio.create_task(box.wait_for_messages(KIND, ["bank", "shop", "mill"], 2))
     await asyncio.sleep(0)
     await put(box, 1, sender="bank")
     await put(box, 1, sender="mill")
@@ -161,7 +161,7 @@ async def test_who_is_late_is_named_and_not_who_came_in_the_meantime():
 async def test_all_messages_of_a_step_are_waited_for():
     box = inbox()
     await put(box, 1, sender="bank")
-    waiting = asyncio.create_task(box.arrival(KIND, ["bank", "shop"], 2))
+    waiting = asyncio.create_task(box.wait_for_messages(KIND, ["bank", "shop"], 2))
     await put(box, 3, sender="shop")  # of a later step
     assert not waiting.done()
     await put(box, 1, sender="shop")

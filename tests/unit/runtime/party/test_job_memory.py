@@ -214,7 +214,7 @@ def test_a_job_may_leave_while_jobs_are_estimated(leaves, monkeypatch):
     memory = JobMemory(config, lambda: tables, {})
 
     async def left():
-        memory.leave(leaves)
+        memory.release_memory(leaves)
 
     async def both():
         loop = asyncio.get_running_loop()

@@ -12,7 +12,7 @@ from fedboost.ground.errors import (
     ProtocolError,
     StoreError,
 )
-from fedboost.runtime.party.job.states import TABLE, PartyJobEvent, PartyJobStates
+from fedboost.runtime.party.job.states import PARTY_TRANSITIONS, PartyJobEvent, PartyJobStates
 from fedboost.runtime.policy.approval import Verdict
 from fedboost.runtime.store.store import JobState, Store
 
@@ -39,11 +39,11 @@ def store(tmp_path):
 def happen(states, store, event):
     """Lets it happen to the only job there is."""
     if event is PartyJobEvent.BEGUN:
-        states.begins("j1", store.job("j1").attempt + 1)
+        states.note_begin("j1", store.job("j1").attempt + 1)
     elif event is PartyJobEvent.FINISHED:
-        states.finishes("j1")
+        states.note_finish("j1")
     elif event in (PartyJobEvent.ASKED, PartyJobEvent.AGREED):
-        states.proposed("j1", "credit", TEXT, consents=event is PartyJobEvent.AGREED)
+        states.note_proposal("j1", "credit", TEXT, consents=event is PartyJobEvent.AGREED)
     else:
         states.ends("j1", event, JobError("because"))
 
@@ -51,7 +51,7 @@ def happen(states, store, event):
 def at(store, state):
     """A job that stands so."""
     states = PartyJobStates(store, "bank")
-    states.proposed("j1", "credit", TEXT, consents=state is JobState.AGREED)
+    states.note_proposal("j1", "credit", TEXT, consents=state is JobState.AGREED)
     for event in WAY[state]:
         happen(states, store, event)
     assert store.job("j1").state is state
@@ -63,7 +63,7 @@ def at(store, state):
 def test_a_job_moves_as_the_table_says_and_never_otherwise(store, state, event):
     states = at(store, state)
     before = store.job("j1")
-    after = TABLE.get((state, event))
+    after = PARTY_TRANSITIONS.get((state, event))
     if after is None and event not in (PartyJobEvent.PAUSED, *_ENDS):
         with pytest.raises((ProtocolError, PolicyError)):
             happen(states, store, event)
@@ -80,21 +80,21 @@ _ENDS = (PartyJobEvent.PAUSED, PartyJobEvent.FAILED, PartyJobEvent.CANCELLED, Pa
 def test_what_was_not_decided_about_this_manifest_is_not_decided(store):
     states = at(store, JobState.WAITING)
     other = hashlib.sha256(b"another manifest").digest()
-    assert states.consents("j1", DIGEST, asks=False)
-    assert not states.consents("j1", DIGEST, asks=True)
+    assert states.has_consent("j1", DIGEST, asks=False)
+    assert not states.has_consent("j1", DIGEST, asks=True)
     states.approve("j1", "ana")
-    assert states.consents("j1", DIGEST, asks=True)
-    assert not states.consents("j1", other, asks=True)
-    assert not states.consents("j2", DIGEST, asks=True)
+    assert states.has_consent("j1", DIGEST, asks=True)
+    assert not states.has_consent("j1", other, asks=True)
+    assert not states.has_consent("j2", DIGEST, asks=True)
 
 
 @pytest.mark.parametrize("event", [PartyJobEvent.ASKED, PartyJobEvent.FAILED, PartyJobEvent.BEGUN])
 def test_an_approval_is_no_state_and_outlives_all_of_them(store, event):
     states = at(store, JobState.WAITING)
     happen(states, store, event)
-    assert not states.consents("j1", DIGEST, asks=True)
+    assert not states.has_consent("j1", DIGEST, asks=True)
     states.approve("j1", "ana")
-    assert PartyJobStates(store, "bank").consents("j1", DIGEST, asks=True)
+    assert PartyJobStates(store, "bank").has_consent("j1", DIGEST, asks=True)
 
 
 def test_a_denial_counts_whatever_was_decided_before_and_says_who_when_and_why(store):
@@ -104,7 +104,7 @@ def test_a_denial_counts_whatever_was_decided_before_and_says_who_when_and_why(s
     assert said == "bank's owner denied the job: too many columns"
     for asks in (True, False):
         with pytest.raises(PolicyError, match="denied the job: too many columns"):
-            states.consents("j1", DIGEST, asks=asks)
+            states.has_consent("j1", DIGEST, asks=asks)
     found = states.decision(store.job("j1"))
     assert (found.verdict, found.user, found.reason) == (Verdict.DENIED, "olga", "too many columns")
     assert found.at == pytest.approx(store.now(), abs=60)
@@ -130,7 +130,7 @@ def test_a_reason_that_is_too_long_is_refused_and_the_job_goes_on(store):
 def test_another_manifest_under_the_same_name_is_refused(store):
     states = at(store, JobState.WAITING)
     with pytest.raises(PeerError, match="two different jobs"):
-        states.proposed("j1", "credit", b"another manifest", consents=True)
+        states.note_proposal("j1", "credit", b"another manifest", consents=True)
 
 
 def test_a_damaged_decision_opens_no_store(store, tmp_path):
@@ -140,7 +140,7 @@ def test_a_damaged_decision_opens_no_store(store, tmp_path):
         sql.execute("DROP TRIGGER decisions_update")
         sql.execute("UPDATE decisions SET verdict = 'approved'")
     with pytest.raises(StoreError, match="damaged"):
-        states.consents("j1", DIGEST, asks=True)
+        states.has_consent("j1", DIGEST, asks=True)
     store.close()
     with pytest.raises(StoreError, match="damaged"):
         Store(tmp_path, "party bank")

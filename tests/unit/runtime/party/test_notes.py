@@ -43,10 +43,10 @@ async def test_what_leaves_is_written_behind_what_has_come_in_one_go():
     written = Written()
     kept = Notes(written)
     arrived = kept.came(A)
-    kept.leave(OUT)
+    kept.write_now(OUT)
     assert written == [([A], [OUT])]
     await arrived
-    for _ in range(2 * notes.TURNS):
+    for _ in range(2 * notes.ANSWER_TURNS):
         await asyncio.sleep(0)
     assert len(written) == 1
 
@@ -55,7 +55,7 @@ async def test_a_message_that_is_waited_for_with_others_is_written_with_them_or_
     written = Written()
     kept = Notes(written)
     first = kept.came(A, later=True)
-    for _ in range(2 * notes.TURNS):
+    for _ in range(2 * notes.ANSWER_TURNS):
         await asyncio.sleep(0)
     assert written == []
     await asyncio.gather(first, kept.came(B))
@@ -70,7 +70,7 @@ async def test_a_write_sets_the_time_anew_for_what_comes_behind_it(monkeypatch):
     kept = Notes(written)
     kept.came(A, later=True)
     await asyncio.sleep(0.015)
-    kept.leave(OUT)
+    kept.write_now(OUT)
     arrived = kept.came(B, later=True)
     await asyncio.sleep(0.01)
     assert written == [([A], [OUT])]
@@ -82,7 +82,7 @@ async def test_a_thread_that_writes_ends_the_loops_waits():
     written = Written()
     kept = Notes(written)
     arrived = kept.came(A)
-    thread = threading.Thread(target=kept.leave, args=(OUT,))
+    thread = threading.Thread(target=kept.write_now, args=(OUT,))
     thread.start()
     thread.join()
     assert not arrived.done()  # its own loop ends it
@@ -96,9 +96,9 @@ async def test_whoever_waits_hears_that_the_disk_is_full_and_nothing_leaves_with
     written.is_full = True
     arrived = kept.came(A)
     with pytest.raises(StoreError):
-        kept.leave(OUT)
+        kept.write_now(OUT)
     with pytest.raises(StoreError):
         await arrived
     written.is_full = False
-    kept.leave(OUT)
+    kept.write_now(OUT)
     assert written == [([A], [OUT])]

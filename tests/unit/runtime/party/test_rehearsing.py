@@ -6,11 +6,11 @@ import json
 import pytest
 
 from fedboost.ground.errors import ConfigError
-from fedboost.ground.settings import parse
+from fedboost.ground.settings import parse_settings
 from fedboost.ground.workers import Serial
 from fedboost.job import JobSpec
-from fedboost.report.progress import rehearsed
-from fedboost.runtime.cluster.local import cluster
+from fedboost.report.progress import rehearsal_lines
+from fedboost.runtime.cluster.local import open_cluster
 from fedboost.runtime.config.daemons import PartyConfig
 from fedboost.runtime.coordinator.walker import NO_VERDICT
 from fedboost.runtime.party.owner import rehearsing
@@ -25,7 +25,7 @@ def tried(folder, *jobs, name="secureboost", rows=300):
     sources = written(folder, small_jobs.tables(name, rows))
 
     async def work():
-        async with cluster(folder / "c", small_jobs.spec(name), sources, Serial()) as made:
+        async with open_cluster(folder / "c", small_jobs.spec(name), sources, Serial()) as made:
             made.rehearse()
             journals = [await made.run(small_jobs.spec(name, **params)) for params in jobs]
             return [result(one)["rehearsal"] for one in journals]
@@ -76,12 +76,12 @@ def test_every_party_of_a_horizontal_job_is_measured_alone(tmp_path):
     assert set(found["alone"]) == set(small_jobs.PARTIES)
     assert found["guest_alone"] == found["alone"][small_jobs.GUEST]
     mean = sum(found["alone"].values()) / 3
-    assert rehearsed(found)[0] == f"each party alone, on average: auc {mean:.4f}"
+    assert rehearsal_lines(found)[0] == f"each party alone, on average: auc {mean:.4f}"
 
 
 def test_a_trial_ends_with_its_verdict(tmp_path):
     (found,) = tried(tmp_path, {**LATTICE, "n_estimators": 1})
-    alone, federated, verdict = rehearsed(found)
+    alone, federated, verdict = rehearsal_lines(found)
     assert alone.startswith("guest alone: auc ")
     assert federated.endswith(
         "(measured without the default group_rows_min of 20, which may change it)"
@@ -89,7 +89,7 @@ def test_a_trial_ends_with_its_verdict(tmp_path):
     left = found["jobs_left"]
     assert verdict == f"With default policies this job is accepted, and {left} more like it."
     (found,) = tried(tmp_path / "large", {**LATTICE, "n_estimators": 5})
-    *_, verdict, change = rehearsed(found)
+    *_, verdict, change = rehearsal_lines(found)
     assert verdict == "With default policies telco would refuse this job (disclosure_max)."
     assert change.startswith("Smallest change that helps: ")
 
@@ -98,15 +98,15 @@ def test_no_smaller_job_is_proposed_where_rows_decide(tmp_path):
     """Rounds were proposed one by one, each of which the same limit refused again."""
     sources = written(tmp_path, small_jobs.tables("secureboost", 300))
     raw = small_jobs.raw("secureboost", **LATTICE, n_estimators=2, max_depth=2)
-    few = parse(JobSpec, {**raw, "validation": {"fraction": 0.1, "seed": 7}})
+    few = parse_settings(JobSpec, {**raw, "validation": {"fraction": 0.1, "seed": 7}})
 
     async def work():
-        async with cluster(tmp_path / "c", few, sources, Serial()) as made:
+        async with open_cluster(tmp_path / "c", few, sources, Serial()) as made:
             return result(await made.rehearse().run(few))["rehearsal"]
 
     found = asyncio.run(work())
     assert (found["refused_by"], found["change"]) == ("bank: holdout_rows_min", None)
-    assert rehearsed(found)[-1] == "A smaller job does not help: the owner must allow it."
+    assert rehearsal_lines(found)[-1] == "A smaller job does not help: the owner must allow it."
 
 
 def test_another_table_has_an_account_of_its_own(tmp_path):
@@ -115,7 +115,7 @@ def test_another_table_has_an_account_of_its_own(tmp_path):
 
     def ran(sources):
         async def work():
-            async with cluster(tmp_path / "c", spec, sources, Serial()) as made:
+            async with open_cluster(tmp_path / "c", spec, sources, Serial()) as made:
                 return result(await made.rehearse().run(spec))
 
         return asyncio.run(work())
@@ -127,7 +127,7 @@ def test_another_table_has_an_account_of_its_own(tmp_path):
     assert [w for w in ran(first)["warnings"] if "earlier jobs" in w]
 
 
-@pytest.mark.parametrize("method", ["forecast", "cost"])
+@pytest.mark.parametrize("method", ["forecast", "cost_function"])
 def test_a_rehearsal_that_fails_leaves_the_job_its_model(tmp_path, monkeypatch, caplog, method):
     def failing(*_):
         raise ConfigError("max_depth is 5, guest_depth and host_depth make 4: leave max_depth out")
@@ -137,7 +137,7 @@ def test_a_rehearsal_that_fails_leaves_the_job_its_model(tmp_path, monkeypatch, 
     spec = small_jobs.spec("hybridtree", n_estimators=1)
 
     async def work():
-        async with cluster(tmp_path / "c", spec, sources, Serial()) as made:
+        async with open_cluster(tmp_path / "c", spec, sources, Serial()) as made:
             return await made.rehearse().run(spec)
 
     journal = asyncio.run(work())
@@ -153,7 +153,7 @@ def test_only_a_party_on_one_machine_rehearses(tmp_path):
         "coordinator": {"name": "c", "address": "127.0.0.1:7000"},
         "tls": {"ca": "ca.pem", "cert": "bank.pem", "key": "bank.key"},
     }  # fmt: skip
-    assert parse(PartyConfig, raw).rehearses
+    assert parse_settings(PartyConfig, raw).rehearses
     raw["peers"] = {"telco": "10.0.0.2:7002"}
     with pytest.raises(ConfigError, match="rehearses is for trials on one machine"):
-        parse(PartyConfig, raw)
+        parse_settings(PartyConfig, raw)

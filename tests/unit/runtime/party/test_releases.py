@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from fedboost.cli.groups import cli
 from fedboost.flow import Artefact
 from fedboost.ground.errors import ConfigError, DataError, FedboostError, PeerError, PolicyError
-from fedboost.ground.settings import load
+from fedboost.ground.settings import load_settings
 from fedboost.model import shards
 from fedboost.model.xgboost_json import xgboost_json
 from fedboost.runtime.config.daemons import PartyConfig
@@ -31,7 +31,9 @@ OTHER = "fraud-11111111"
 @pytest.fixture(scope="module")
 def certs(tmp_path_factory):
     folder = tmp_path_factory.mktemp("certs")
-    authority.create(folder, [Leaf("party", name) for name in PARTIES], Term(datetime.now(UTC)))
+    authority.create_certificates(
+        folder, [Leaf("party", name) for name in PARTIES], Term(datetime.now(UTC))
+    )
     return folder
 
 
@@ -39,7 +41,9 @@ def certs(tmp_path_factory):
 def strangers(tmp_path_factory):
     """Certificates of the same names by a CA that nobody here trusts."""
     folder = tmp_path_factory.mktemp("strangers")
-    authority.create(folder, [Leaf("party", name) for name in PARTIES], Term(datetime.now(UTC)))
+    authority.create_certificates(
+        folder, [Leaf("party", name) for name in PARTIES], Term(datetime.now(UTC))
+    )
     return folder
 
 
@@ -53,7 +57,7 @@ def folder(made, certs, tmp_path):
     """Three parties, each with its own settings, certificate and store."""
     for party in PARTIES:
         store = tmp_path / "var" / party
-        shards.save(store / "models" / MODEL, made[party])
+        shards.save_shard(store / "models" / MODEL, made[party])
         others = [name for name in PARTIES if name != party]
         raw = {
             "name": party,
@@ -138,7 +142,7 @@ def test_all_consents_make_the_model_that_all_shards_make(made, folder):
 def test_a_release_tells_the_columns_of_its_splits_and_no_others(made, folder):
     facts = {**made["telco"].facts, "columns": [*made["telco"].facts["columns"], "secret", "town"]}
     facts["categories"] = {**facts["categories"], "town": ["Ulm", "Bonn"]}
-    shards.save(folder / "var/telco/models" / MODEL, Artefact(facts, made["telco"].arrays))
+    shards.save_shard(folder / "var/telco/models" / MODEL, Artefact(facts, made["telco"].arrays))
     file, _ = release(folder, "telco", "--yes")
     told = json.loads(file.read_bytes().partition(b"\n")[0])["shard"]
     used = {split["column"] for split in told["splits"]}
@@ -217,10 +221,10 @@ def test_only_a_hosts_part_of_a_model_of_trees_is_released_and_to_its_guest_alon
     assert why("telco", to="shop").startswith("the guest of the model is bank")
     assert why("bank").startswith("bank is the model's guest")
     hybrid = {**made["telco"].facts, "kind": "hybrid"}
-    shards.save(folder / "var/telco/models" / MODEL, Artefact(hybrid, made["telco"].arrays))
+    shards.save_shard(folder / "var/telco/models" / MODEL, Artefact(hybrid, made["telco"].arrays))
     assert why("telco").startswith("a hybridtree model averages")
     everybodys = {**made["telco"].facts, "kind": "trees", "whole": True}
-    shards.save(folder / "var/telco/models" / MODEL, Artefact(everybodys, {}))
+    shards.save_shard(folder / "var/telco/models" / MODEL, Artefact(everybodys, {}))
     assert why("telco").startswith("every party holds the whole model")
 
 
@@ -234,7 +238,7 @@ def test_the_policy_decides_whom_splits_may_be_told(folder):
 
 def test_a_release_for_another_model_is_refused(made, folder):
     facts = {**made["telco"].facts, "job": OTHER}
-    shards.save(folder / "var/telco/models" / OTHER, Artefact(facts, made["telco"].arrays))
+    shards.save_shard(folder / "var/telco/models" / OTHER, Artefact(facts, made["telco"].arrays))
     telco, out = ("--config", folder / "telco.yaml"), folder / "telco.json"
     fedboost("model", "release", OTHER, *telco, "--to", "bank", "--out", out, "--yes")
     error = refused_export(folder, out)
@@ -243,9 +247,9 @@ def test_a_release_for_another_model_is_refused(made, folder):
 
 def test_a_release_to_somebody_else_is_refused(folder):
     file, _ = release(folder, "telco", "--yes")
-    config = load(PartyConfig, folder / "shop.yaml")
+    config = load_settings(PartyConfig, folder / "shop.yaml")
     with pytest.raises(ConfigError, match="has released its splits to bank, not to shop"):
-        releases.read(config, file.read_bytes(), MODEL)
+        releases.read_release(config, file.read_bytes(), MODEL)
 
 
 def resigned(folder, party, signer, change):
@@ -303,12 +307,14 @@ def test_a_host_that_lies_about_its_shard_is_refused(folder, certs):
 
 def test_a_revoked_certificate_consents_to_nothing(folder, tmp_path_factory):
     certs = tmp_path_factory.mktemp("revoking")
-    authority.create(certs, [Leaf("party", name) for name in PARTIES], Term(datetime.now(UTC)))
+    authority.create_certificates(
+        certs, [Leaf("party", name) for name in PARTIES], Term(datetime.now(UTC))
+    )
     for party in PARTIES:
         files = {key: str(certs / file) for key, file in files_of(party).items()}
         edited(folder, party, lambda raw, files=files: raw.update(tls=files))
     file, _ = release(folder, "telco", "--yes")
-    authority.revoke(certs, "telco", datetime.now(UTC))
+    authority.revoke_certificates(certs, "telco", datetime.now(UTC))
     error = refused_export(folder, file, kind=PeerError)
     assert "has been revoked" in error.what
 
@@ -318,7 +324,7 @@ def test_a_revoked_certificate_consents_to_nothing(folder, tmp_path_factory):
 )
 @given(draw=st.data())
 def test_no_damage_to_a_release_passes_or_breaks_the_reader(folder, draw):
-    config = load(PartyConfig, folder / "bank.yaml")
+    config = load_settings(PartyConfig, folder / "bank.yaml")
     file = folder / "telco.json"
     if not file.exists():
         release(folder, "telco", "--yes")
@@ -327,7 +333,7 @@ def test_no_damage_to_a_release_passes_or_breaks_the_reader(folder, draw):
     damaged = bytearray(good)
     damaged[place : place + draw.draw(st.integers(1, 40))] = draw.draw(st.binary(max_size=8))
     if damaged == good:
-        assert releases.read(config, good, MODEL).release.party == "telco"
+        assert releases.read_release(config, good, MODEL).release.party == "telco"
     else:
         with pytest.raises(FedboostError):
-            releases.read(config, bytes(damaged), MODEL)
+            releases.read_release(config, bytes(damaged), MODEL)

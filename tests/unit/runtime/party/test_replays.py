@@ -13,11 +13,11 @@ from click.testing import CliRunner
 from fedboost.cli.groups import cli
 from fedboost.encrypted.guest.tree import GuestTree
 from fedboost.ground.errors import ConfigError, DataError, PeerError, StoreError
-from fedboost.ground.settings import parse
+from fedboost.ground.settings import parse_settings
 from fedboost.ground.workers import Serial
 from fedboost.job import JobSpec
 from fedboost.protocols.secureboost import guest as guest_steps
-from fedboost.runtime.jobs.submitted import check
+from fedboost.runtime.jobs.submitted import check_spec
 from fedboost.runtime.party.owner import replay_results, replays
 from fedboost.runtime.store.recordings import Recordings
 from fedboost.runtime.transport.addresses import Timers
@@ -44,18 +44,18 @@ def test_an_honest_guest_is_found_honest_and_hosts_can_hold_it_to_what_came(hone
         assert way.payloads == way.signed == len(way.hashes) > 5
     assert result.other_payloads == {"align": 3}
     assert result.table.weights.distinct == 1
-    file = replay_results.sign(honest.configs[GUEST], result)
+    file = replay_results.sign_result(honest.configs[GUEST], result)
     host = honest.configs[HOST]
-    assert replay_results.read(host, file) == result
-    assert replay_results.compare(host, result) == []
+    assert replay_results.read_result(host, file) == result
+    assert replay_results.compare_with_ledger(host, result) == []
 
 
 def test_a_result_that_was_altered_is_not_the_guests(honest):
-    file = replay_results.sign(honest.configs[GUEST], honest.replay())
+    file = replay_results.sign_result(honest.configs[GUEST], honest.replay())
     with pytest.raises(PeerError):
-        replay_results.read(honest.configs[HOST], file.replace(b'"zero":0', b'"zero":1', 1))
+        replay_results.read_result(honest.configs[HOST], file.replace(b'"zero":0', b'"zero":1', 1))
     with pytest.raises(ConfigError, match="no result of a replay"):
-        replay_results.read(honest.configs[HOST], b"{}\n")
+        replay_results.read_result(honest.configs[HOST], b"{}\n")
 
 
 def test_a_payload_that_no_replay_confirmed_is_found_by_the_host_that_got_it(honest):
@@ -63,7 +63,7 @@ def test_a_payload_that_no_replay_confirmed_is_found_by_the_host_that_got_it(hon
     peer = result.peers[HOST]
     sent = peer.sent.model_copy(update={"hashes": peer.sent.hashes[1:]})
     fewer = peer.model_copy(update={"sent": sent})
-    found = replay_results.compare(
+    found = replay_results.compare_with_ledger(
         honest.configs[HOST], result.model_copy(update={"peers": {HOST: fewer}})
     )
     assert len(found) == 1
@@ -75,7 +75,7 @@ def test_payloads_that_a_host_sent_must_be_those_that_a_replay_was_given(honest)
     peer = result.peers[HOST]
     came = peer.came.model_copy(update={"hashes": ["0" * 64, *peer.came.hashes[1:]]})
     other = peer.model_copy(update={"came": came})
-    left, strange = replay_results.compare(
+    left, strange = replay_results.compare_with_ledger(
         honest.configs[HOST], result.model_copy(update={"peers": {HOST: other}})
     )
     assert "left this party and is not what the replay was given" in left
@@ -86,7 +86,7 @@ def test_other_rows_and_another_job_than_the_hosts_are_found_by_it(honest):
     result = honest.replay()
     table = result.table.model_copy(update={"ids_sha256": "0" * 64})
     other = result.model_copy(update={"table": table, "manifest_sha256": "1" * 64})
-    assert replay_results.compare(honest.configs[HOST], other) == [
+    assert replay_results.compare_with_ledger(honest.configs[HOST], other) == [
         "the rows that were replayed are not those in common with this party",
         "the job that was replayed is not the one that this party signed",
     ]
@@ -111,8 +111,8 @@ def test_an_honest_guest_is_found_honest_over_a_pause(tmp_path, step, times, kee
     assert result.is_confirmed, result.difference
     assert (result.attempts, result.is_whole) == (2, True)
     assert not result.is_honest  # of an attempt that broke off hosts have not signed the end
-    assert f"NOT SHOWN: {result.not_shown[HOST]} payloads" in "\n".join(result.sentences())
-    assert replay_results.compare(made.configs[HOST], result) == []
+    assert f"NOT SHOWN: {result.unsigned_counts[HOST]} payloads" in "\n".join(result.sentences())
+    assert replay_results.compare_with_ledger(made.configs[HOST], result) == []
 
 
 def test_an_honest_guest_is_found_honest_over_a_pause_between_two_classes(tmp_path, monkeypatch):
@@ -137,7 +137,7 @@ def test_a_guest_with_a_key_is_found_honest_over_a_pause_with_another_key(
     monkeypatch.undo()
     result = made.replay()
     assert result.is_confirmed
-    assert replay_results.compare(made.configs[HOST], result) == []
+    assert replay_results.compare_with_ledger(made.configs[HOST], result) == []
     with sqlite3.connect(made.store / "store.sqlite") as sql:
         keys = sql.execute("SELECT sha256 FROM ledger WHERE step = 'share_key'").fetchall()
     assert len(set(keys)) == 2
@@ -227,12 +227,12 @@ def test_what_a_replay_takes_goes_when_the_owner_says_so(tmp_path):
         "secret",
         "transcript",
     ]
-    replays.forget(made.configs[GUEST], made.job)
+    replays.forget_record(made.configs[GUEST], made.job)
     assert sorted(path.name for path in folder.iterdir()) == ["result.json", "transcript"]
     with pytest.raises(ConfigError, match="there are no records here"):
         made.replay()
     with pytest.raises(ConfigError, match="no longer kept"):
-        replays.forget(made.configs[GUEST], made.job)
+        replays.forget_record(made.configs[GUEST], made.job)
 
 
 def test_a_job_that_is_not_replayable_keeps_no_secret(tmp_path):
@@ -244,9 +244,9 @@ def test_a_job_that_is_not_replayable_keeps_no_secret(tmp_path):
 
 def test_only_the_guest_can_replay_its_job(honest):
     with pytest.raises(ConfigError, match=f"{HOST} is no guest"):
-        replays.replay(honest.configs[HOST], honest.job, Serial())
+        replays.replay_job(honest.configs[HOST], honest.job, Serial())
     with pytest.raises(ConfigError, match="has no job"):
-        replays.replay(honest.configs[GUEST], "credit-00000000", Serial())
+        replays.replay_job(honest.configs[GUEST], "credit-00000000", Serial())
 
 
 def test_a_host_may_demand_a_guest_that_can_be_checked(tmp_path):
@@ -267,7 +267,7 @@ def test_a_host_may_demand_a_guest_that_can_be_checked(tmp_path):
 def test_protocols_that_cannot_be_replayed_refuse_to_promise_it(name):
     raw = {**small_jobs.raw(name), "replayable": True}
     with pytest.raises(ConfigError, match=f"jobs of {name} cannot be replayed") as refused:
-        check(parse(JobSpec, raw))
+        check_spec(parse_settings(JobSpec, raw))
     assert refused.value.where["key"] == "replayable"
 
 
@@ -277,7 +277,7 @@ def test_schemes_that_cannot_be_replayed_refuse_to_promise_it():
         ({"warm_start": "credit-1a2b3c4d"}, "a job with warm_start"),
     ):
         with pytest.raises(ConfigError, match=why):
-            check(spec(**params))
+            check_spec(spec(**params))
 
 
 def test_what_a_replayable_job_signs_says_so_and_others_sign_what_they_did():

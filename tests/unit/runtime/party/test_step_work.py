@@ -10,7 +10,7 @@ from fedboost.ground.errors import PeerError
 from fedboost.messages.job_pb2 import StatusReport
 from fedboost.messages.party_pb2 import StepCall, Turn
 from fedboost.runtime.party.stage.session import Session
-from fedboost.runtime.party.stage.step_work import LATELY, SHORT_S, Lagging, Paces, StepWork
+from fedboost.runtime.party.stage.step_work import LATELY, SHORT_S, Paces, StepWork, UnsentMessages
 from fedboost.runtime.process.bridge import Bridge
 from tests.support.federated import GUEST, HOSTS, frame_of, now, room_for
 
@@ -61,13 +61,13 @@ def test_parts_leave_in_their_order_and_words_add_up(is_here):
         bridge = Bridge()
         work = StepWork(step, ("state", "got"), lambda: None, send, bridge)
         if is_here:
-            lagging = Lagging(bridge, stop)
-            lagging.follow({HOST: deliver("before", False)})
-            await work.here(lagging)
+            lagging = UnsentMessages(bridge, stop)
+            lagging.start_sending({HOST: deliver("before", False)})
+            await work.run_in_loop(lagging)
             await lagging.arrive()
             assert left.pop(0) == ("before", False)
         else:
-            await asyncio.to_thread(work.apart, asyncio.get_running_loop())
+            await asyncio.to_thread(work.run_in_thread, asyncio.get_running_loop())
         assert left == [(0, False), (2, True)]
         assert work.told.answers == "2"
         assert work.seconds > 0
@@ -89,8 +89,8 @@ async def test_parts_of_a_short_step_leave_while_the_next_ones_are_computed():
     def send(out, part, is_last):
         return {HOST: deliver(part)}
 
-    lagging = Lagging(bridge, deliver)
-    await StepWork(step, (), lambda: None, send, bridge).here(lagging)
+    lagging = UnsentMessages(bridge, deliver)
+    await StepWork(step, (), lambda: None, send, bridge).run_in_loop(lagging)
     await lagging.arrive()
     assert happened.index("0 leaves") < happened.index("2 is made")
     assert [each for each in happened if "leaves" in each] == [f"{n} leaves" for n in range(4)]
@@ -102,7 +102,7 @@ async def test_only_what_goes_to_the_same_peer_waits_for_what_is_on_its_way():
     async def stop(error):
         failures.append(error)
 
-    lagging = Lagging(bridge, stop)
+    lagging = UnsentMessages(bridge, stop)
 
     def work(*peers):
         def send(out, part, is_last):
@@ -111,10 +111,10 @@ async def test_only_what_goes_to_the_same_peer_waits_for_what_is_on_its_way():
         given = Out(send={}) if peers else Out()
         return StepWork(lambda: given, (), lambda: None, send, bridge)
 
-    await work(HOST).here(lagging)
-    await work().here(lagging)
-    await work(GUEST).here(lagging)
-    waits = asyncio.create_task(work(HOST).here(lagging))
+    await work(HOST).run_in_loop(lagging)
+    await work().run_in_loop(lagging)
+    await work(GUEST).run_in_loop(lagging)
+    waits = asyncio.create_task(work(HOST).run_in_loop(lagging))
     await asyncio.sleep(0)
     assert not waits.done()
     assert list(lagging.under_way.values()) == [GUEST]
@@ -126,13 +126,13 @@ async def test_only_what_goes_to_the_same_peer_waits_for_what_is_on_its_way():
 
 def test_quick_steps_move_to_the_loop_and_the_walk_is_the_same(monkeypatch):
     here = []
-    real = Session._work_here
+    real = Session._work_in_loop
 
     async def watched(self, step, call, got):
         here.append((self.context.party, step.name))
         return await real(self, step, call, got)
 
-    monkeypatch.setattr(Session, "_work_here", watched)
+    monkeypatch.setattr(Session, "_work_in_loop", watched)
 
     async def run():
         own = await room().open()

@@ -6,10 +6,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from fedboost.core.metrics import ranks_alone
+from fedboost.core.metrics import ranks_label
 from fedboost.data.frame import Frame
 from fedboost.ground.ids import EncodedIds
-from fedboost.report.page import render
+from fedboost.report.page import render_page
 from fedboost.runtime.party.job import table_warnings
 from tests.support import small_jobs
 from tests.support.federated import PLAIN, job_spec, now, run_job, run_jobs
@@ -50,7 +50,7 @@ def test_a_column_of_the_guest_that_ranks_the_labels_alone_is_a_warning(tmp_path
         "time, add it to 'ignore'."
     )
     assert list(done.journal.status.warnings) == [warning]
-    assert f"Warning: {warning}".replace("'", "&#39;") in render(done.journal)
+    assert f"Warning: {warning}".replace("'", "&#39;") in render_page(done.journal)
     assert warning in caplog.text
 
 
@@ -77,14 +77,14 @@ def test_under_label_protection_nobody_hears_what_a_host_s_split_says(tmp_path):
 def test_a_table_without_such_a_column_has_no_warning(tmp_path):
     done = run(tmp_path, tables(np.random.default_rng(3)))
     assert "warnings" not in done.result
-    assert "Warning:" not in render(done.journal)
+    assert "Warning:" not in render_page(done.journal)
 
 
 def test_others_read_no_name_unless_the_owner_tells_figures():
-    (one,) = table_warnings.of_frame("bank", frame([0, 1] * 10, paid=[0.0, 1.0] * 10))
+    (one,) = table_warnings.frame_warnings("bank", frame([0, 1] * 10, paid=[0.0, 1.0] * 10))
     assert "paid" in one.text
-    assert "paid" not in one.quiet
-    assert one.quiet.startswith("bank: a column alone nearly gives the answer; ")
+    assert "paid" not in one.public_text
+    assert one.public_text.startswith("bank: a column alone nearly gives the answer; ")
 
 
 def test_a_host_that_adds_nothing_to_the_model_is_a_warning(tmp_path):
@@ -154,7 +154,7 @@ def test_a_result_says_how_many_ids_matched_and_why_others_may_not(tmp_path, cap
     assert "100 % of them begin with a zero" in telco
     assert bank in caplog.text
     assert telco in caplog.text
-    page = render(done.journal)
+    page = render_page(done.journal)
     assert "80 of 1,000 ids matched" in page
     assert "begin with a zero" in page
 
@@ -206,28 +206,28 @@ def test_a_few_ids_that_do_not_match_are_counted_and_not_warned_of(tmp_path):
     ],
 )
 def test_nothing_is_said_of_few_rows_of_numbers_and_of_honest_columns(label, values):
-    assert table_warnings.of_frame("bank", frame(label, a=values)) == ()
+    assert table_warnings.frame_warnings("bank", frame(label, a=values)) == ()
 
 
 def test_missing_cells_and_falling_values_give_a_label_away_too():
     label = np.array([0.0, 1.0] * 20)
-    assert ranks_alone(label, np.where(label == 1.0, np.nan, 3.0))
-    assert ranks_alone(label, -label)
-    assert not ranks_alone(label, np.zeros(40))
+    assert ranks_label(label, np.where(label == 1.0, np.nan, 3.0))
+    assert ranks_label(label, -label)
+    assert not ranks_label(label, np.zeros(40))
 
 
 def test_more_bins_than_an_owners_groups_are_warned_of():
-    (warning,) = table_warnings.of_groups("telco", 32, 64)
+    (warning,) = table_warnings.group_warnings("telco", 32, 64)
     assert "telco lets jobs tell 32 groups of a column's values apart" in warning.text
-    assert not [*table_warnings.of_groups("telco", 32, 32)]
-    assert not [*table_warnings.of_groups("telco", None, 256)]
-    assert not [*table_warnings.of_groups("telco", 32, None)]
+    assert not [*table_warnings.group_warnings("telco", 32, 32)]
+    assert not [*table_warnings.group_warnings("telco", None, 256)]
+    assert not [*table_warnings.group_warnings("telco", 32, None)]
 
 
 def test_thresholds_inside_groups_of_a_table_to_predict_are_warned_of():
-    (warning,) = table_warnings.of_thresholds("telco", 3)
+    (warning,) = table_warnings.threshold_warnings("telco", 3)
     assert "3 of its thresholds" in warning.text
-    assert not [*table_warnings.of_thresholds("telco", 0)]
+    assert not [*table_warnings.threshold_warnings("telco", 0)]
 
 
 def test_more_categories_than_bins_are_warned_of_with_the_share_that_is_merged():
@@ -237,6 +237,6 @@ def test_more_categories_than_bins_are_warned_of_with_the_share_that_is_merged()
     (warning,) = table_warnings.of_many_categories("telco", table, {"town": 2})
     assert "town has 3 and keeps 2; the others are 25 % of its values" in warning.text
     assert "raise max_bin" in warning.text
-    assert "town" not in warning.quiet
+    assert "town" not in warning.public_text
     assert not [*table_warnings.of_many_categories("telco", table, {"town": 3})]
     assert not [*table_warnings.of_many_categories("telco", table, {"town": None})]

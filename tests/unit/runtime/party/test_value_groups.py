@@ -81,14 +81,14 @@ def test_groups_are_at_most_as_many_as_the_owner_allows(
 
 def test_a_column_of_few_values_stays_as_it_is(store: Store) -> None:
     values = np.arange(1000) % 7 - 3.0
-    given = ValueGroups(store).coarsen(frame(values), TABLE, spec(32))
+    given = ValueGroups(store).coarsen_frame(frame(values), TABLE, spec(32))
     np.testing.assert_array_equal(given.values[:, 0], values)
 
 
 def test_each_value_becomes_a_short_number_of_its_group(store: Store) -> None:
     values = drawn(1)
     values[5] = np.nan
-    given = ValueGroups(store).coarsen(frame(values), TABLE, spec(8))
+    given = ValueGroups(store).coarsen_frame(frame(values), TABLE, spec(8))
     cuts = given.group_cuts[0]
     assert len(cuts) == 7
     column = values.astype(np.float32)
@@ -102,20 +102,20 @@ def test_each_value_becomes_a_short_number_of_its_group(store: Store) -> None:
 
 def test_cut_points_stay_whatever_the_table_holds_later(store: Store) -> None:
     groups = ValueGroups(store)
-    first = groups.coarsen(frame(drawn(1)), TABLE, spec(8)).group_cuts[0]
+    first = groups.coarsen_frame(frame(drawn(1)), TABLE, spec(8)).group_cuts[0]
     renamed = Owned("again", TABLE.source)
     moved = Owned(TABLE.dataset, "b" * 32)
     for table in (TABLE, renamed, moved):
-        later = groups.coarsen(frame(drawn(2) * 3), table, spec(8))
+        later = groups.coarsen_frame(frame(drawn(2) * 3), table, spec(8))
         np.testing.assert_array_equal(later.group_cuts[0], first)
         assert len(np.unique(later.values)) <= 8
 
 
 def test_more_groups_keep_the_cut_points_and_fewer_are_some_of_them(store: Store) -> None:
     groups = ValueGroups(store)
-    eight = groups.coarsen(frame(drawn(1)), TABLE, spec(8)).group_cuts[0]
-    more = groups.coarsen(frame(drawn(1)), TABLE, spec(12)).group_cuts[0]
-    fewer = groups.coarsen(frame(drawn(1)), TABLE, spec(4)).group_cuts[0]
+    eight = groups.coarsen_frame(frame(drawn(1)), TABLE, spec(8)).group_cuts[0]
+    more = groups.coarsen_frame(frame(drawn(1)), TABLE, spec(12)).group_cuts[0]
+    fewer = groups.coarsen_frame(frame(drawn(1)), TABLE, spec(4)).group_cuts[0]
     assert len(more) == 11
     assert set(eight) < set(more)
     assert len(fewer) == 3
@@ -123,7 +123,7 @@ def test_more_groups_keep_the_cut_points_and_fewer_are_some_of_them(store: Store
 
 
 def test_single_columns_have_limits_of_their_own(store: Store) -> None:
-    given = ValueGroups(store).coarsen(frame(drawn(1), drawn(2)), TABLE, spec(None, c1=2))
+    given = ValueGroups(store).coarsen_frame(frame(drawn(1), drawn(2)), TABLE, spec(None, c1=2))
     assert 0 not in given.group_cuts
     assert len(np.unique(given.values[:, 0])) == 1000
     assert len(np.unique(given.values[:, 1])) == 2
@@ -132,10 +132,10 @@ def test_single_columns_have_limits_of_their_own(store: Store) -> None:
 def test_rare_categories_are_missing(store: Store) -> None:
     codes = np.repeat([0, 1, 2], [500, 400, 100])
     texts = ("red", "green", "blue")
-    given = ValueGroups(store).coarsen(frame(codes, texts=texts), TABLE, spec(2))
+    given = ValueGroups(store).coarsen_frame(frame(codes, texts=texts), TABLE, spec(2))
     assert np.isnan(given.values[:, 0]).sum() == 100
     other = frame(np.repeat([0, 1], [10, 990]), texts=("blue", "red"))
-    later = ValueGroups(store).coarsen(other, TABLE, spec(2))
+    later = ValueGroups(store).coarsen_frame(other, TABLE, spec(2))
     assert np.isnan(later.values[:, 0]).sum() == 10
 
 
@@ -144,15 +144,15 @@ def test_a_sparse_table_keeps_its_zeros(store: Store) -> None:
     values = csc_array(dense.astype(np.float32))
     whole = frame(*dense.T)
     sparse = Frame(whole.ids, values, whole.columns, None, ("id",))
-    given = ValueGroups(store).coarsen(sparse, TABLE, spec(8)).values
-    expected = ValueGroups(store).coarsen(whole, TABLE, spec(8)).values
+    given = ValueGroups(store).coarsen_frame(sparse, TABLE, spec(8)).values
+    expected = ValueGroups(store).coarsen_frame(whole, TABLE, spec(8)).values
     assert isinstance(given, csc_array)
     np.testing.assert_array_equal(given.toarray(), expected)
     assert (given.toarray()[dense == 0] == 0).all()
 
 
 def test_a_job_cuts_a_column_between_its_groups_alone(store: Store) -> None:
-    given = ValueGroups(store).coarsen(frame(drawn(1)), TABLE, spec(16))
+    given = ValueGroups(store).coarsen_frame(frame(drawn(1)), TABLE, spec(16))
     training = np.random.default_rng(3).random(1000) < 0.1
     cuts = binning.fit(given.values, 5, rows=training, group_cuts=given.group_cuts).cuts[0]
     assert len(cuts) == 4
@@ -164,13 +164,13 @@ def test_a_job_cuts_a_column_between_its_groups_alone(store: Store) -> None:
 
 def test_a_table_to_predict_is_cut_like_the_one_that_a_model_was_trained_on(store: Store) -> None:
     groups = ValueGroups(store)
-    cuts = groups.coarsen(frame(drawn(1)), TABLE, spec(8)).group_cuts[0]
+    cuts = groups.coarsen_frame(frame(drawn(1)), TABLE, spec(8)).group_cuts[0]
     june = Owned("june", "c" * 32)
-    given = groups.coarsen(frame(drawn(2) + 1), june, spec(8), {"c0": cuts[2:4]})
+    given = groups.coarsen_frame(frame(drawn(2) + 1), june, spec(8), {"c0": cuts[2:4]})
     np.testing.assert_array_equal(given.group_cuts[0], cuts)
     other = Owned("other", "d" * 32)
     strange = np.array([-0.5, 0.25], np.float32)
-    given = groups.coarsen(frame(drawn(2)), other, spec(8), {"c0": strange})
+    given = groups.coarsen_frame(frame(drawn(2)), other, spec(8), {"c0": strange})
     assert set(strange) < set(given.group_cuts[0])
     assert len(given.group_cuts[0]) == 7
 
@@ -180,7 +180,7 @@ def test_parts_of_a_date_follow_its_groups(store: Store) -> None:
     table = SourceSpec(path="customers.csv", bins_max=8, dates=["c0"])
     raw = frame(days, days % 12, days % 7)
     raw = replace(raw, columns=("c0", "c0_month", "c0_weekday"))
-    given = ValueGroups(store).coarsen(raw, TABLE, table)
+    given = ValueGroups(store).coarsen_frame(raw, TABLE, table)
     assert len(np.unique(given.values, axis=0)) == len(np.unique(given.values[:, 0])) <= 8
     whole = given.values.astype(np.float64)
     for day, month, weekday in np.unique(whole, axis=0):
@@ -188,16 +188,16 @@ def test_parts_of_a_date_follow_its_groups(store: Store) -> None:
         assert (month, weekday) == (date.month, date.isoweekday())
     apart = replace(frame(days % 12), columns=("c0_month",))
     with pytest.raises(DataError, match="says more of 'c0'"):
-        ValueGroups(store).coarsen(apart, TABLE, table)
+        ValueGroups(store).coarsen_frame(apart, TABLE, table)
 
 
 def test_a_column_is_read_as_the_first_job_read_it(store: Store) -> None:
     codes = np.repeat([0.0, 1.0], 500)
     groups = ValueGroups(store)
-    groups.coarsen(frame(codes), TABLE, spec(8))
+    groups.coarsen_frame(frame(codes), TABLE, spec(8))
     with pytest.raises(DataError, match="read the column 'c0' as numbers, this one as categories"):
-        groups.coarsen(frame(codes, texts=("18", "19")), TABLE, spec(8))
+        groups.coarsen_frame(frame(codes, texts=("18", "19")), TABLE, spec(8))
     other = Owned("other", "d" * 32)
-    groups.coarsen(frame(codes, texts=("18", "19")), other, spec(8))
+    groups.coarsen_frame(frame(codes, texts=("18", "19")), other, spec(8))
     with pytest.raises(DataError, match="as categories, this one as numbers"):
-        groups.coarsen(frame(codes), other, spec(8))
+        groups.coarsen_frame(frame(codes), other, spec(8))

@@ -14,7 +14,7 @@ from fedboost.cli.groups import party_group
 from fedboost.flow import Charge, Spent
 from fedboost.ground.errors import StoreError
 from fedboost.runtime.policy import account as accounts
-from fedboost.runtime.policy.account import Account, sums_of
+from fedboost.runtime.policy.account import Account, sums_for_guests
 from fedboost.runtime.policy.same_tables import Owned
 from fedboost.runtime.store.forgetting import Forgetting
 from fedboost.runtime.store.store import JobState, Store
@@ -50,7 +50,7 @@ def account(store):
 def begin(store, job="j1", *, state=JobState.RUNNING):
     store.add_job(job, "credit", b"manifest", JobState.RUNNING)
     if state is not JobState.RUNNING:
-        store.move(job, state)
+        store.move_to_state(job, state)
 
 
 def test_a_job_that_goes_on_counts_with_what_is_expected_of_it_or_what_it_has_told(store, account):
@@ -70,7 +70,7 @@ def test_a_job_that_ended_counts_with_what_it_told(store, account, state):
     account.expect(replace(SUMS, epsilon=3.0))
     assert account.entry("j1").noise == 3.0
     tell(account, SUMS, sums(0.03), Charge(Spent.EPSILON, 1.0, "income"))
-    store.move("j1", state)
+    store.move_to_state("j1", state)
     assert (account.entry("j1").sums, account.entry("j1").noise) == (0.03, 1.0)
 
 
@@ -78,8 +78,8 @@ def test_an_attempt_that_is_made_again_is_the_same_row_and_adds_to_what_was_told
     begin(store)
     account.expect(SUMS)
     tell(account, SUMS, sums(0.03))
-    store.move("j1", JobState.FAILED)
-    store.move("j1", JobState.RUNNING)
+    store.move_to_state("j1", JobState.FAILED)
+    store.move_to_state("j1", JobState.RUNNING)
     account.expect(replace(SUMS, planned=0.05))
     tell(account, SUMS, sums(0.03))
     (entry,) = account.entries()
@@ -90,7 +90,7 @@ def test_what_jobs_told_of_one_column_adds_up_and_of_two_does_not(store, account
     for job, column in {"j1": "income", "j2": "income", "j3": "age"}.items():
         begin(store, job, state=JobState.FAILED)
         tell(account, replace(SUMS, job=job), sums(0.02, column), sums(0.01, "other"))
-    assert sums_of(account.entries()) == pytest.approx(0.04)
+    assert sums_for_guests(account.entries()) == pytest.approx(0.04)
 
 
 @pytest.mark.parametrize("same", [{"source": "elsewhere"}, {"dataset": "renamed"}])
@@ -101,11 +101,11 @@ def test_a_table_is_the_same_by_its_name_or_by_its_source(store, account, same):
     (entry,) = account.others(table, besides="")
     assert entry.counted == 0.03
     sql = account._connection
-    told = accounts.told(sql, table, lambda _: True)
+    told = accounts.released_amounts(sql, table, lambda _: True)
     assert told == {Spent.SUMS: 0.03, Spent.EPSILON: 1.0}
-    assert accounts.told(sql, table, lambda _: False) == told | {Spent.SUMS: 0.0}
+    assert accounts.released_amounts(sql, table, lambda _: False) == told | {Spent.SUMS: 0.0}
     assert account.others(Owned("renamed", "elsewhere"), besides="") == []
-    none = accounts.told(sql, Owned("renamed", "elsewhere"), lambda _: True)
+    none = accounts.released_amounts(sql, Owned("renamed", "elsewhere"), lambda _: True)
     assert none == {Spent.SUMS: 0.0}
 
 
@@ -127,26 +127,26 @@ def test_nothing_lowers_what_was_told(store, account, change):
 def test_values_without_noise_are_kept_as_such(store, account):
     begin(store)
     tell(account, NOISE, Charge(Spent.EPSILON, INF, "income"))
-    told = accounts.told(account._connection, Owned("credit", "file"), lambda _: True)
+    told = accounts.released_amounts(account._connection, Owned("credit", "file"), lambda _: True)
     assert told[Spent.EPSILON] == INF
 
 
 def test_rows_of_a_job_are_predicted_once_however_often_they_are_asked_for(store, account):
     begin(store)
     sql = account._connection
-    assert accounts.new_rows(sql, "j1", "bank", 40) == 40
+    assert accounts.count_new_rows(sql, "j1", "bank", 40) == 40
     tell(account, SUMS, Charge(Spent.ROWS, 40))
-    assert accounts.new_rows(sql, "j1", "bank", 40) == 0
-    assert accounts.new_rows(sql, "j1", "bank", 45) == 5
-    assert accounts.new_rows(sql, "j1", "shop", 40) == 40
-    assert accounts.new_rows(sql, "j2", "bank", 40) == 40
+    assert accounts.count_new_rows(sql, "j1", "bank", 40) == 0
+    assert accounts.count_new_rows(sql, "j1", "bank", 45) == 5
+    assert accounts.count_new_rows(sql, "j1", "shop", 40) == 40
+    assert accounts.count_new_rows(sql, "j2", "bank", 40) == 40
 
 
 def test_a_row_outlives_its_job(store, account):
     begin(store)
     account.expect(SUMS)
     tell(account, SUMS, sums(0.05))
-    store.move("j1", JobState.FINISHED)
+    store.move_to_state("j1", JobState.FINISHED)
     Forgetting(store).forget("j1")
     assert (account.entry("j1").sums, account.entry("j1").state) == (0.05, "")
 

@@ -4,7 +4,7 @@ import pytest
 
 from fedboost import protocols
 from fedboost.flow import GUEST, HOST
-from fedboost.ground.settings import parse
+from fedboost.ground.settings import parse_settings
 from fedboost.runtime.policy import declared
 
 PLAIN = {"scheme": "plain"}
@@ -28,5 +28,7 @@ PLAIN = {"scheme": "plain"}
     ],
 )
 def test_an_owner_reads_which_noise_hides_the_values(name, params, role, words):
-    protocol = protocols.named(name)
-    assert declared._noise(protocol, parse(protocol.params, params), role) == words
+    protocol = protocols.load_protocol(name)
+    assert (
+        declared._noise_in_words(protocol, parse_settings(protocol.params, params), role) == words
+    )

@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 
 from fedboost.ground.errors import PolicyError
-from fedboost.ground.settings import parse
+from fedboost.ground.settings import parse_settings
 from fedboost.ground.workers import Serial
 from fedboost.job import JobSpec
 from fedboost.messages.job_pb2 import JobId, ListRequest
 from fedboost.protocols.secureboost import guest
 from fedboost.runtime.cluster.cluster import WIDE_OPEN
-from fedboost.runtime.cluster.local import LocalCluster, cluster, permissive
+from fedboost.runtime.cluster.local import LocalCluster, open_cluster, permissive_policy
 from fedboost.runtime.config.policy import Policy
 from tests.support import small_jobs
 from tests.support.federated import Finished, _left
@@ -41,7 +41,9 @@ class Place:
         """A job under policies of telco with these rules, resumed when it has paused."""
 
         async def work():
-            async with cluster(self.folder / "cluster", spec, self.sources, Serial()) as made_of:
+            async with open_cluster(
+                self.folder / "cluster", spec, self.sources, Serial()
+            ) as made_of:
                 node = made_of.parties[TELCO]
                 policy = node.config.policy.model_copy(update=rules)
                 node.config = node.judge.config = node.config.model_copy(update={"policy": policy})
@@ -214,7 +216,7 @@ def test_noisy_values_are_counted_when_told_and_not_when_used_again(tmp_path):
     raw = small_jobs.raw("federboost-vertical", reuse=first.result["job"])
     for key in ("buckets", "epsilon"):
         raw["params"].pop(key)
-    again = parse(JobSpec, raw)
+    again = parse_settings(JobSpec, raw)
     assert place.run(again, **limits).state == "finished"
     assert len(place.entries) == 1
     assert place.run(job(epsilon=1.0), **limits).state == "finished"
@@ -226,7 +228,7 @@ def test_noisy_values_are_counted_when_told_and_not_when_used_again(tmp_path):
 
 async def test_a_job_that_waits_says_what_it_could_tell(place):
     asked = spec()
-    async with cluster(place.folder / "cluster", asked, place.sources, Serial()) as made_of:
+    async with open_cluster(place.folder / "cluster", asked, place.sources, Serial()) as made_of:
         node = made_of.parties[TELCO]
         policy = node.config.policy.model_copy(update={"approve": "always", "disclosure_max": 0.15})
         node.config = node.judge.config = node.config.model_copy(update={"policy": policy})
@@ -246,7 +248,7 @@ async def test_a_job_that_waits_says_what_it_could_tell(place):
 
 
 def test_a_trial_on_one_machine_is_wide_open_in_words_and_only_there():
-    assert permissive(TELCO, spec()).disclosure_max == math.inf
+    assert permissive_policy(TELCO, spec()).disclosure_max == math.inf
     assert (Policy().disclosure_warn, Policy().disclosure_max) == (0.06, 0.15)
     assert "wide open (.inf)" in WIDE_OPEN
     assert all(line.startswith("# ") for line in WIDE_OPEN.splitlines())

@@ -3,7 +3,7 @@
 import pytest
 
 from fedboost.runtime.config.policy import Policy
-from fedboost.runtime.policy.forecast import WHO, Forecast, verdict, with_default_limits
+from fedboost.runtime.policy.forecast import WHO, Forecast, joint_verdict, with_default_limits
 
 SUMS = "policy.disclosure_max"
 JOB = {"n_estimators": 10, "max_depth": 6}
@@ -22,33 +22,33 @@ def by_trees(change):
 
 
 def test_all_accept_as_often_as_the_strictest():
-    found = verdict([host("telco", left=7), host("shop", left=4)], JOB, by_trees)
+    found = joint_verdict([host("telco", left=7), host("shop", left=4)], JOB, by_trees)
     assert found == {
         "accepted": True, "refused_by": None, "jobs_left": 4, "change": None, "cost": None
     }  # fmt: skip
 
 
 def test_limits_that_bind_nobody_leave_any_number():
-    assert verdict([Forecast(party="bank")], JOB, by_trees)["jobs_left"] is None
+    assert joint_verdict([Forecast(party="bank")], JOB, by_trees)["jobs_left"] is None
 
 
 def test_the_cheapest_change_that_suits_every_party_is_named():
     telco = host("telco", {"n_estimators": 4}, {"max_depth": 3})
     shop = host("shop", {"n_estimators": 6}, {"max_depth": 2})
-    found = verdict([telco, shop], JOB, by_trees)
+    found = joint_verdict([telco, shop], JOB, by_trees)
     assert (found["accepted"], found["refused_by"]) == (False, "telco: disclosure_max")
     assert (found["change"], found["cost"], found["jobs_left"]) == ("max_depth: 2", "so much", 0)
 
 
 def test_the_refusal_that_comes_first_in_a_job_is_named():
     early = Forecast(party="bank", place=1, refused_by="policy.allow_insecure", jobs_left=0)
-    found = verdict([host("telco", {"max_depth": 3}), early], JOB, by_trees)
+    found = joint_verdict([host("telco", {"max_depth": 3}), early], JOB, by_trees)
     assert found["refused_by"] == "bank: allow_insecure"
 
 
 def test_nothing_is_named_where_no_change_suits_a_party():
     lost = Forecast(party="shop", place=3, refused_by=SUMS, jobs_left=0)
-    found = verdict([host("telco", {"max_depth": 3}), lost], JOB, by_trees)
+    found = joint_verdict([host("telco", {"max_depth": 3}), lost], JOB, by_trees)
     assert (found["change"], found["cost"]) == (None, None)
 
 

@@ -30,7 +30,7 @@ def noted(store, *every):
     found = []
     for each in every:
         with store.transaction() as sql:
-            found.append(dict(noisy_values.note(sql, each)))
+            found.append(dict(noisy_values.record_values(sql, each)))
     return found
 
 
@@ -119,10 +119,13 @@ def test_a_message_is_charged_for_further_values_but_not_twice(store):
     other = CODES.copy()
     other[0] = 200
     with store.transaction() as sql:
-        assert noisy_values.further(sql, DisclosureInfo(charges=paid)) == []
-        assert noisy_values.further(sql, DisclosureInfo(charges=paid, noisy=values())) == []
-        assert noisy_values.further(sql, DisclosureInfo(noisy=values())) == []
-        charges = noisy_values.further(sql, DisclosureInfo(noisy=values(codes=other)))
+        assert noisy_values.charges_of_new_values(sql, DisclosureInfo(charges=paid)) == []
+        assert (
+            noisy_values.charges_of_new_values(sql, DisclosureInfo(charges=paid, noisy=values()))
+            == []
+        )
+        assert noisy_values.charges_of_new_values(sql, DisclosureInfo(noisy=values())) == []
+        charges = noisy_values.charges_of_new_values(sql, DisclosureInfo(noisy=values(codes=other)))
     assert charges == list(paid)
 
 

@@ -27,11 +27,11 @@ def bits(of_bins, layers=1):
 
 
 def test_sums_place_rows_by_the_bits_of_the_column_that_tells_most():
-    assert table().sums_placed(bits(40.0)) == pytest.approx(4 * 40 / (2 * ROWS))
-    assert table(held=ROWS // 2).sums_placed(bits(40.0)) == pytest.approx(4 * 40 / ROWS)
-    assert table(max_bin=2).sums_placed(bits(40.0)) == pytest.approx(2 * 40 / ROWS)
-    assert table().sums_placed(bits(math.inf)) == 1.0
-    assert table().sums_placed(Releases(1)) == 0.0
+    assert table().share_placed_by_sums(bits(40.0)) == pytest.approx(4 * 40 / (2 * ROWS))
+    assert table(held=ROWS // 2).share_placed_by_sums(bits(40.0)) == pytest.approx(4 * 40 / ROWS)
+    assert table(max_bin=2).share_placed_by_sums(bits(40.0)) == pytest.approx(2 * 40 / ROWS)
+    assert table().share_placed_by_sums(bits(math.inf)) == 1.0
+    assert table().share_placed_by_sums(Releases(1)) == 0.0
 
 
 def test_divisions_place_a_bit_of_each_row_and_layer():
@@ -47,5 +47,5 @@ def test_a_column_that_no_sampled_row_differs_in_is_placed_by_few_bits(rare):
     values[1] = rare  # the sample has not this row
     ids = [b"%d" % row for row in range(len(values))]
     learnt = Learnt(frame_of(ids, values), np.zeros(len(values), bool), 4)
-    assert learnt.sums_placed(bits(5.0, layers=1)) == pytest.approx(10 / 16.44, rel=0.01)
+    assert learnt.share_placed_by_sums(bits(5.0, layers=1)) == pytest.approx(10 / 16.44, rel=0.01)
     assert learnt.placed(bits(0.0, layers=1)) == 1.0

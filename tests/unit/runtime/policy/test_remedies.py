@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 
 from fedboost import protocols
 from fedboost.flow import Table
-from fedboost.ground.settings import parse
+from fedboost.ground.settings import parse_settings
 from fedboost.protocols.hybridtree import params as hybrid
 from fedboost.protocols.secureboost import plan
-from fedboost.runtime.policy.forecast import in_words, remedies
+from fedboost.runtime.policy.forecast import change_in_words, sufficient_changes
 from tests import tiers
 
 TABLE = Table("bank", ("telco", "shop"))
@@ -25,12 +25,12 @@ def told(protocol, params, columns=COLUMNS):
 
 
 def fitting(protocol, raw, most, columns=COLUMNS):
-    kind = protocols.named(protocol).params
-    return remedies(kind, raw, lambda params: told(protocol, params, columns) <= most)
+    kind = protocols.load_protocol(protocol).params
+    return sufficient_changes(kind, raw, lambda params: told(protocol, params, columns) <= most)
 
 
 def changed(protocol, raw, change):
-    return parse(protocols.named(protocol).params, {**raw, **change})
+    return parse_settings(protocols.load_protocol(protocol).params, {**raw, **change})
 
 
 TREES = st.fixed_dictionaries(
@@ -88,7 +88,7 @@ def test_every_remedy_of_a_refused_job_does(raw, share):
     found = fitting("secureboost", raw, most)
     for change in found:
         assert told("secureboost", changed("secureboost", raw, change)) <= most
-        assert in_words(change, raw)
+        assert change_in_words(change, raw)
     depth = "host_depth" if raw.get("mode") == "layered" else "max_depth"
     least = changed("secureboost", raw, {"n_estimators": 1, depth: 1})
     assert found or told("secureboost", least) > most
@@ -121,14 +121,14 @@ def test_every_remedy_of_a_refused_hybrid_job_does(raw, share):
     ],
 )
 def test_the_words_say_what_to_write_into_the_job(raw, most, words):
-    found = [in_words(change, raw) for change in fitting("secureboost", raw, most, None)]
+    found = [change_in_words(change, raw) for change in fitting("secureboost", raw, most, None)]
     assert [one for one in found if "colsample" not in one] == words[: len(found)]
     assert found
 
 
 def test_where_no_setting_suffices_alone_two_do():
     raw = {"n_estimators": 200, "max_depth": 8}
-    assert [in_words(change, raw) for change in fitting("secureboost", raw, 300, None)] == [
+    assert [change_in_words(change, raw) for change in fitting("secureboost", raw, 300, None)] == [
         "max_depth: 7 and n_estimators: 1"
     ]
 

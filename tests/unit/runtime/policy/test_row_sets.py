@@ -10,7 +10,7 @@ import pytest
 
 from fedboost.ground.errors import StoreError
 from fedboost.ground.ids import EncodedIds
-from fedboost.runtime.policy.row_sets import ALL_ROWS, Atoms, RowSets, refine
+from fedboost.runtime.policy.row_sets import ALL_ROWS, Atoms, RowSets, refine_atoms
 from fedboost.runtime.policy.same_tables import Owned
 from fedboost.runtime.store.store import Store
 from tests import tiers
@@ -102,7 +102,7 @@ def test_numbers_name_the_atoms_of_sets_of_python():
     draw, naive, atoms = random.Random(7), NaiveAtoms(), NONE
     for _ in range(6):
         job = random_job(draw)
-        atoms, _ = refine(atoms, partition(job))
+        atoms, _ = refine_atoms(atoms, partition(job))
         naive.add(job, 1)
     numbers = dict(zip(atoms.hashes.tolist(), atoms.numbers[ALL_ROWS].tolist(), strict=True))
     found: dict[int, set[int]] = {}
@@ -114,8 +114,8 @@ def test_numbers_name_the_atoms_of_sets_of_python():
 
 def test_many_atoms_are_counted_like_few():
     people = range(5000)
-    alone, _ = refine(NONE, partition({one: one + 1 for one in people}))
-    again, smallest = refine(alone, partition({one: 1 + one % 700 for one in people}))
+    alone, _ = refine_atoms(NONE, partition({one: one + 1 for one in people}))
+    again, smallest = refine_atoms(alone, partition({one: 1 + one % 700 for one in people}))
     assert smallest is None
     assert len(set(again.numbers[ALL_ROWS].tolist())) == len(people)
 
@@ -123,7 +123,7 @@ def test_many_atoms_are_counted_like_few():
 def test_the_same_sets_are_free_and_nothing_is_written(row_sets, monkeypatch):
     job = {one: 1 + (one < 100) for one in PEOPLE}
     assert row_sets.add(TABLE, partition(job), 20) is None
-    monkeypatch.setattr(RowSets, "_write", lambda *_: pytest.fail("nothing has changed"))
+    monkeypatch.setattr(RowSets, "_replace_atoms", lambda *_: pytest.fail("nothing has changed"))
     backwards = dict(reversed(job.items()))
     assert row_sets.add(TABLE, partition(backwards), 1000) is None
 
@@ -174,7 +174,7 @@ def test_a_table_is_the_same_under_another_name_and_at_another_place(row_sets):
 def test_of_two_jobs_at_once_not_both_pass(row_sets, monkeypatch):
     """Each alone leaves 20 rows or more; together they leave one."""
     jobs = [{one: 1 + (one < 100) for one in PEOPLE}, {one: 1 + (one < 101) for one in PEOPLE}]
-    both_have_read, read = threading.Barrier(2), RowSets._read
+    both_have_read, read = threading.Barrier(2), RowSets._read_parts
     begun = threading.local()
 
     def reads_beside_the_other(self, table):
@@ -184,7 +184,7 @@ def test_of_two_jobs_at_once_not_both_pass(row_sets, monkeypatch):
             both_have_read.wait(10)
         return kept
 
-    monkeypatch.setattr(RowSets, "_read", reads_beside_the_other)
+    monkeypatch.setattr(RowSets, "_read_parts", reads_beside_the_other)
     answers = []
     threads = [
         threading.Thread(target=lambda j=job: answers.append(row_sets.add(TABLE, partition(j), 20)))

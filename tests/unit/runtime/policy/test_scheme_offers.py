@@ -5,14 +5,14 @@ import json
 
 import pytest
 
-from fedboost.data.row_count import row_count_most
+from fedboost.data.row_count import row_count_bound
 from fedboost.data.sources import SourceSpec
 from fedboost.ground.errors import DataError, PeerError, PolicyError
 from fedboost.ground.workers import Serial
 from fedboost.job import ChosenScheme, PassedOver
 from fedboost.messages.party_pb2 import Proposal, SchemesReply, SchemesRequest
 from fedboost.pages import asking
-from fedboost.runtime.cluster.local import COORDINATOR, cluster
+from fedboost.runtime.cluster.local import COORDINATOR, open_cluster
 from fedboost.runtime.jobs import manifest
 from fedboost.runtime.jobs.manifest import JobMember, Manifest
 from fedboost.runtime.jobs.submitted import sign_submission, submission_id
@@ -38,7 +38,7 @@ def in_cluster(folder, work, rows=300, **policies):
 
     async def run():
         sources = written(folder, small_jobs.tables("secureboost", rows))
-        async with cluster(folder / "c", open_job(), sources, Serial()) as made:
+        async with open_cluster(folder / "c", open_job(), sources, Serial()) as made:
             for party, keys in policies.items():
                 node = made.parties[party]
                 policy = node.config.policy.model_copy(update=keys)
@@ -67,7 +67,7 @@ def test_the_guest_says_which_schemes_do_not_add_up_its_rows_and_a_host_says_not
     tmp_path, monkeypatch
 ):
     monkeypatch.setattr(
-        "fedboost.runtime.policy.scheme_offers.row_count_most", lambda _: (1 << 21) + 1
+        "fedboost.runtime.policy.scheme_offers.row_count_bound", lambda _: (1 << 21) + 1
     )
     assert list(asked(tmp_path / "1", GUEST).too_small) == ["lattice", "lattice-4096"]
     assert asked(tmp_path / "2", HOST) == SchemesReply()
@@ -77,7 +77,7 @@ def test_a_guest_whose_table_is_gone_has_nothing_against_any_scheme(tmp_path, mo
     def gone(_):
         raise DataError("the table is not there", todo="put it back")
 
-    monkeypatch.setattr("fedboost.runtime.policy.scheme_offers.row_count_most", gone)
+    monkeypatch.setattr("fedboost.runtime.policy.scheme_offers.row_count_bound", gone)
     assert asked(tmp_path, GUEST) == SchemesReply()
 
 
@@ -113,9 +113,9 @@ def test_a_job_runs_under_the_scheme_that_all_have_signed(tmp_path, allowed, sch
         journal = await made.run(open_job())
         (job,) = made.parties[HOST].store.jobs()
         node = made.parties[HOST]
-        (rule,) = [r for r in asking.read(node, job).rules if r.key == "policy.schemes"]
-        uses = {use.about: use.says for use in reading.owned(node.config, job).uses}
-        return journal, manifest.decode(job.manifest), (rule.asked, uses["encryption"])
+        (rule,) = [r for r in asking.read_request(node, job).rules if r.key == "policy.schemes"]
+        uses = {use.about: use.says for use in reading.owned_job(node.config, job).uses}
+        return journal, manifest.decode_manifest(job.manifest), (rule.asked, uses["encryption"])
 
     journal, signed, shown = in_cluster(tmp_path, work, rows=60, **{HOST: {"schemes": allowed}})
     assert finished(journal)["encryption"] == {"scheme": scheme, "because": because}
@@ -170,12 +170,12 @@ def test_a_coordinator_that_misquotes_our_policy_is_refused(tmp_path):
 
 def test_rows_are_counted_without_reading_cells(tmp_path):
     sources = written(tmp_path, small_jobs.tables("secureboost", 120))
-    assert row_count_most(sources[GUEST]) == 120
+    assert row_count_bound(sources[GUEST]) == 120
     texts = {"lf.csv": "id,y\n1,2\n3,4\n", "cr.csv": "id,y\r1,2\r3,4", "x.svm": "1 1:2"}
     for name, text in texts.items():
         (tmp_path / name).write_bytes(text.encode())
-    assert row_count_most(SourceSpec(path=str(tmp_path / "lf.csv"))) == 4
-    assert row_count_most(SourceSpec(path=str(tmp_path / "cr.csv"))) == 3
-    assert row_count_most(SourceSpec(path=str(tmp_path / "x.svm"), format="svmlight")) == 1
+    assert row_count_bound(SourceSpec(path=str(tmp_path / "lf.csv"))) == 4
+    assert row_count_bound(SourceSpec(path=str(tmp_path / "cr.csv"))) == 3
+    assert row_count_bound(SourceSpec(path=str(tmp_path / "x.svm"), format="svmlight")) == 1
     with pytest.raises(DataError, match="cannot read the file: No such file"):
-        row_count_most(SourceSpec(path=str(tmp_path / "absent.csv")))
+        row_count_bound(SourceSpec(path=str(tmp_path / "absent.csv")))

@@ -6,7 +6,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from fedboost.runtime.policy.differences import Summed, isolated
+from fedboost.runtime.policy.differences import Summed, isolated_parties
 from fedboost.runtime.policy.same_tables import Owned
 from fedboost.runtime.store.store import Store
 
@@ -34,7 +34,7 @@ def sets(*named):
     ],
 )
 def test_a_combination_about_fewer_than_the_least_is_found(known, least, found):
-    got = isolated(sets(*known), least)
+    got = isolated_parties(sets(*known), least)
     assert got == (None if found is None else frozenset(found))
 
 
@@ -75,7 +75,7 @@ def test_random_sets_isolate_whom_exact_algebra_says(seed):
         size = draw.integers(2, len(parties), endpoint=True)
         known.append(frozenset(draw.choice(parties, size, replace=False)))
     for least in (1, 2, 3, 4):
-        got = isolated(known, least)
+        got = isolated_parties(known, least)
         assert (got is not None) == naive(known, least)
         assert got is None or 0 < len(got) < least
 
@@ -88,13 +88,13 @@ def store(tmp_path):
 
 def test_sets_are_remembered_by_table_and_only_where_they_isolate_nobody(store):
     summed = Summed(store)
-    assert summed.isolates(TABLE, "abc", 3) is None
-    assert summed.isolates(TABLE, "cba", 3) is None
-    assert summed.isolates(TABLE, "abcd", 3) == frozenset("d")
-    assert summed.isolates(TABLE, "abcd", 3) == frozenset("d")  # it was not kept
-    assert summed.isolates(TABLE, "abcd", 1) is None  # its owner allows it
-    assert summed.isolates(TABLE, "abcd", 3) is None  # and it is told
+    assert summed.keep_unless_isolating(TABLE, "abc", 3) is None
+    assert summed.keep_unless_isolating(TABLE, "cba", 3) is None
+    assert summed.keep_unless_isolating(TABLE, "abcd", 3) == frozenset("d")
+    assert summed.keep_unless_isolating(TABLE, "abcd", 3) == frozenset("d")  # it was not kept
+    assert summed.keep_unless_isolating(TABLE, "abcd", 1) is None  # its owner allows it
+    assert summed.keep_unless_isolating(TABLE, "abcd", 3) is None  # and it is told
     other = Owned("other", "parquet:/data/other.parquet")
-    assert summed.isolates(other, "abce", 3) is None
+    assert summed.keep_unless_isolating(other, "abce", 3) is None
     renamed = Owned("loans", TABLE.source)
-    assert Summed(store).isolates(renamed, "abe", 3) is not None
+    assert Summed(store).keep_unless_isolating(renamed, "abe", 3) is not None

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from fedboost.ground.workers import Serial
-from fedboost.pages.approval import technical
-from fedboost.pages.asking import read
+from fedboost.pages.approval import technical_tables
+from fedboost.pages.asking import read_request
 from fedboost.report.html import join
-from fedboost.runtime.cluster.local import cluster
+from fedboost.runtime.cluster.local import open_cluster
 from fedboost.runtime.jobs import manifest
 from fedboost.runtime.store.store import JobState
 from tests.support import small_jobs
@@ -28,7 +28,7 @@ class Owner:
 
     def asked(self, id_="next", rules=None, submitter=None, **params):
         """Return what the owner reads of a job like the finished one but for this."""
-        node, terms = self.node, manifest.decode(self.node.store.job(self.ran).manifest)
+        node, terms = self.node, manifest.decode_manifest(self.node.store.job(self.ran).manifest)
         spec = terms.spec.model_copy(update={"params": {**terms.spec.params, **params}})
         changed = {"job": id_, "spec": spec, "submitter": submitter or terms.submitter}
         text = terms.model_copy(update=changed).encode()
@@ -46,7 +46,7 @@ def owner(tmp_path):
         async def work():
             spec = small_jobs.spec("secureboost", encryption={"scheme": "lattice"})
             sources = written(tmp_path, small_jobs.tables("secureboost"))
-            async with cluster(tmp_path / "c", spec, sources, Serial()) as made_of:
+            async with open_cluster(tmp_path / "c", spec, sources, Serial()) as made_of:
                 journal = await made_of.run(spec)
                 assert journal.status.state == "finished"
                 test(Owner(made_of.parties[TELCO], journal.status.id))
@@ -126,12 +126,12 @@ def test_an_owner_reads_before_approving_that_the_job_will_be_refused_as_it_runs
         entry = own.node.spending.account.entries()[0]
         told = entry.planned + entry.counted
         own.asked("wide", rules={**ROOM, "disclosure_max": 3 * told})
-        assert read(own.node, own.node.store.job("wide")).excess == ""
+        assert read_request(own.node, own.node.store.job("wide")).excess == ""
         own.asked("tight", rules={**ROOM, "disclosure_max": 0.9 * told})
-        asking = read(own.node, own.node.store.job("tight"))
+        asking = read_request(own.node, own.node.store.job("tight"))
         assert asking.refusal is None
         assert asking.excess.startswith(f"With 240 rows in common, as in {own.ran}, it needs 1")
-        shown = join(*technical(asking))
+        shown = join(*technical_tables(asking))
         assert "Your policy will probably refuse this job once it runs, even if you" in shown
         assert "Your policy allows this job" not in shown
 

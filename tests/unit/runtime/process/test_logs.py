@@ -39,7 +39,7 @@ def said(work):
 
 
 def test_a_line_of_json_says_when_what_who_and_where(capsys):
-    logs.set_up("json", logging.INFO, "party bank")
+    logs.set_up_logging("json", logging.INFO, "party bank")
 
     def work():
         turns = [Turn(step="open_layer", number=1), Turn(step="close_layer", number=2)]
@@ -65,7 +65,7 @@ def test_a_line_of_json_says_when_what_who_and_where(capsys):
 
 
 def test_a_line_of_text_names_the_job_and_the_step(capsys):
-    logs.set_up("text", logging.INFO, "party bank")
+    logs.set_up_logging("text", logging.INFO, "party bank")
 
     def work():
         logs.note_call(Envelope(job="credit-1", attempt=1, stage="align", step="blind"))
@@ -81,12 +81,12 @@ def test_a_line_of_text_names_the_job_and_the_step(capsys):
 
 
 def test_steps_follow_one_another_and_tasks_inherit(capsys):
-    logs.set_up("json", logging.INFO)
+    logs.set_up_logging("json", logging.INFO)
 
     async def job():
-        logs.note(job="credit-1", attempt=1)
+        logs.note_context(job="credit-1", attempt=1)
         for step in ("blind", "open"):
-            logs.note(stage="align", step=step)
+            logs.note_context(stage="align", step=step)
             await asyncio.create_task(asyncio.to_thread(log.info, "at work"))
 
     async def both():
@@ -103,7 +103,7 @@ def test_steps_follow_one_another_and_tasks_inherit(capsys):
 
 
 def test_what_a_peer_calls_a_job_cannot_forge_a_line(capsys):
-    logs.set_up("text", logging.INFO)
+    logs.set_up_logging("text", logging.INFO)
 
     def work():
         logs.note_call(Envelope(job="x\nERROR fedboost: all is lost" + 200 * "y", attempt=1))
@@ -116,7 +116,7 @@ def test_what_a_peer_calls_a_job_cannot_forge_a_line(capsys):
 
 
 def test_an_exception_stays_on_its_line(capsys):
-    logs.set_up("json", logging.INFO)
+    logs.set_up_logging("json", logging.INFO)
     try:
         raise ConfigError("no such file")
     except ConfigError:
@@ -127,9 +127,9 @@ def test_an_exception_stays_on_its_line(capsys):
 
 
 def test_setting_up_twice_says_everything_once(capsys):
-    logs.set_up("text", logging.INFO)
+    logs.set_up_logging("text", logging.INFO)
     assert not logs.is_json()
-    logs.set_up("json", logging.WARNING)
+    logs.set_up_logging("json", logging.WARNING)
     assert logs.is_json()
     log.info("nothing")
     log.warning("once")

@@ -21,7 +21,7 @@ held = [bytes(1000) for _ in range(200_000)]
 kept, table = held[::1000], pa.table({"x": np.arange(10**6)})
 del held
 before = psutil.Process().memory_info().rss
-memory.give_all_back()
+memory.release_all_memory()
 assert psutil.Process().memory_info().rss < before - 150_000_000, before
 assert doubled(4) == 8 and len(kept) == 200
 assert table["x"].to_pylist()[-1] == 10**6 - 1
@@ -62,7 +62,7 @@ print(resident() - before)
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems have no such calls")
 @pytest.mark.parametrize(
     ("first", "last"),
-    [("", "memory.give_back()"), ("memory.keep_apart()", "")],
+    [("", "memory.release_memory()"), ("memory.map_large_arrays_apart()", "")],
     ids=["given back", "kept apart"],
 )
 def test_arrays_that_are_freed_leave_little(first, last):

@@ -38,7 +38,7 @@ def test_a_checkpoint_comes_back_as_it_was(folder):
 
 
 def test_an_array_that_lies_in_a_file_is_kept_piece_by_piece(folder, tmp_path, monkeypatch):
-    monkeypatch.setattr(checkpoints, "PIECE_BYTES", 100)
+    monkeypatch.setattr(checkpoints, "ARRAY_PIECE_BYTES", 100)
     margin = mapped_array(tmp_path, (200, 3), np.float64)
     margin[:] = np.arange(600).reshape(200, 3)
     Checkpoints().save(folder, (1,), {}, {"margin": margin, "none": margin[:0]})

@@ -46,10 +46,10 @@ def manifest(**params):
 def add(store, id_="job-1", state=JobState.FINISHED, **params):
     """A job in a state, with everything that a job can leave."""
     store.add_job(id_, "credit", manifest(**params), JobState.WAITING)
-    store.move(id_, state)
+    store.move_to_state(id_, state)
     store.add_event(id_, {"step": {}})
     for kind in ("models", "disclosures"):
-        shards.save(store.folder / kind / id_, Artefact({"job": id_}))
+        shards.save_shard(store.folder / kind / id_, Artefact({"job": id_}))
     for path in (f"predictions/{id_}.parquet", f"reports/{id_}.html", f"jobs/{id_}/result.json"):
         (store.folder / path).parent.mkdir(parents=True, exist_ok=True)
         (store.folder / path).write_bytes(b"x")
@@ -93,11 +93,11 @@ def test_a_model_may_stay_with_what_others_use_again(store):
 def test_a_job_that_was_forgotten_is_refused_for_ever(tmp_path, store):
     add(store)
     forgetting = Forgetting(store)
-    forgetting.refuse("job-1", "bank")
+    forgetting.refuse_deleted("job-1", "bank")
     forgetting.forget("job-1")
     for again in (forgetting, Forgetting(store)):
         with pytest.raises(PolicyError, match="bank's owner has deleted the job"):
-            again.refuse("job-1", "bank")
+            again.refuse_deleted("job-1", "bank")
 
 
 @pytest.mark.parametrize("when", ["before the files", "between the files", "before the note"])
@@ -116,11 +116,11 @@ def test_a_crash_in_the_middle_leaves_nothing_half_deleted(tmp_path, monkeypatch
         add(store)
         with monkeypatch.context() as patched:
             if when == "before the files":
-                patched.setattr(type(store.vault), "destroy", cut)
+                patched.setattr(type(store.vault), "destroy_secrets", cut)
             elif when == "between the files":
                 patched.setattr("fedboost.runtime.store.store.shutil.rmtree", cut)
             else:
-                patched.setattr(Forgetting, "_finish", files_only)
+                patched.setattr(Forgetting, "_delete_files", files_only)
             with pytest.raises(PowerCutError):
                 Forgetting(store).forget("job-1")
     with Store(tmp_path / "bank", "party bank") as store:
@@ -174,12 +174,12 @@ def test_a_model_that_a_going_job_names_is_kept(store, clock):
     with pytest.raises(ConfigError, match="score-1, which is paused, needs the model"):
         refuse_used(store.folder, "model-1")
     refuse_used(store.folder, "model-2")
-    store.move("score-1", JobState.CANCELLED)
+    store.move_to_state("score-1", JobState.CANCELLED)
     refuse_used(store.folder, "model-1")
 
 
 def test_models_of_a_folder_without_a_daemon_can_be_deleted(tmp_path):
-    shards.save(tmp_path / "models" / "job-1", Artefact({}))
+    shards.save_shard(tmp_path / "models" / "job-1", Artefact({}))
     refuse_used(tmp_path, "job-1")
     module.delete_model(tmp_path, "job-1")
     assert not (tmp_path / "models" / "job-1").exists()

@@ -10,11 +10,11 @@ import pytest
 from fedboost.flow import Artefact
 from fedboost.ground.disk import append_file
 from fedboost.ground.errors import StoreError
-from fedboost.ground.state import Growing, state
+from fedboost.ground.state import Growing, state_class
 from fedboost.runtime.store.checkpoints import Checkpoints
 
 
-@state
+@state_class
 class Rounds:
     """A state with lists of every kind of value that grow."""
 
@@ -38,7 +38,7 @@ def advance(rounds):
 
 
 def save(checkpoints, folder, rounds, place=None):
-    taken = Artefact.of_state(rounds)
+    taken = Artefact.from_state(rounds)
     checkpoints.save(folder, place or (rounds.done,), taken.facts, taken.arrays, taken.grown)
 
 
@@ -135,7 +135,7 @@ def test_lists_that_are_not_those_of_before_are_written_whole(folder, five, whic
 def test_lists_that_gain_more_while_a_checkpoint_is_written_are_kept_as_they_were(folder):
     rounds = begun()
     advance(rounds)
-    taken = Artefact.of_state(rounds)
+    taken = Artefact.from_state(rounds)
     advance(rounds)
     Checkpoints().save(folder, (1,), taken.facts, taken.arrays, taken.grown)
     assert plain(found(folder, (1,))) == after(1)

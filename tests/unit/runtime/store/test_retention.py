@@ -29,7 +29,7 @@ async def finished_job(folder):
     tables = {"bank": world.toy(label=True), "telco": world.toy(columns=3)}
     sources = {n: world.write(folder / f"{n}.parquet", table) for n, table in tables.items()}
     spec = world.spec(world.job(hosts=("telco",)))
-    async with local.cluster(folder / "c", spec, sources, Serial()) as cluster:
+    async with local.open_cluster(folder / "c", spec, sources, Serial()) as cluster:
         journal = await cluster.run(spec)
         assert journal.status.state == "finished", journal.status
         yield cluster, journal.status.id
@@ -48,18 +48,18 @@ async def test_a_party_keeps_jobs_and_models_as_long_as_its_owner_says(tmp_path)
         models = telco.store.folder / "models"
         rows = telco.ledger.head().n
         keep(telco)
-        await telco.forget_old()
+        await telco.delete_expired()
         assert [one.id for one in telco.store.jobs()] == [job]
         keep(telco, jobs_days=99.0)
-        await telco.forget_old()
+        await telco.delete_expired()
         assert telco.store.jobs() == []
-        assert shards.names(models) == [job], "a model has an age of its own"
+        assert shards.model_ids(models) == [job], "a model has an age of its own"
         keep(telco, jobs_days=99.0, models_days=101.0)
-        await telco.forget_old()
-        assert shards.names(models) == [job]
+        await telco.delete_expired()
+        assert shards.model_ids(models) == [job]
         keep(telco, models_days=99.0)
-        await telco.forget_old()
-        assert shards.names(models) == []
+        await telco.delete_expired()
+        assert shards.model_ids(models) == []
         assert telco.ledger.verify().n == rows > 0
         assert telco.spending.account.entry(job).counted > 0
 
@@ -70,11 +70,11 @@ async def test_a_coordinator_forgets_jobs_that_are_over_and_nobody_has_to_hear_o
         keep(node, jobs_days=99.0)
         with_errand = node.attempts._errands._under_way
         with_errand[job] = asyncio.create_task(asyncio.sleep(0))
-        await node.forget_old()
+        await node.delete_expired()
         with pytest.raises(JobError, match="not every party has heard yet"):
             await node.delete(OWNER, job_pb2.JobId(id=job))
         del with_errand[job]
-        await node.forget_old()
+        await node.delete_expired()
         assert node.store.jobs() == []
         with pytest.raises(JobError, match="no such job"):
             await node.journal(OWNER, job_pb2.JobId(id=job))
@@ -107,8 +107,10 @@ async def test_a_forgotten_job_that_is_proposed_again_is_refused(tmp_path):
         assert telco.store.jobs() == []
 
 
-def node_with(retention, forget_old):
-    return SimpleNamespace(config=SimpleNamespace(retention=retention), forget_old=forget_old)
+def node_with(retention, delete_expired):
+    return SimpleNamespace(
+        config=SimpleNamespace(retention=retention), delete_expired=delete_expired
+    )
 
 
 @pytest.mark.parametrize("keeps", [Retention(), CoordinatorRetention()])
@@ -117,7 +119,7 @@ def test_who_keeps_everything_is_never_asked(keeps):
         raise AssertionError("asked")
 
     async def inside():
-        house = daemon._kept(node_with(keeps, never))
+        house = daemon._start_cleaning(node_with(keeps, never))
         await asyncio.sleep(2.5 * daemon.HOUSE_S)
         assert not house.done(), "settings may change"
         house.cancel()
@@ -128,13 +130,13 @@ def test_who_keeps_everything_is_never_asked(keeps):
 def test_a_disk_that_refuses_is_asked_again_an_hour_later():
     asked = []
 
-    async def forget_old():
+    async def delete_expired():
         asked.append(asyncio.get_running_loop().time())
         if len(asked) < 3:
             raise StoreError("cannot write")
 
     async def inside():
-        house = daemon._kept(node_with(Retention(jobs_days=1.0), forget_old))
+        house = daemon._start_cleaning(node_with(Retention(jobs_days=1.0), delete_expired))
         await asyncio.sleep(2.5 * daemon.HOUSE_S)
         house.cancel()
 

@@ -10,7 +10,7 @@ from fedboost.runtime.store import schema
 
 def made(path, version):
     """What a store of a version holds once it was brought up to ours."""
-    with closing(schema.hashes(sqlite3.connect(path, isolation_level=None))) as connection:
+    with closing(schema.with_row_hash(sqlite3.connect(path, isolation_level=None))) as connection:
         for number in range(1, version + 1):
             for statement in schema.VERSIONS[number]:
                 connection.execute(statement)

@@ -84,10 +84,10 @@ def test_secrets_of_another_store_stay_closed(tmp_path):
 def test_a_jobs_secrets_end_with_it(store, state):
     begin(store)
     store.vault.seed("j1")
-    store.move("j1", JobState.PAUSED)
-    store.move("j1", JobState.RUNNING)
+    store.move_to_state("j1", JobState.PAUSED)
+    store.move_to_state("j1", JobState.RUNNING)
     assert store.vault.has("j1", "seed")
-    store.move("j1", state)
+    store.move_to_state("j1", state)
     assert not store.vault.has("j1", "seed")
     assert not (store.job_folder("j1") / "secret").exists()
     with pytest.raises(StoreError):
@@ -97,8 +97,8 @@ def test_a_jobs_secrets_end_with_it(store, state):
 def test_a_failed_job_keeps_its_secrets_so_that_it_can_be_resumed(store):
     begin(store)
     seed = store.vault.seed("j1")
-    store.move("j1", JobState.FAILED)
-    store.move("j1", JobState.RUNNING)
+    store.move_to_state("j1", JobState.FAILED)
+    store.move_to_state("j1", JobState.RUNNING)
     assert store.vault.seed("j1") == seed
 
 

@@ -30,8 +30,8 @@ from fedboost.runtime.store.schema import (
     COUNTERS,
     HASHED,
     VERSIONS,
-    _hashing,
-    hashes,
+    _hash_statements,
+    with_row_hash,
 )
 from fedboost.runtime.store.store import FINAL, JobState, Store
 from tests.conftest import ROOT
@@ -78,10 +78,10 @@ def test_a_job_is_what_was_added(store):
 def test_everything_survives_a_restart(tmp_path):
     with Store(tmp_path, "party bank") as first:
         begin(first, state=JobState.WAITING)
-        first.move("j1", JobState.RUNNING)
+        first.move_to_state("j1", JobState.RUNNING)
         first.next_attempt("j1")
         first.add_event("j1", {"step": "encrypt"})
-        first.move("j1", JobState.RUNNING, result={"auc": 0.5})
+        first.move_to_state("j1", JobState.RUNNING, result={"auc": 0.5})
         predict(first, "telco", 5)
         secret = first.vault.seed("j1")
         job, events = first.job("j1"), first.events("j1")
@@ -97,9 +97,9 @@ def test_everything_survives_a_restart(tmp_path):
 @pytest.mark.parametrize("end", JobState)
 def test_a_job_that_is_over_stays_what_it_is(store, start, end):
     begin(store)
-    store.move("j1", start)
+    store.move_to_state("j1", start)
     with pytest.raises(ProtocolError, match=f"is {start} already"):
-        store.move("j1", end)
+        store.move_to_state("j1", end)
     assert store.job("j1").state == start
 
 
@@ -120,11 +120,11 @@ def test_jobs_are_counted_by_the_state_that_people_read(store):
 def test_a_pause_says_for_whom_and_since_when(store, clock):
     begin(store)
     clock.now += 10
-    store.move("j1", JobState.PAUSED, waiting_for="telco", reason="telco is silent")
+    store.move_to_state("j1", JobState.PAUSED, waiting_for="telco", reason="telco is silent")
     clock.now += 10
-    job = store.move("j1", JobState.PAUSED, waiting_for="shop")
+    job = store.move_to_state("j1", JobState.PAUSED, waiting_for="shop")
     assert (job.waiting_for, job.since, job.updated) == ("shop", START + 10, START + 20)
-    job = store.move("j1", JobState.RUNNING)
+    job = store.move_to_state("j1", JobState.RUNNING)
     assert (job.waiting_for, job.reason, job.since) == ("", "", START + 20)
 
 
@@ -132,7 +132,7 @@ def test_jobs_are_listed_by_state_and_age(store, clock):
     for id_ in ("b", "a", "c"):
         begin(store, id_)
         clock.now += 1
-    store.move("a", JobState.FAILED)
+    store.move_to_state("a", JobState.FAILED)
     assert [job.id for job in store.jobs()] == ["b", "a", "c"]
     assert [job.id for job in store.jobs(JobState.RUNNING)] == ["b", "c"]
 
@@ -183,11 +183,11 @@ def test_the_rounds_of_a_journal_are_read_without_the_rest(store):
 def test_the_newest_jobs_of_some_states_are_read_alone(store):
     for name in "abcd":
         begin(store, name)
-    store.move("b", JobState.FINISHED)
-    store.move("d", JobState.FINISHED)
-    assert [job.id for job in store.newest([JobState.FINISHED], 1)] == ["d"]
-    assert [job.id for job in store.newest([JobState.FINISHED])] == ["d", "b"]
-    assert {job.id for job in store.newest([*JobState])} == set("abcd")
+    store.move_to_state("b", JobState.FINISHED)
+    store.move_to_state("d", JobState.FINISHED)
+    assert [job.id for job in store.newest_jobs([JobState.FINISHED], 1)] == ["d"]
+    assert [job.id for job in store.newest_jobs([JobState.FINISHED])] == ["d", "b"]
+    assert {job.id for job in store.newest_jobs([*JobState])} == set("abcd")
 
 
 def test_threads_lose_no_event(store):
@@ -349,7 +349,7 @@ def test_deleting_a_job_leaves_nothing_of_it(store):
     forgetting = Forgetting(store)
     with pytest.raises(JobError, match="running"):
         forgetting.forget("j1")
-    store.move("j1", JobState.FAILED)
+    store.move_to_state("j1", JobState.FAILED)
     forgetting.forget("j1")
     assert not store.job_folder("j1").exists()
     assert store.jobs() == []
@@ -454,14 +454,14 @@ def test_what_a_party_had_agreed_to_was_paused_in_version_7(tmp_path, owner):
         for id_ in ("agreed", "begun", "gone"):
             begin(store, id_, JobState.PAUSED)
         store.set_attempt("begun", 1)
-        store.move("gone", JobState.FAILED)
+        store.move_to_state("gone", JobState.FAILED)
     with closing(sqlite3.connect(tmp_path / "store.sqlite")) as connection, connection:
-        hashes(connection)
+        with_row_hash(connection)
         connection.execute("DROP TABLE tags")
         connection.execute("DROP TABLE value_groups")
         connection.execute("DROP TABLE aliases")
         with_manifests(connection)
-        for statement in _hashing("jobs", _JOBS_4):
+        for statement in _hash_statements("jobs", _JOBS_4):
             connection.execute(statement)
         connection.execute("DROP TABLE peer_ids")
         connection.execute("DROP TABLE noisy_values")
@@ -498,7 +498,7 @@ def test_a_store_of_an_earlier_version_is_read_and_its_rows_get_their_hashes(tmp
         predict(store, "telco", 40)
         known = store.job("j1"), store.events("j1")
     with closing(sqlite3.connect(folder / "store.sqlite")) as connection, connection:
-        hashes(connection)
+        with_row_hash(connection)
         connection.execute("DROP TABLE decisions")
         connection.execute("DROP TABLE charges")
         connection.execute("DROP TABLE atoms")
@@ -511,10 +511,10 @@ def test_a_store_of_an_earlier_version_is_read_and_its_rows_get_their_hashes(tmp
         connection.execute("DROP TABLE account")
         connection.execute(ACCOUNT_3)
         connection.executemany(f"INSERT INTO account VALUES ({'?, ' * 10}?)", OLD)
-        for statement in _hashing("account", _ACCOUNT_3):
+        for statement in _hash_statements("account", _ACCOUNT_3):
             connection.execute(statement)
         with_manifests(connection)
-        for statement in _hashing("jobs", _JOBS_4):
+        for statement in _hash_statements("jobs", _JOBS_4):
             connection.execute(statement)
         for table in HASHED.keys() - NEWER:
             if version == 1 or (version == 2 and table in COUNTERS):
@@ -539,7 +539,7 @@ def test_a_store_of_an_earlier_version_is_read_and_its_rows_get_their_hashes(tmp
                 told = {entry.job: (entry.counted, entry.noise) for entry in account.entries()}
             assert told == {"j1": (0.034, 0.0), "j2": (0.08, 0.0), "j3": (0, 0), "j4": (0, 4.0)}
     with Store(folder, "party bank") as store:
-        store.move("j1", JobState.FAILED)
+        store.move_to_state("j1", JobState.FAILED)
         assert store.job("j1").state is JobState.FAILED
 
 
@@ -591,7 +591,7 @@ def test_a_store_that_opens_ends_what_a_crash_has_interrupted(tmp_path, clock):
     with Store(tmp_path / "bank", "party bank", clock) as store:
         for id_, state in zip(("job-a", "job-b", "job-c"), states, strict=True):
             begin(store, id_)
-            store.move(id_, state)
+            store.move_to_state(id_, state)
             fill(store, id_)
             (store.job_folder(id_) / "result.json").write_text("{}")
         kept = left_of(store, "job-b")
@@ -608,8 +608,8 @@ def test_a_store_that_opens_ends_what_a_crash_has_interrupted(tmp_path, clock):
 def test_a_state_and_its_event_are_noted_together_or_not_at_all(store):
     begin(store)
     with pytest.raises(TypeError):
-        store.move("j1", JobState.PAUSED, event={"at": object()})
+        store.move_to_state("j1", JobState.PAUSED, event={"at": object()})
     assert (store.job("j1").state, store.events("j1")) == (JobState.RUNNING, [])
-    store.move("j1", JobState.PAUSED, reason="gone", event={"state": "paused"})
+    store.move_to_state("j1", JobState.PAUSED, reason="gone", event={"state": "paused"})
     assert [row.event for row in store.events("j1")] == [{"state": "paused"}]
     assert store.job("j1").state is JobState.PAUSED

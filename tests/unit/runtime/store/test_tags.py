@@ -25,7 +25,7 @@ def test_tags_outlive_the_daemon_and_are_taken_away_one_by_one(tmp_path):
         Tags(store).add(["j1", "j2"], ["deep", "baseline", "deep"])
     with Store(tmp_path, "coordinator coord") as store:
         assert Tags(store).by_job() == {"j1": ("baseline", "deep"), "j2": ("baseline", "deep")}
-        Tags(store).remove(["j1"], ["deep", "unknown"])
+        Tags(store).remove_tags(["j1"], ["deep", "unknown"])
         assert Tags(store).by_job() == {"j1": ("baseline",), "j2": ("baseline", "deep")}
 
 

@@ -11,7 +11,7 @@ from tests.support.certificates import LEAVES, NOW
 def certs(tmp_path):
     """A folder that the test may spoil."""
     folder = tmp_path / "certs"
-    authority.create(folder, LEAVES, Term(NOW))
+    authority.create_certificates(folder, LEAVES, Term(NOW))
     return folder
 
 
@@ -19,5 +19,5 @@ def certs(tmp_path):
 def other_certs(tmp_path_factory):
     """The folder of another CA."""
     folder = tmp_path_factory.mktemp("other")
-    authority.create(folder, LEAVES, Term(NOW))
+    authority.create_certificates(folder, LEAVES, Term(NOW))
     return folder

@@ -25,7 +25,9 @@ TIMERS = Timers(keepalive_s=1.0, keepalive_timeout_s=1.0, call_s=5.0)
 
 
 def certificates(folder):
-    authority.create(folder, [Leaf("party", name) for name in NAMES], Term(datetime.now(UTC)))
+    authority.create_certificates(
+        folder, [Leaf("party", name) for name in NAMES], Term(datetime.now(UTC))
+    )
     return folder
 
 

@@ -33,9 +33,9 @@ def all_count(folder):
 def test_a_new_ca_signs_while_the_old_one_still_counts(certs):
     old = ca(certs)
     before = (certs / "bank.pem").read_bytes()
-    ca_rotation.begin(certs, NOW)
+    ca_rotation.add_new_ca(certs, NOW)
     assert all_count(certs)
-    authority.rotate(certs, ["bank"], Term(NOW))
+    authority.rotate_certificates(certs, ["bank"], Term(NOW))
     assert all_count(certs)
     after = (certs / "bank.pem").read_bytes()
     assert verify_certificate(before, ca(certs)).name == "bank"
@@ -46,36 +46,36 @@ def test_a_new_ca_signs_while_the_old_one_still_counts(certs):
 def test_the_old_ca_retires_once_nobody_needs_it(certs):
     signed = load_identity(tls_of(certs, "bank"))
     text = signed.certificate_pem + b"\0" + signed.sign(b"a head of then")
-    ca_rotation.begin(certs, NOW)
-    authority.rotate(certs, ["bank", "coord"], Term(NOW))
+    ca_rotation.add_new_ca(certs, NOW)
+    authority.rotate_certificates(certs, ["bank", "coord"], Term(NOW))
     with pytest.raises(ConfigError, match="certificates of the old CA are in use: ana") as error:
-        ca_rotation.retire(certs)
+        ca_rotation.retire_old_cas(certs)
     assert error.value.todo == "fedboost certs rotate ana"
-    authority.rotate(certs, ["ana"], Term(NOW))
-    assert ca_rotation.retire(certs) == 1
+    authority.rotate_certificates(certs, ["ana"], Term(NOW))
+    assert ca_rotation.retire_old_cas(certs) == 1
     assert all_count(certs)
     with pytest.raises(PeerError):
         verify_certificate(signed.certificate_pem, ca(certs))
     roots = ca(certs) + tls_of(certs, "bank").read_retired()
     check_signed_at(roots, "bank", b"a head of then", text, NOW)
-    assert ca_rotation.retire(certs) == 0, "once more does no harm"
+    assert ca_rotation.retire_old_cas(certs) == 0, "once more does no harm"
 
 
 def test_one_change_of_cas_ends_before_the_next_begins(certs):
-    ca_rotation.begin(certs, NOW)
+    ca_rotation.add_new_ca(certs, NOW)
     with pytest.raises(ConfigError, match=r"ca\.pem holds 2 CAs already"):
-        ca_rotation.begin(certs, NOW)
+        ca_rotation.add_new_ca(certs, NOW)
 
 
 def test_who_is_revoked_stays_so_under_the_next_ca_and_needs_no_certificate_for_it(certs):
     peer = load_identity(tls_of(certs, "ana")).peer
-    authority.revoke(certs, "ana", NOW)
-    ca_rotation.begin(certs, NOW)
+    authority.revoke_certificates(certs, "ana", NOW)
+    ca_rotation.add_new_ca(certs, NOW)
     revocations = Revocations(tls_of(certs, "bank"))
     with pytest.raises(UnreachableError, match="ana has been revoked"):
         revocations.check(peer)
-    authority.rotate(certs, ["bank", "coord"], Term(NOW))
-    assert ca_rotation.retire(certs) == 1
+    authority.rotate_certificates(certs, ["bank", "coord"], Term(NOW))
+    assert ca_rotation.retire_old_cas(certs) == 1
     with pytest.raises(UnreachableError, match="ana has been revoked"):
         revocations.check(peer)
 
@@ -97,23 +97,23 @@ def test_a_crash_between_two_files_leaves_a_folder_that_signs(certs, monkeypatch
     for module in (ca_rotation, authority):
         monkeypatch.setattr(module, "write_file", write)
     try:
-        ca_rotation.begin(certs, NOW)
+        ca_rotation.add_new_ca(certs, NOW)
     except PowerCutError:
         assert written < 3
     monkeypatch.undo()
     assert all_count(certs)
-    authority.rotate(certs, NAMES, Term(NOW))
+    authority.rotate_certificates(certs, NAMES, Term(NOW))
     assert all_count(certs)
     Revocations(tls_of(certs, "bank")).check(load_identity(tls_of(certs, "ana")).peer)
-    ca_rotation.retire(certs)
+    ca_rotation.retire_old_cas(certs)
     assert all_count(certs)
 
 
 def test_what_rotations_have_replaced_can_be_revoked_alone(certs):
     old = load_identity(tls_of(certs, "bank")).peer
-    assert authority.revoke(certs, "bank", NOW, superseded=True) == 0
-    authority.rotate(certs, ["bank"], Term(NOW))
-    assert authority.revoke(certs, "bank", NOW, superseded=True) == 1
+    assert authority.revoke_certificates(certs, "bank", NOW, superseded=True) == 0
+    authority.rotate_certificates(certs, ["bank"], Term(NOW))
+    assert authority.revoke_certificates(certs, "bank", NOW, superseded=True) == 1
     revocations = Revocations(tls_of(certs, "coord"))
     revocations.check(load_identity(tls_of(certs, "bank")).peer)
     with pytest.raises(UnreachableError, match="party bank has been revoked") as error:
@@ -123,10 +123,10 @@ def test_what_rotations_have_replaced_can_be_revoked_alone(certs):
 
 def test_the_lists_of_two_cas_may_stand_in_one_file(certs, tmp_path):
     other = tmp_path / "other"
-    authority.create(other, LEAVES, Term(NOW))
+    authority.create_certificates(other, LEAVES, Term(NOW))
     peers = [load_identity(tls_of(folder, "ana")).peer for folder in (certs, other)]
     for folder in (certs, other):
-        authority.revoke(folder, "ana", NOW)
+        authority.revoke_certificates(folder, "ana", NOW)
     lists = (certs / "ca.crl").read_bytes() + (other / "ca.crl").read_bytes()
     (certs / "ca.pem").write_bytes(ca(certs) + ca(other))
     (certs / "ca.crl").write_bytes(lists)
@@ -145,9 +145,9 @@ def test_the_lists_of_two_cas_may_stand_in_one_file(certs, tmp_path):
 
 def test_a_server_is_given_a_new_certificate_once_whoever_has_looked_first(certs):
     server = ServerCertificates(tls_of(certs, "bank"), role="party", name="bank")
-    server.initial()
+    server.initial_configuration()
     assert server() is None
-    authority.rotate(certs, ["bank"], Term(NOW))
+    authority.rotate_certificates(certs, ["bank"], Term(NOW))
     first = server.fresh().peer.serial
     assert first == load_identity(tls_of(certs, "bank")).peer.serial
     assert server() is not None
@@ -184,18 +184,18 @@ async def test_calls_under_way_end_on_the_old_channel_and_later_ones_show_the_ne
     certs, monkeypatch
 ):
     moment = [0.0]
-    monkeypatch.setattr(channel, "now", lambda: moment[0])
+    monkeypatch.setattr(channel, "monotonic_s", lambda: moment[0])
     dialer = Dialling(tls_of(certs, "bank"), Timers())
     telco, shop = ("telco", "127.0.0.1:9"), ("shop", "127.0.0.1:9")
-    with dialer.using(*telco) as first, dialer.using(*shop) as idle:
+    with dialer.open_channel(*telco) as first, dialer.open_channel(*shop) as idle:
         pass
-    with dialer.using(*telco) as again:
+    with dialer.open_channel(*telco) as again:
         assert again is first
-        authority.rotate(certs, ["bank"], Term(NOW))
-        with dialer.using(*telco) as soon:
+        authority.rotate_certificates(certs, ["bank"], Term(NOW))
+        with dialer.open_channel(*telco) as soon:
             assert soon is first, "the files have been looked at just now"
         moment[0] += channel.LOOKED_AGAIN_S
-        with dialer.using(*telco) as second:
+        with dialer.open_channel(*telco) as second:
             assert second is not first
         await asyncio.sleep(0)
         await asyncio.sleep(0)
@@ -211,9 +211,9 @@ async def test_calls_under_way_end_on_the_old_channel_and_later_ones_show_the_ne
 
 async def test_a_new_ca_beside_the_old_one_reaches_links_as_well(certs):
     dialer = Dialling(tls_of(certs, "bank"), Timers())
-    with dialer.using("telco", "127.0.0.1:9") as first:
+    with dialer.open_channel("telco", "127.0.0.1:9") as first:
         pass
-    ca_rotation.begin(certs, NOW)
-    with dialer.using("telco", "127.0.0.1:9") as second:
+    ca_rotation.add_new_ca(certs, NOW)
+    with dialer.open_channel("telco", "127.0.0.1:9") as second:
         assert second is not first
     await dialer.close()

@@ -8,7 +8,7 @@ from click.testing import CliRunner
 
 from fedboost.cli.groups import cli
 from fedboost.ground.errors import ConfigError
-from fedboost.runtime.transport.certificate_requests import request
+from fedboost.runtime.transport.certificate_requests import write_request
 from fedboost.runtime.transport.certificates import Leaf
 from fedboost.runtime.transport.tls import TlsFiles, load_identity
 
@@ -41,17 +41,17 @@ def signed(foreign, folder, name):
     ("role", "name"), [("party", "bank"), ("coordinator", "coord"), ("user", "ana")]
 )
 def test_a_foreign_ca_signs_a_request_as_it_is(foreign, tmp_path, role, name):
-    request(tmp_path, Leaf(role, name), ["bank.example", "10.0.0.7"])
+    write_request(tmp_path, Leaf(role, name), ["bank.example", "10.0.0.7"])
     identity = load_identity(signed(foreign, tmp_path, name), role=role, name=name)
     assert str(identity.peer) == f"{role} {name}"
     assert (tmp_path / f"{name}.key").stat().st_mode & 0o077 == 0
 
 
 def test_a_second_request_is_by_the_key_that_is_there(foreign, tmp_path):
-    request(tmp_path, Leaf("party", "bank"))
+    write_request(tmp_path, Leaf("party", "bank"))
     first = load_identity(signed(foreign, tmp_path, "bank"))
     key = (tmp_path / "bank.key").read_bytes()
-    request(tmp_path, Leaf("party", "bank"))
+    write_request(tmp_path, Leaf("party", "bank"))
     assert (tmp_path / "bank.key").read_bytes() == key
     again = load_identity(signed(foreign, tmp_path, "bank"))
     assert again.peer.serial != first.peer.serial
@@ -70,7 +70,7 @@ def test_bad_names_hosts_and_keys_are_refused(tmp_path):
         (Leaf("party", "bank"), ("nodot",), "neither an IP address"),
     ):
         with pytest.raises(ConfigError, match=what):
-            request(tmp_path, leaf, hosts)
+            write_request(tmp_path, leaf, hosts)
     (tmp_path / "bank.key").write_text("no key")
     with pytest.raises(ConfigError, match="no unencrypted PEM key"):
-        request(tmp_path, Leaf("party", "bank"))
+        write_request(tmp_path, Leaf("party", "bank"))

@@ -8,10 +8,10 @@ import pytest
 from google.protobuf.wrappers_pb2 import StringValue
 
 from fedboost.ground.errors import PeerError, UnreachableError
-from fedboost.runtime.process.clock import now
+from fedboost.runtime.process.clock import monotonic_s
 from fedboost.runtime.transport import status
 from fedboost.runtime.transport.addresses import Timers
-from fedboost.runtime.transport.channel import Contact, Dialer, options
+from fedboost.runtime.transport.channel import Contact, Dialer, channel_options
 from fedboost.runtime.transport.server import NOT_SERVING, SERVICE_UNKNOWN, SERVING, Health
 from tests.support.hurry import hurried
 
@@ -24,7 +24,7 @@ def broken(code=DOWN, error=None):
     """What gRPC raises of a call that did not come to its end, or that a daemon refused."""
     trailing = grpc.aio.Metadata()
     if error is not None:
-        code, _, found = status.to_status(error)
+        code, _, found = status.status_of_error(error)
         trailing = grpc.aio.Metadata(*found)
     return grpc.aio.AioRpcError(code, grpc.aio.Metadata(), trailing, "gone", "")
 
@@ -37,8 +37,8 @@ class Link:
         self.breaks_after, self.contact, self.tried = breaks_after, contact, []
 
     async def __call__(self, _):
-        self.tried.append(now() - 1000.0)
-        if now() >= self.works_at:
+        self.tried.append(monotonic_s() - 1000.0)
+        if monotonic_s() >= self.works_at:
             return "done"
         if self.contact is not None:
             self.contact.made()
@@ -56,7 +56,7 @@ def called(link, retry_s=TIMERS.peer_lost_s, contact=None):
             said = await dialer.call(TARGET, link, retry_s=retry_s, contact=contact)
         except Exception as error:
             said = error
-        return said, now() - 1000.0
+        return said, monotonic_s() - 1000.0
 
     return hurried(run())
 
@@ -117,8 +117,8 @@ def test_a_long_call_that_breaks_after_signs_of_life_is_made_again():
 
     class Alive(Link):
         async def __call__(self, _):
-            self.tried.append(now() - 1000.0)
-            if now() >= self.works_at:
+            self.tried.append(monotonic_s() - 1000.0)
+            if monotonic_s() >= self.works_at:
                 return "done"
             for _ in range(300):
                 contact.made()
@@ -132,7 +132,7 @@ def test_a_long_call_that_breaks_after_signs_of_life_is_made_again():
 
 
 def test_links_have_the_settings_that_notice_a_dead_end():
-    found = dict(options(TIMERS))
+    found = dict(channel_options(TIMERS))
     assert found["grpc.keepalive_time_ms"] == 10_000
     assert found["grpc.keepalive_timeout_ms"] == 5_000
     assert found["grpc.keepalive_permit_without_calls"] == 1

@@ -30,14 +30,14 @@ def test_every_class_of_error_has_a_status_of_its_own():
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.code)
 def test_an_error_comes_back_without_what_is_private(kind):
     error = kind("what", todo="do", private="hush", party="bank", column="age")
-    fault = faults.to_message(error)
+    fault = faults.fault_of_error(error)
     assert b"hush" not in fault.SerializeToString()
-    again = faults.from_message(Fault.FromString(fault.SerializeToString()))
+    again = faults.error_of_fault(Fault.FromString(fault.SerializeToString()))
     assert type(again) is kind
     assert (again.what, again.todo, again.private) == ("what", "do", "")
     assert again.where == {"party": "bank", "column": "age"}
     assert again.lines() == ["what", "where: party bank, column age", "to do: do"]
-    code, _, metadata = status.to_status(error)
+    code, _, metadata = status.status_of_error(error)
     assert code is status.CODES[kind]
     assert metadata[0][1] == fault.SerializeToString()
 
@@ -46,33 +46,33 @@ def test_a_subclass_has_the_status_of_its_class():
     class OwnError(PeerError):
         """A narrower one."""
 
-    assert status.to_status(OwnError("x"))[0] is status.CODES[PeerError]
+    assert status.status_of_error(OwnError("x"))[0] is status.CODES[PeerError]
 
 
 @pytest.mark.parametrize("code", ["", "peer ", "os.system", "Peer"])
 def test_an_unknown_code_is_an_internal_error(code):
-    error = faults.from_message(Fault(code=code, what="x"))
+    error = faults.error_of_fault(Fault(code=code, what="x"))
     assert type(error) is FedboostError
 
 
 def test_a_peers_words_cannot_steer_a_terminal_or_fill_it():
     loud = "\x1b[2Jred\r\n\x07" + "x" * 10_000
     fault = Fault(code="peer", what=loud, todo=loud, where=[Place(key=loud, value=loud)])
-    error = faults.from_message(fault)
+    error = faults.error_of_fault(fault)
     for line in error.lines():
         assert line.isprintable()
         assert len(line) < 3 * faults.TEXT_MAX
 
 
 def test_a_peer_that_says_nothing_is_quoted_as_such():
-    assert faults.from_message(Fault()).what == "the other side failed without saying why"
+    assert faults.error_of_fault(Fault()).what == "the other side failed without saying why"
 
 
 def test_a_long_error_still_fits_into_the_status():
     error = PeerError("x" * 20_000, todo="y" * 20_000, party="bank")
-    (_, packed) = status.to_status(error)[2][0]
+    (_, packed) = status.status_of_error(error)[2][0]
     assert len(packed) < 8192
-    assert faults.from_message(Fault.FromString(packed)).code == "peer"
+    assert faults.error_of_fault(Fault.FromString(packed)).code == "peer"
 
 
 def test_private_words_are_in_no_text_of_an_error():

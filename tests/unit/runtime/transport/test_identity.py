@@ -17,11 +17,11 @@ from fedboost.runtime.cluster.local import tls_of
 from fedboost.runtime.transport import authority, certificates
 from fedboost.runtime.transport.certificates import Term
 from fedboost.runtime.transport.identity import (
-    Role,
+    CertificateRole,
     peer_from_auth_context,
     read_key,
-    verify,
     verify_certificate,
+    verify_signature,
 )
 from fedboost.runtime.transport.tls import TlsFiles, load_identity
 from tests.support.certificates import LEAVES, NOW
@@ -80,7 +80,7 @@ def test_the_wrong_ca_is_refused(certs, other_certs):
 def test_a_self_signed_certificate_is_refused(certs):
     odd = Odd().write(certs)
     (certs / "solo").mkdir()
-    authority.create(certs / "solo", LEAVES, Term(NOW))
+    authority.create_certificates(certs / "solo", LEAVES, Term(NOW))
     key = read_key(odd.key.read_bytes())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "fedboost development CA")])
     lone = (
@@ -179,9 +179,9 @@ def test_an_rsa_identity_signs_too(certs):
     ours = load_identity(odd)
     pem, ca = ours.certificate_pem, odd.ca.read_bytes()
     signature = ours.sign(b"manifest")
-    assert verify(pem, ca, "bank", "party", b"manifest", signature) == ours.peer
+    assert verify_signature(pem, ca, "bank", "party", b"manifest", signature) == ours.peer
     with pytest.raises(PeerError, match="does not fit"):
-        verify(pem, ca, "bank", "party", b"another", signature)
+        verify_signature(pem, ca, "bank", "party", b"another", signature)
 
 
 def test_the_expected_role_and_name_are_checked(certs):
@@ -240,8 +240,11 @@ def test_signatures_are_bound_to_name_role_ca_and_content(certs, other_certs):
     ours = load_identity(tls_of(certs, "bank"))
     ca = (certs / "ca.pem").read_bytes()
     signature = ours.sign(b"manifest")
-    assert verify(ours.certificate_pem, ca, "bank", "party", b"manifest", signature) == ours.peer
-    odd: list[tuple[str, Role, bytes, bytes, str]] = [
+    assert (
+        verify_signature(ours.certificate_pem, ca, "bank", "party", b"manifest", signature)
+        == ours.peer
+    )
+    odd: list[tuple[str, CertificateRole, bytes, bytes, str]] = [
         ("telco", "party", b"manifest", signature, "expected a signature of party telco"),
         ("bank", "user", b"manifest", signature, "expected a signature of user bank"),
         ("bank", "party", b"manifes", signature, "does not fit"),
@@ -250,10 +253,10 @@ def test_signatures_are_bound_to_name_role_ca_and_content(certs, other_certs):
     ]
     for name, role, data, claimed, reason in odd:
         with pytest.raises(PeerError, match=reason):
-            verify(ours.certificate_pem, ca, name, role, data, claimed)
+            verify_signature(ours.certificate_pem, ca, name, role, data, claimed)
     other_ca = (other_certs / "ca.pem").read_bytes()
     with pytest.raises(PeerError, match="not signed by our CA"):
-        verify(ours.certificate_pem, other_ca, "bank", "party", b"manifest", signature)
+        verify_signature(ours.certificate_pem, other_ca, "bank", "party", b"manifest", signature)
 
 
 def test_a_signature_is_kept_apart_from_other_uses_of_the_key(certs):
@@ -262,7 +265,7 @@ def test_a_signature_is_kept_apart_from_other_uses_of_the_key(certs):
     bare = key.sign(b"manifest", ec.ECDSA(hashes.SHA256()))
     pems = (certs / "bank.pem").read_bytes(), (certs / "ca.pem").read_bytes()
     with pytest.raises(PeerError, match="does not fit"):
-        verify(*pems, "bank", "party", b"manifest", bare)
+        verify_signature(*pems, "bank", "party", b"manifest", bare)
 
 
 def test_the_caller_is_who_the_certificate_says(certs):

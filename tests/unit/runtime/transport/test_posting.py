@@ -17,7 +17,7 @@ from fedboost.runtime.transport.channel import Dialer
 from fedboost.runtime.transport.identity import Peer
 from fedboost.runtime.transport.peers import PeerLinks
 from fedboost.runtime.transport.posting import OutgoingStream, OutgoingStreams
-from fedboost.runtime.transport.server import CallerGate, Servicer, bind
+from fedboost.runtime.transport.server import CallerGate, Servicer, bind_server
 
 TIMERS = Timers(peer_lost_s=2.0, retry_first_s=0.05)
 EXCHANGE = exchange_pb2.DESCRIPTOR.services_by_name["Exchange"]
@@ -71,7 +71,7 @@ class Town:
     async def open(self):
         """Serve, on the port of before."""
         self.servicer: Any = Servicer(self.shop, CallerGate(None), EXCHANGE, self.back)
-        self.server, self.port = bind(None, f"127.0.0.1:{self.port}", TIMERS)
+        self.server, self.port = bind_server(None, f"127.0.0.1:{self.port}", TIMERS)
         exchange_pb2_grpc.add_ExchangeServicer_to_server(self.servicer, self.server)
         await self.server.start()
 
@@ -214,7 +214,7 @@ async def test_a_stream_has_so_many_messages_at_once_and_the_next_ones_wait(monk
 
 
 async def test_of_too_many_streams_of_a_peer_the_oldest_ends(monkeypatch):
-    monkeypatch.setattr(posting, "STREAMS_MAX", 2)
+    monkeypatch.setattr(posting, "PEER_STREAMS_MAX", 2)
     async with town() as made:
         others = [PeerLinks(made.dialer, made.links._addresses) for _ in range(2)]
         await made.post(b"a")
@@ -227,14 +227,14 @@ async def test_of_too_many_streams_of_a_peer_the_oldest_ends(monkeypatch):
 
 
 async def test_a_piece_that_was_damaged_is_refused(monkeypatch):
-    whole = wire.pieces
+    whole = wire.cut_payload
 
     def damaged(payload):
         [piece] = whole(payload)
         piece.crc32 ^= 1
         yield piece
 
-    monkeypatch.setattr(wire, "pieces", damaged)
+    monkeypatch.setattr(wire, "cut_payload", damaged)
     async with town() as made:
         with pytest.raises(PeerError, match="a piece whose checksum does not match"):
             await made.post(b"a")
@@ -277,13 +277,13 @@ def test_a_peer_whose_certificate_counts_no_more_is_looked_for_every_second():
 async def both_ways(monkeypatch):
     """The bank's way to the shop and the shop's to the bank; and which receipts went along."""
     went: list[bool] = []
-    carry = OutgoingStream.carry
+    carry = OutgoingStream.carry_receipt
 
     async def noted(stream, number):
         went.append(await carry(stream, number))
         return went[-1]
 
-    monkeypatch.setattr(OutgoingStream, "carry", noted)
+    monkeypatch.setattr(OutgoingStream, "carry_receipt", noted)
     async with town() as there:
         back = Town("shop", "bank")
         there.back, back.back = back.links.streams, there.links.streams
@@ -369,7 +369,7 @@ async def test_more_receipts_than_a_peer_can_have_been_sent_end_its_stream():
     async with town() as made:
         await made.post(b"a")
         [[(_, stream)]] = made.links.streams._streams.values()
-        [piece] = wire.pieces(b"b")
+        [piece] = wire.cut_payload(b"b")
         parcel = Parcel(piece=piece, held=range(posting.UNANSWERED_MAX + 1))
         with pytest.raises(grpc.aio.AioRpcError) as refused:
             await stream.post(parcel, 5.0)

@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.x509.oid import NameOID
 
 from fedboost.ground.errors import ConfigError, PeerError
-from fedboost.runtime.daemons.daemon import _signs_as
+from fedboost.runtime.daemons.daemon import _signing_identity
 from fedboost.runtime.policy.judgement import Signatures, Trust
 from fedboost.runtime.transport import authority, certificates
 from fedboost.runtime.transport.certificates import Leaf, Term
@@ -41,7 +41,7 @@ def folder(tmp_path_factory):
     os.environ["SOFTHSM2_CONF"] = str(config)  # read once, where the library is loaded
     words = ["--init-token", "--free", "--label", "ours", "--pin", PIN, "--so-pin", PIN]
     subprocess.run(["softhsm2-util", *words], check=True, capture_output=True)
-    authority.create(made, [Leaf("party", "bank")], Term(datetime.now(UTC)))
+    authority.create_certificates(made, [Leaf("party", "bank")], Term(datetime.now(UTC)))
     token = pkcs11.lib(str(MODULE)).get_token(token_label="ours")
     with token.open(user_pin=PIN, rw=True) as session:
         for label in ("bank", "other"):
@@ -76,11 +76,13 @@ def issue(folder, file, key, name="bank"):
         .serial_number(x509.random_serial_number())
         .not_valid_before(now - timedelta(hours=1))
         .not_valid_after(now + timedelta(days=9))
-        .add_extension(x509.ExtendedKeyUsage(certificates.purposes("party")), critical=False)
+        .add_extension(
+            x509.ExtendedKeyUsage(certificates.certificate_purposes("party")), critical=False
+        )
         .add_extension(x509.SubjectAlternativeName(own_names("party", name)), critical=False)
         .sign(ca.key, hashes.SHA256())
     )
-    (folder / f"{file}.pem").write_bytes(certificates.pem(certificate))
+    (folder / f"{file}.pem").write_bytes(certificates.certificate_pem(certificate))
 
 
 def settings(folder, **changes):
@@ -102,7 +104,7 @@ def test_what_a_token_signs_is_the_party_s_to_everybody_who_has_the_ca(folder):
 
 def test_a_daemon_signs_by_its_token_where_the_settings_name_one(folder):
     class Certificates:
-        class pems:  # noqa: N801
+        class current_pems:  # noqa: N801
             ca = (folder / "ca.pem").read_bytes()
 
         def fresh(self) -> Any:
@@ -114,11 +116,11 @@ def test_a_daemon_signs_by_its_token_where_the_settings_name_one(folder):
     config: Any = Config()
     certificates: Any = Certificates()
     assert (
-        _signs_as(config, certificates)().certificate_pem
+        _signing_identity(config, certificates)().certificate_pem
         == (folder / "bank-signing.pem").read_bytes()
     )
     config.signing = None
-    of_tls: Any = _signs_as(config, certificates)()
+    of_tls: Any = _signing_identity(config, certificates)()
     assert of_tls == "the key of TLS"
 
 

@@ -44,7 +44,7 @@ def test_only_daemons_may_serve(certs):
 
 def test_creating_again_adds_what_is_missing_and_overwrites_nothing(certs):
     before = {path.name: path.read_bytes() for path in certs.iterdir() if path.stem != "issued"}
-    made = authority.create(certs, [*LEAVES, Leaf("party", "telco")], Term(NOW))
+    made = authority.create_certificates(certs, [*LEAVES, Leaf("party", "telco")], Term(NOW))
     assert made == {"ca": False, "coord": False, "bank": False, "ana": False, "telco": True}
     for name, content in before.items():
         assert (certs / name).read_bytes() == content
@@ -54,20 +54,20 @@ def test_creating_again_adds_what_is_missing_and_overwrites_nothing(certs):
 @pytest.mark.parametrize("name", ["", "Bank", "1bank", "ba_nk", "bank\n", "../x", "b" * 64, "bänk"])
 def test_odd_names_are_refused(tmp_path, name):
     with pytest.raises(ConfigError, match="is not a name"):
-        authority.create(tmp_path / "certs", [Leaf("party", name)], Term(NOW))
+        authority.create_certificates(tmp_path / "certs", [Leaf("party", name)], Term(NOW))
     assert not (tmp_path / "certs").exists()
 
 
 def test_the_ca_cannot_be_overwritten_by_a_leaf_of_its_name(certs):
     with pytest.raises(ConfigError, match=r"ca\.pem is the CA's own"):
-        authority.create(certs, [Leaf("party", "ca")], Term(NOW))
+        authority.create_certificates(certs, [Leaf("party", "ca")], Term(NOW))
 
 
 def test_one_name_has_one_role(certs):
     with pytest.raises(ConfigError, match="bank is already a party"):
-        authority.create(certs, [Leaf("user", "bank")], Term(NOW))
+        authority.create_certificates(certs, [Leaf("user", "bank")], Term(NOW))
     with pytest.raises(ConfigError, match="at once"):
-        authority.create(certs, [Leaf("user", "eve"), Leaf("party", "eve")], Term(NOW))
+        authority.create_certificates(certs, [Leaf("user", "eve"), Leaf("party", "eve")], Term(NOW))
 
 
 @pytest.mark.parametrize(
@@ -77,19 +77,19 @@ def test_one_name_has_one_role(certs):
 def test_half_a_pair_is_not_completed(certs, name, todo):
     (certs / f"{name}.key").unlink()
     with pytest.raises(ConfigError, match="only one is there") as refused:
-        authority.create(certs, LEAVES, Term(NOW))
+        authority.create_certificates(certs, LEAVES, Term(NOW))
     assert refused.value.todo == todo
 
 
 def test_a_host_name_cannot_be_another_partys_name(tmp_path):
     with pytest.raises(ConfigError, match="host name with a dot"):
-        authority.create(tmp_path, LEAVES, Term(NOW, hosts=("telco",)))
+        authority.create_certificates(tmp_path, LEAVES, Term(NOW, hosts=("telco",)))
 
 
 def test_hosts_become_alternative_names_and_survive_rotation(tmp_path):
     term = Term(NOW, hosts=("10.0.0.1", "bank.example.org"))
-    authority.create(tmp_path, LEAVES, term)
-    authority.rotate(tmp_path, ["bank"], Term(NOW))
+    authority.create_certificates(tmp_path, LEAVES, term)
+    authority.rotate_certificates(tmp_path, ["bank"], Term(NOW))
     certificate = x509.load_pem_x509_certificate((tmp_path / "bank.pem").read_bytes())
     names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     assert names.get_values_for_type(x509.DNSName) == ["bank", "bank.example.org"]
@@ -98,7 +98,9 @@ def test_hosts_become_alternative_names_and_survive_rotation(tmp_path):
 
 def test_a_leaf_cannot_outlive_its_ca(certs):
     with pytest.raises(ConfigError, match="the CA itself ends"):
-        authority.create(certs, [Leaf("party", "telco")], Term(NOW + timedelta(days=3600)))
+        authority.create_certificates(
+            certs, [Leaf("party", "telco")], Term(NOW + timedelta(days=3600))
+        )
 
 
 def test_nothing_shows_a_key(certs):
@@ -113,7 +115,7 @@ def test_a_server_takes_up_a_rotated_certificate(certs):
     server = ServerCertificates(tls_of(certs, "bank"), role="party", name="bank")
     old = server.identity.peer
     assert not server.reload()
-    authority.rotate(certs, ["bank"], Term(NOW))
+    authority.rotate_certificates(certs, ["bank"], Term(NOW))
     assert server.reload()
     assert server.identity.peer.fingerprint != old.fingerprint
     assert not server.reload()
@@ -123,7 +125,7 @@ def test_a_server_keeps_its_certificate_while_a_rotation_is_half_done(certs, tmp
     server = ServerCertificates(tls_of(certs, "bank"))
     old = server.identity.peer
     former = (certs / "bank.pem").read_bytes()
-    authority.rotate(certs, ["bank"], Term(NOW))
+    authority.rotate_certificates(certs, ["bank"], Term(NOW))
     fresh = (certs / "bank.pem").read_bytes()
     (certs / "bank.pem").write_bytes(former)  # the key is new, the certificate is not yet
     assert not server.reload()
@@ -145,25 +147,25 @@ def test_a_revoked_certificate_is_refused_until_rotated(certs):
     tls = tls_of(certs, "bank")
     revocations = Revocations(tls)
     revocations.check(load_identity(tls).peer)
-    assert authority.revoke(certs, "bank", NOW) == 1
+    assert authority.revoke_certificates(certs, "bank", NOW) == 1
     with pytest.raises(UnreachableError, match="party bank has been revoked"):
         revocations.check(load_identity(tls).peer)
     revocations.check(load_identity(tls_of(certs, "coord")).peer)
-    authority.rotate(certs, ["bank"], Term(NOW))
+    authority.rotate_certificates(certs, ["bank"], Term(NOW))
     revocations.check(load_identity(tls).peer)
     with pytest.raises(ConfigError, match="cannot read"):
-        authority.revoke(certs, "nobody", NOW)
+        authority.revoke_certificates(certs, "nobody", NOW)
 
 
 def test_revoking_reaches_certificates_that_were_rotated_away(certs):
     tls = tls_of(certs, "bank")
     first = load_identity(tls).peer
-    authority.rotate(certs, ["bank"], Term(NOW))
-    assert authority.revoke(certs, "bank", NOW) == 2
+    authority.rotate_certificates(certs, ["bank"], Term(NOW))
+    assert authority.revoke_certificates(certs, "bank", NOW) == 2
     with pytest.raises(UnreachableError, match="revoked"):
         Revocations(tls).check(first)
     with pytest.raises(ConfigError, match="already revoked"):
-        authority.revoke(certs, "bank", NOW)
+        authority.revoke_certificates(certs, "bank", NOW)
 
 
 def test_without_a_revocation_list_nobody_is_revoked(certs):
@@ -176,8 +178,8 @@ def test_a_list_that_vanishes_or_is_not_our_cas_lets_nobody_in(certs, other_cert
     tls = tls_of(certs, "bank")
     peer = load_identity(tls).peer
     revocations = Revocations(tls)
-    whole = tls.crl.read_bytes()
-    tls.crl.unlink()
+    whole = tls.crl_path.read_bytes()
+    tls.crl_path.unlink()
     with pytest.raises(UnreachableError, match="all callers are refused"):
         revocations.check(peer)
     data = x509.load_pem_x509_crl(whole).public_bytes(serialization.Encoding.DER)
@@ -185,10 +187,10 @@ def test_a_list_that_vanishes_or_is_not_our_cas_lets_nobody_in(certs, other_cert
     lines = base64.encodebytes(data)
     odd = b"-----BEGIN X509 CRL-----\n" + lines + b"-----END X509 CRL-----\n"
     for broken in (b"", whole[:-60], odd, (other_certs / "ca.crl").read_bytes()):
-        tls.crl.write_bytes(broken)
+        tls.crl_path.write_bytes(broken)
         with pytest.raises(UnreachableError, match="all callers are refused"):
             revocations.check(peer)
-    tls.crl.write_bytes(whole)
+    tls.crl_path.write_bytes(whole)
     revocations.check(peer)
 
 
@@ -225,7 +227,7 @@ def test_the_commands_make_rotate_revoke_and_show(tmp_path):
 def test_a_second_revocation_keeps_the_first(certs):
     peers = [load_identity(tls_of(certs, name)).peer for name in ("bank", "ana")]
     for peer in peers:
-        authority.revoke(certs, peer.name, NOW)
+        authority.revoke_certificates(certs, peer.name, NOW)
     for peer in peers:
         with pytest.raises(UnreachableError, match="revoked"):
             Revocations(tls_of(certs, "coord")).check(peer)
