@@ -73,6 +73,8 @@ class TableUse(Generic[P]):
     labelled: tuple[Role, ...] = ()  # roles whose tables must hold the label
     rows: RowsUsed = RowsUsed.COMMON
     bins_values: bool = False  # whether only `begin` and `restore` read a table's values
+    # Most bins of a column in the table of a role, missing values aside; None: it has no bins.
+    bins: Callable[[P, Role], int | None] = lambda _params, _role: None
     # Refuses a table before any payload leaves; the bool says whether rows are held out.
     check: Callable[[Role, P, Frame, bool], None] | None = None
 

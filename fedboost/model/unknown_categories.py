@@ -6,7 +6,7 @@ A training row's category that got no bin of its own is known: training read it 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -76,6 +76,47 @@ class UnknownCategories:
         )
 
 
+def checked_categories(facts: Mapping[str, Any], frame: Frame, most: float) -> UnknownCategories:
+    """Return a table's categories that a shard with these `facts` does not know.
+
+    Raise DataError where their share of a column's values is above `most`.
+    """
+    unknown = UnknownCategories(facts)
+    unknown.add(frame)
+    unknown.check(most)
+    return unknown
+
+
+@dataclass
+class TrainingCategories:
+    """Categories of the rows that a party trains on, by column."""
+
+    hidden: dict[str, set[str]] = field(default_factory=dict)  # by the owner's groups, from jobs
+    trained: dict[str, set[str]] = field(default_factory=dict)  # hidden ones included
+
+    def train(self, frame: Frame) -> None:
+        """Take the categories of the rows to train on."""
+        self.trained = {
+            name: texts | self.hidden.get(name, set())
+            for name, texts in present_categories(frame).items()
+        }
+
+    def rare(
+        self, binned: Mapping[str, Sequence[str]], earlier: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        """Return the fact `RARE` of a model whose bins are of `binned` categories; empty if none.
+
+        `earlier` are the facts of the model that it continues.
+        """
+        before: Mapping[str, Sequence[str]] = earlier.get(RARE, {})
+        rare = {
+            name: sorted({*self.trained.get(name, ()), *before.get(name, ())} - {*texts})
+            for name, texts in binned.items()
+        }
+        rare = {name: texts for name, texts in rare.items() if texts}
+        return {RARE: rare} if rare else {}
+
+
 def known_categories(facts: Mapping[str, Any]) -> dict[str, list[str]]:
     """Return by column the categories of a model's training rows, those with a bin first."""
     rare: Mapping[str, list[str]] = facts.get(RARE, {})
@@ -94,14 +135,14 @@ def category_counts(frame: Frame, column: int) -> np.ndarray[Any, np.dtype[np.in
     return counts
 
 
-def present_categories(frame: Frame) -> dict[str, set[str]]:
-    """Return by categorical column the categories that rows have."""
+def present_categories(frame: Frame, columns: Sequence[int] | None = None) -> dict[str, set[str]]:
+    """Return the categories that rows have, by column: all that are categorical, or `columns`."""
     return {
         frame.columns[column]: {
             frame.categories[frame.columns[column]][code]
             for code in np.flatnonzero(category_counts(frame, column)).tolist()
         }
-        for column in frame.categorical
+        for column in (frame.categorical if columns is None else columns)
     }
 
 

@@ -50,7 +50,12 @@ PROTOCOL = Protocol(
         AGGREGATOR: "fedboost.aggregation.aggregator",
     },
     leaves="model",
-    tables=TableUse(labelled=EVERYBODY, rows=RowsUsed.OWN, check=check_table),
+    tables=TableUse(
+        labelled=EVERYBODY,
+        rows=RowsUsed.OWN,
+        bins=lambda params, _: params.max_bin,
+        check=check_table,
+    ),
     policy=PolicyFacts(asks=policy_demands),
     reuse=DisclosureReuse(named_by=lambda params: params.reuse, settled=SETTLED),
 )

@@ -36,7 +36,11 @@ PROTOCOL = Protocol(
     modules={GUEST: f"{__name__}.guest", HOST: f"{__name__}.host"},
     before=("align",),
     leaves="model",
-    tables=TableUse(labelled=(GUEST,), check=check_table),
+    tables=TableUse(
+        labelled=(GUEST,),
+        bins=lambda params, role: params.buckets if role is HOST else params.max_bin,
+        check=check_table,
+    ),
     policy=PolicyFacts(asks=policy_demands),
     reuse=DisclosureReuse(named_by=lambda params: params.reuse, settled=SETTLED),
 )

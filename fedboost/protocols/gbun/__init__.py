@@ -45,6 +45,11 @@ PROTOCOL = Protocol(
         AGGREGATOR: "fedboost.aggregation.aggregator",
     },
     leaves="model",
-    tables=TableUse(labelled=EVERYBODY, rows=RowsUsed.OWN, check=check_table),
+    tables=TableUse(
+        labelled=EVERYBODY,
+        rows=RowsUsed.OWN,
+        bins=lambda params, _: params.max_bin,
+        check=check_table,
+    ),
     policy=PolicyFacts(asks=policy_demands),
 )

@@ -38,6 +38,11 @@ PROTOCOL = Protocol(
     before=("align-pairs",),
     leaves="model",
     several_guests=True,
-    tables=TableUse(labelled=(GUEST,), rows=RowsUsed.GUESTS, check=check_table),
+    tables=TableUse(
+        labelled=(GUEST,),
+        rows=RowsUsed.GUESTS,
+        bins=lambda params, _: params.max_bin,
+        check=check_table,
+    ),
     policy=PolicyFacts(asks=policy_demands, releases=releases),
 )

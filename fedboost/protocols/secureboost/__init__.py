@@ -40,7 +40,12 @@ PROTOCOL = Protocol(
     modules={GUEST: f"{__name__}.guest", HOST: f"{__name__}.host"},
     before=("align",),
     leaves="model",
-    tables=TableUse(labelled=(GUEST,), bins_values=True, check=check_table),
+    tables=TableUse(
+        labelled=(GUEST,),
+        bins_values=True,
+        bins=lambda params, _: params.max_bin,
+        check=check_table,
+    ),
     policy=PolicyFacts(asks=policy_demands, releases=plan.releases),
     round_kind=plan.of_round,
     model=ModelUse(

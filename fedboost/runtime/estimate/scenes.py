@@ -14,7 +14,7 @@ from fedboost import protocols
 from fedboost.core.params import BoostingParams
 from fedboost.core.quantiles import GROUP_MIN
 from fedboost.data.frame import Frame
-from fedboost.flow import Artefact, RowsUsed
+from fedboost.flow import GUEST, Artefact, RowsUsed
 from fedboost.ground.ids import EncodedIds
 from fedboost.ground.settings import parse_settings
 from fedboost.job import JobSpec
@@ -79,10 +79,9 @@ class Scene:
         """Rows of all parties that a search for cut points needs; 0 for jobs without a search."""
         if self.used is not RowsUsed.OWN:
             return 0.0
-        kind = protocols.load_protocol(self.spec.protocol).params
-        bins = (
-            getattr(parse_settings(kind, self.spec.params, section="params"), "max_bin", None) or 0
-        )
+        protocol = protocols.load_protocol(self.spec.protocol)
+        params = parse_settings(protocol.params, self.spec.params, section="params")
+        bins = protocol.tables.bins(params, GUEST) or 0
         return 4.0 * GROUP_MIN * bins * self.common / max(1.0, self.training)
 
 

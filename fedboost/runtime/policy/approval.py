@@ -230,7 +230,8 @@ def attack_in_words(config: PartyConfig, job: SignedJob, rows: int = 0) -> str:
     allowed = min(1.0, config.policy.placed_max)
     share = "all" if allowed >= 1.0 else f"{allowed:.0%}"
     people = f" {rows:,}" * (rows > 0)
-    bins, table = getattr(job.params, "max_bin", None), config.datasets.get(job.dataset)
+    bins = job.protocol.tables.bins(job.params, HOST)
+    table = config.datasets.get(job.dataset)
     finest = None if table is None else table.groups_at_most
     known = [most for most in (bins, finest) if most is not None]
     groups = f"one of {min(known)} groups" if known else "its group"

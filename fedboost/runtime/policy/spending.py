@@ -267,9 +267,11 @@ class Spending:
             planned = expected_releases(job, params, table.columns)
             if not policy.allows_sums(planned.ratio(table.rows), before):
                 return False
-            return policy.placed_max >= 1.0 or policy.allows_placed(
-                learnt_with_params(table, params).share_placed_by_sums(planned), placed
-            )
+            if policy.placed_max >= 1.0:
+                return True
+            max_bin = job.protocol.tables.bins(params, job.role) or table.max_bin
+            same = table if max_bin == table.max_bin else replace(table, max_bin=max_bin)
+            return policy.allows_placed(same.share_placed_by_sums(planned), placed)
 
         raw = job.manifest.spec.params
         changes = sufficient_changes(job.protocol.params, raw, is_allowed)
@@ -365,13 +367,7 @@ def judge_expected(
 
 def learnt_rows(job: SignedJob, frame: Frame, held_out: NDArray[np.bool_]) -> Learnt:
     """Return the rows of a table that a job learns from."""
-    return Learnt(frame, held_out, getattr(job.params, "max_bin", 2))
-
-
-def learnt_with_params(table: Learnt, params: Settings) -> Learnt:
-    """Return the same rows for a job with other params."""
-    max_bin = getattr(params, "max_bin", table.max_bin)
-    return table if max_bin == table.max_bin else replace(table, max_bin=max_bin)
+    return Learnt(frame, held_out, job.protocol.tables.bins(job.params, job.role) or 2)
 
 
 def judge_told(policy: Policy, amounts: Mapping[Spent, float]) -> None:

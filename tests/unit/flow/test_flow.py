@@ -7,7 +7,7 @@ import pytest
 
 from fedboost import protocols
 from fedboost.flow import EVERYBODY, GUEST, HOST, Protocol, Role, Step, Table
-from fedboost.ground.settings import Settings
+from fedboost.ground.settings import Settings, parse_settings
 from fedboost.messages.protocol.echo_pb2 import Answer, Call
 from fedboost.messages.reveals import REVEALS
 from tests.conftest import ROOT
@@ -109,6 +109,20 @@ def test_givers_and_takers_are_found_by_message():
     assert SMALL.steps_taking("fedboost.echo.Nothing") == []
     assert SMALL.step("two") is TWO
     assert SMALL.step("five") is None
+
+
+@pytest.mark.parametrize(
+    ("name", "params", "bins"),
+    [
+        ("secureboost", {"max_bin": 7}, {GUEST: 7, HOST: 7}),
+        ("federboost-vertical", {"max_bin": 7, "buckets": 5}, {GUEST: 7, HOST: 5}),
+        ("predict", {"model": "credit"}, {GUEST: None, HOST: None}),
+    ],
+)
+def test_a_protocol_says_how_many_bins_a_role_has(name, params, bins):
+    protocol = protocols.load_protocol(name)
+    given = parse_settings(protocol.params, params)
+    assert {role: protocol.tables.bins(given, role) for role in bins} == bins
 
 
 def test_a_table_knows_its_parties_guest_first():

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import Any
 
 from fedboost import flow, protocols
 from fedboost.flow import Artefact
 from fedboost.ground.settings import Settings
 from fedboost.messages.job_pb2 import StatusReport
 from fedboost.model import shards
-from fedboost.model.unknown_categories import RARE
 from fedboost.runtime.party.job.table import JobTable
 from fedboost.runtime.store.rows_in_common import description_of, with_rows
 from fedboost.runtime.store.transcripts import END, Transcripts
@@ -64,21 +62,9 @@ def _write_model(table: JobTable, protocol: flow.Protocol[Settings], left: Artef
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
     }
     Transcripts(files.store.folder).add(signed.id, END, left.transcript)
-    rare = _rare_categories(table, left)
+    earlier = {} if signed.model is None else signed.used_model(files.store.models)
+    rare = table.categories.rare(left.facts.get("categories", {}), earlier)
     shards.save_shard(files.model, Artefact({**facts, **left.facts, **rare}, left.arrays))
-
-
-def _rare_categories(table: JobTable, left: Artefact) -> dict[str, Any]:
-    """Return the fact of a model about categories of its training rows that got no bin."""
-    signed, known = table.signed, left.facts.get("categories", {})
-    earlier = {} if signed.model is None else signed.used_model(table.files.store.models)
-    before = earlier.get(RARE, {})
-    rare = {
-        name: sorted({*table.trained.get(name, ()), *before.get(name, ())} - {*texts})
-        for name, texts in known.items()
-    }
-    rare = {name: texts for name, texts in rare.items() if texts}
-    return {RARE: rare} if rare else {}
 
 
 def _write_predictions(table: JobTable, left: Artefact) -> None:

@@ -17,6 +17,12 @@ from fedboost.flow import Artefact
 from fedboost.ground.errors import ConfigError, DataError, FedboostError
 from fedboost.messages.job_pb2 import StatusReport, Warned
 from fedboost.model import shards, vertical
+from fedboost.model.unknown_categories import (
+    TrainingCategories,
+    UnknownCategories,
+    known_categories,
+    present_categories,
+)
 from fedboost.runtime.jobs.signed import SignedJob
 from fedboost.runtime.party.job.files import JobFiles
 from fedboost.runtime.policy.same_tables import Owned
@@ -33,7 +39,6 @@ if TYPE_CHECKING:
 
     from fedboost.data.frame import Frame
     from fedboost.ground.ids import EncodedIds
-    from fedboost.model.unknown_categories import UnknownCategories
     from fedboost.runtime.party.job.table_warnings import TableWarning
 
 log = logging.getLogger(__name__)
@@ -51,8 +56,7 @@ class JobTable:
     id_cells: pa.Table | None = None  # of a table to predict, as the party wrote them
     warnings: tuple[TableWarning, ...] = ()  # of `frame`
     unknown: UnknownCategories | None = None  # of a table to predict
-    hidden: dict[str, set[str]] = field(default_factory=dict)  # categories that jobs may not see
-    trained: dict[str, set[str]] = field(default_factory=dict)  # categories of rows to train on
+    categories: TrainingCategories = field(default_factory=TrainingCategories)
 
     @property
     def disclosures(self) -> Disclosures:
@@ -95,12 +99,9 @@ class JobTable:
             )
         if signed.role is flow.HOST or signed.protocol.tables.rows is flow.RowsUsed.OWN:
             self._coarsen(source, owned)
-        else:
-            self.hidden = {}
 
     def _look_at_categories(self, source: SourceSpec) -> None:
         """Count categories that the model does not know, or that training will not keep."""
-        from fedboost.model.unknown_categories import UnknownCategories, present_categories
         from fedboost.runtime.party.job import table_warnings
 
         signed, frame = self.signed, self.frame
@@ -110,7 +111,6 @@ class JobTable:
             self.unknown.add(frame)
             self.warnings += (*table_warnings.of_unknown(signed.party, self.unknown),)
         if signed.protocol.leaves == "model":
-            self.hidden = present_categories(frame)
             bins = {name: self._bins_of(name, source) for name in frame.categories}
             self.warnings += (*table_warnings.of_many_categories(signed.party, frame, bins),)
 
@@ -118,33 +118,43 @@ class JobTable:
         """Return how many categories of a column a job keeps apart; None: all."""
         signed = self.signed
         has_own_rows = signed.protocol.tables.rows is flow.RowsUsed.OWN
-        by_host = signed.role is flow.HOST and hasattr(signed.params, "buckets")
-        setting = "buckets" if by_host else "max_bin"
         owners = source.groups_of(column) if has_own_rows or signed.role is flow.HOST else None
-        jobs = None if has_own_rows else getattr(signed.params, setting, None)
+        jobs = None if has_own_rows else signed.protocol.tables.bins(signed.params, signed.role)
         return min((most for most in (owners, jobs) if most is not None), default=None)
 
     def _coarsen(self, source: SourceSpec, owned: Owned) -> None:
         """Replace the table's values by those of their groups, so that others learn no more."""
-        from fedboost.model.unknown_categories import present_categories
         from fedboost.runtime.party.job import table_warnings
         from fedboost.runtime.party.job.value_groups import ValueGroups
 
         assert self.frame is not None
         signed, thresholds = self.signed, {}
-        max_bin = getattr(signed.params, "max_bin", None)
-        told = table_warnings.group_warnings(signed.party, source.bins_max, max_bin)
+        told = table_warnings.group_warnings(signed.party, source.bins_max, self._max_bin)
         self.warnings = (*self.warnings, *told)
         if signed.protocol.leaves == "predictions" and signed.model is not None:
             thresholds = vertical.thresholds(shards.load_shard(self.files.used_model_folder))
+        grouped = self._grouped_categories(source)
+        present = present_categories(self.frame, grouped)
         groups = ValueGroups(self.files.store)
         self.frame = groups.coarsen_frame(self.frame, owned, source, thresholds)
-        kept = present_categories(self.frame) if self.hidden else {}
-        self.hidden = {name: texts - kept[name] for name, texts in self.hidden.items()}
+        kept = present_categories(self.frame, grouped)
+        self.categories.hidden = {name: texts - kept[name] for name, texts in present.items()}
         cuts = {self.frame.columns[c]: known for c, known in self.frame.group_cuts.items()}
         asked = [(t, cuts[name]) for name, t in thresholds.items() if name in cuts]
         inside = sum(int((~np.isin(t, known)).sum()) for t, known in asked)
         self.warnings += (*table_warnings.threshold_warnings(signed.party, inside),)
+
+    def _grouped_categories(self, source: SourceSpec) -> list[int]:
+        """Return the columns of a table to train on whose categories the owner may hide."""
+        frame = self.frame
+        if frame is None or self.signed.protocol.leaves != "model":
+            return []
+        return [c for c in frame.categorical if source.groups_of(frame.columns[c]) is not None]
+
+    @property
+    def _max_bin(self) -> int | None:
+        """Most bins of a guest's column, which the job calls max_bin; None: it has no bins."""
+        return self.signed.protocol.tables.bins(self.signed.params, flow.GUEST)
 
     def _load_frame(self, source: SourceSpec) -> None:
         self.frame, self.id_cells = load_table(self.signed, source, self.files.store.folder)
@@ -168,9 +178,8 @@ class JobTable:
             if self.unknown is not None:
                 assert isinstance(signed.params, ScoringParams)
                 self.unknown.check(signed.params.unknown_max)
-            max_bin = getattr(signed.params, "max_bin", None)
-            if signed.protocol.leaves == "model" and max_bin is not None:
-                refuse_many(self.frame.categories, self.frame.n_rows, max_bin)
+            if signed.protocol.leaves == "model" and self._max_bin is not None:
+                refuse_many(self.frame.categories, self.frame.n_rows, self._max_bin)
             if signed.protocol.tables.check is not None:
                 held = signed.manifest.spec.validation is not None
                 signed.protocol.tables.check(signed.role, signed.params, self.frame, held)
@@ -218,8 +227,6 @@ class JobTable:
         Only the last stage's table stays in memory: a later attempt reads the table again. A
         DataError if an earlier attempt at the stage had other rows.
         """
-        from fedboost.model.unknown_categories import present_categories
-
         protocol = protocols.load_protocol(stage)
         is_last = stage == self.signed.stages[-1] and protocol.leaves != "rows"
         frame = self.unchecked_frame(stage, artefacts, goes=is_last and not self.stays)
@@ -232,10 +239,7 @@ class JobTable:
                 todo="submit a new job",
             )
         if frame is not None and is_last and protocol.leaves == "model":
-            self.trained = {
-                name: texts | self.hidden.get(name, set())
-                for name, texts in present_categories(frame).items()
-            }
+            self.categories.train(frame)
         if frame is not None and is_last:
             self.aligned_ids = None if self.aligned_rows() is None else frame.ids
         return replace(frame) if frame is not None and self.stays else frame
@@ -295,7 +299,6 @@ def load_table(
     from fedboost.data.mapped_rows import rows_to_predict, rows_to_train
     from fedboost.data.reading import TableInMemory
     from fedboost.data.row_count import row_count_bound
-    from fedboost.model.unknown_categories import known_categories
 
     models = folder / "models"
     selection = signed.selection(models)
