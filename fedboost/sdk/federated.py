@@ -27,7 +27,7 @@ from fedboost.ground.settings import Settings, parse_settings
 from fedboost.job import JobSpec
 from fedboost.messages.job_pb2 import Event
 from fedboost.model import kinds
-from fedboost.model.unknown_categories import UNKNOWN_MAX, UnknownCategories
+from fedboost.model.unknown_categories import UNKNOWN_MAX, checked_categories
 from fedboost.sdk import (
     assembly,
     callbacks,
@@ -434,9 +434,7 @@ class Federated(Fitted):
         names = seat.rows.names if is_hashed else facts["columns"]
         with as_value_errors(party=party):
             frame = seat.rows.frame(names, list(facts["categories"]))
-            unknown = UnknownCategories(facts)
-            unknown.add(frame)
-            unknown.check(unknown_max)
+            unknown = checked_categories(facts, frame, unknown_max)
         warn_of(unknown, party if len(self.shards_) > 1 else "")
         return frame
 

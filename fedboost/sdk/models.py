@@ -18,7 +18,7 @@ from fedboost.ground.errors import ConfigError, DataError
 from fedboost.model import kinds, shards
 from fedboost.model.kinds.kind import ImportanceShare
 from fedboost.model.scoring import score_table
-from fedboost.model.unknown_categories import UNKNOWN_MAX, UnknownCategories
+from fedboost.model.unknown_categories import UNKNOWN_MAX, checked_categories
 from fedboost.sdk.refusals import warn_of
 from fedboost.sdk.tables import TableLike, rows_of
 
@@ -56,10 +56,8 @@ class Model:
         whole: then its parties predict together, with `fedboost model predict`.
         """
         self._check_whole()
-        frame, unknown = self._frame_of_rows(rows), UnknownCategories(self._shard.facts)
-        unknown.add(frame)
-        unknown.check(unknown_max)
-        warn_of(unknown)
+        frame = self._frame_of_rows(rows)
+        warn_of(checked_categories(self._shard.facts, frame, unknown_max))
         predictions = self._kind.predict_alone(self._shard, frame)
         return predictions[:, 0] if predictions.shape[1] == 1 else predictions
 
