@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from fedboost.ground.errors import ConfigError
 from fedboost.ground.settings import user_home_folder
 from fedboost.runtime.client.config import ClientConfig, client_config, config_without_tls
 from fedboost.runtime.process.bridge import run_to_end
@@ -23,6 +24,29 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 Command = Callable[..., Any]
 
+
+def check_folder(out: Path) -> None:
+    """Raise ConfigError if the folder of a file does not exist."""
+    if not out.absolute().parent.is_dir():
+        raise ConfigError(
+            "the folder of --out does not exist",
+            file=str(out),
+            todo="create the folder, or name another",
+        )
+
+
+def _checked_table_file(_context: click.Context, _option: click.Parameter, out: Path) -> Path:
+    """Return the file of a table to write, before anything is computed for it.
+
+    Raise ConfigError if its ending names no format, or its folder does not exist.
+    """
+    from fedboost.data.table_files import check_ending
+
+    check_ending(out)
+    check_folder(out)
+    return out
+
+
 FILE = click.Path(path_type=Path, dir_okay=False)
 DIRECTORY = click.Path(path_type=Path, file_okay=False)
 YES = click.option("--yes", is_flag=True, help="Do not ask.")
@@ -31,6 +55,7 @@ TABLE_OUT = click.option(
     "--out",
     type=FILE,
     required=True,
+    callback=_checked_table_file,
     help="The file to write: .parquet, .csv, .feather or .jsonl.",
 )
 JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")

@@ -16,9 +16,9 @@ from rich.table import Table
 from rich.text import Text
 
 from fedboost.cli.complete import models_here
-from fedboost.cli.connect import FILE, JSON, TABLE_OUT
+from fedboost.cli.connect import FILE, JSON, TABLE_OUT, check_folder
 from fedboost.cli.groups import model_group
-from fedboost.cli.predicting import check_folder, source_of
+from fedboost.cli.predicting import source_of
 from fedboost.cli.shelves import (
     PARTY,
     RELEASED,
@@ -31,7 +31,7 @@ from fedboost.cli.shelves import (
 from fedboost.data.frame import Frame
 from fedboost.data.loading import load_with_ids
 from fedboost.data.predictions import free_name, id_columns
-from fedboost.data.table_files import check_ending, write_tables
+from fedboost.data.table_files import write_tables
 from fedboost.ground.disk import PUBLIC_MODE, write_file
 from fedboost.ground.errors import ConfigError
 from fedboost.ground.printable import printable
@@ -86,8 +86,6 @@ def explain(
     host's release of its splits (--with), and the tables of all parties in its splits; it explains
     the rows with ids in all these tables. Needs the extra fedboost[explain].
     """
-    check_ending(out)
-    check_folder(out)
     if given["picture"] is not None:
         check_folder(given["picture"])
     model = shelves.named(model)

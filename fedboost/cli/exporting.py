@@ -18,11 +18,11 @@ from fedboost.cli.connect import (
     OUT,
     TLS,
     YES,
+    check_folder,
     own_daemon_settings,
     run_coroutine,
 )
 from fedboost.cli.groups import model_group
-from fedboost.cli.predicting import check_folder
 from fedboost.cli.shelves import PARTY, RELEASED, Shelves, open_shelves, store_options, whole_model
 from fedboost.ground.disk import PUBLIC_MODE, SECRET_MODE, write_file
 from fedboost.ground.printable import printable

@@ -25,7 +25,7 @@ from fedboost.cli.outcome import follow_job, print_outcome
 from fedboost.cli.shelves import Shelves, data_in_order
 from fedboost.data.predictions import unknown_note, unknown_shares
 from fedboost.data.sources import SourceSpec
-from fedboost.data.table_files import check_ending, write_tables
+from fedboost.data.table_files import write_tables
 from fedboost.flow import Artefact
 from fedboost.ground.errors import ConfigError
 from fedboost.ground.printable import printable
@@ -90,8 +90,6 @@ class PredictionRequest:
         parties = [guest.facts["guest"], *guest.facts["hosts"]]
         part = "which has a part in the model", "which has no part in the model"
         data = data_in_order(data, parties, part)
-        check_ending(target.out)
-        check_folder(target.out)
         return cls(guest.facts, data, target)
 
     @property
@@ -228,8 +226,6 @@ def predict_alone(
     column of the model, or has it with another type.
     """
     out = target.out
-    check_ending(out)
-    check_folder(out)
     if len(data) > 1:
         raise ConfigError(
             f"--data names {len(data)} parties, but a whole model scores the rows of one at a time",
@@ -300,16 +296,6 @@ def source_of(shelves: Shelves, party: str, name: str) -> SourceSpec:
             party=party,
         )
     return read_sources((f"{party}={name}",))[party]
-
-
-def check_folder(out: Path) -> None:
-    """Raise ConfigError if the folder of a file does not exist."""
-    if not out.absolute().parent.is_dir():
-        raise ConfigError(
-            "the folder of --out does not exist",
-            file=str(out),
-            todo="create the folder, or name another",
-        )
 
 
 def _copy_predictions(

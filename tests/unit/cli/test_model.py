@@ -258,6 +258,8 @@ def test_predict_wants_data_of_every_party_of_the_model(folder):
     assert refused("predict", MODEL, *where, *ALL).where == {"party": "bank", "file": "a"}
     lost = ("--cluster", folder, "--out", folder / "none" / "p.parquet")
     assert "--out does not exist" in refused("predict", MODEL, *lost, *ALL).what
+    odd = ("--cluster", folder, "--out", folder / "p.txt")
+    assert "says no format" in refused("predict", MODEL, *odd, *ALL).what
 
 
 def test_predict_over_daemons_wants_the_guest_and_its_declared_data(folder):
