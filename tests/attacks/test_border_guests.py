@@ -15,6 +15,7 @@ from fedboost.messages.exchange_pb2 import Envelope
 from fedboost.runtime.config.policy import Policy
 from fedboost.runtime.ledger.rows import Noted
 from fedboost.runtime.policy.account import Account
+from fedboost.runtime.policy.same_tables import OwnTables
 from fedboost.runtime.policy.spending import Spending
 from fedboost.runtime.store.store import Store
 from tests.support import accounts
@@ -27,7 +28,8 @@ def told(folder, names=("credit", "credit"), **keys):
     """What the guests get together, each in a job on a name of one table."""
     policy = Policy(disclosure_max=MOST, **keys)
     with Store(folder, "party telco") as store, closing(Account(store.database)) as account:
-        spending, got = Spending("telco", lambda: policy, dict, account), 0.0
+        own = OwnTables(account.changes, dict)
+        spending, got = Spending("telco", lambda: policy, own, account), 0.0
         for guest, name in zip(GUESTS, names, strict=True):
             spending._jobs[guest] = replace(accounts.SUMS, job=guest, guest=guest, dataset=name)
             envelope = Envelope(job=guest, receiver=guest, payload_sha256=os.urandom(32))

@@ -18,7 +18,7 @@ from fedboost.runtime.config.policy import Policy
 from fedboost.runtime.ledger.rows import Noted
 from fedboost.runtime.policy.account import Account
 from fedboost.runtime.policy.differences import alignments_today, count_alignment
-from fedboost.runtime.policy.same_tables import owned_table
+from fedboost.runtime.policy.same_tables import OwnTables, owned_table
 from fedboost.runtime.policy.spending import Spending
 from fedboost.runtime.store.store import Store
 from tests.support import accounts
@@ -82,7 +82,8 @@ def told(folder, tables, *, store="store"):
     """What two guests get of two declared tables, and how often one of them aligns."""
     policy, aligned, got = Policy(disclosure_max=MOST), 0, 0.0
     with Store(folder / store, "party telco") as kept, closing(Account(kept.database)) as account:
-        spending = Spending("telco", lambda: policy, lambda: tables, account)
+        own = OwnTables(account.changes, lambda: tables)
+        spending = Spending("telco", lambda: policy, own, account)
         for name in tables:
             table = owned_table(kept.transaction, tables, name)
             entry = replace(accounts.SUMS, job=name, dataset=name, source=table.source)

@@ -186,42 +186,37 @@ class JobVerdicts:
         planned = self._spending.planned(job)
         if planned is None or not (planned.releases.whole or planned.releases.by_row):
             return _Share("no sums over our rows could be learnt")
-        rows, source = self._spending.last_row_count(signed)
-        attack = attack_in_words(config, signed, rows)
-        if not rows:
+        attack = attack_in_words(config, signed, planned.rows)
+        if not planned.rows:
             words = "the risk is known once shared rows are counted"
             return _Share(f"{words}; {attack}", risk=Risk.MEDIUM)
-        policy, ratio = config.policy, planned.releases.ratio(rows)
-        most, after = policy.disclosure_max, planned.before + ratio
+        policy, ratio, most = config.policy, planned.ratio, config.policy.disclosure_max
         words = f"an ordinary job tells {planned.guest} {_part_in_words(ratio, most)}"
         few = _most_sums(planned, policy)
         words += (
             f", with few rows in common at most {_part_in_words(few, most)}" if few > ratio else ""
         )
         words = f"{words}; {attack}"
-        reasons = [f"an ordinary job is one of {rows:,} rows, as in {source}"]
+        reasons = [f"an ordinary job is one of {planned.rows:,} rows, as in {planned.last}"]
         if planned.before:
             earlier = _percent_text(planned.before, most)
             reasons.append(f"earlier jobs have taken {earlier} of the budget")
         risk = Risk.MEDIUM if ratio > SHARE_LOW * most else Risk.LOW
-        return _Share(words, tuple(reasons), Risk.HIGH if after > policy.disclosure_warn else risk)
+        is_high = planned.total > policy.disclosure_warn
+        return _Share(words, tuple(reasons), Risk.HIGH if is_high else risk)
 
 
 def expected_excess(spending: Spending, policy: Policy, job: StoredJob) -> str:
     """Say how far a waiting job passes the policy if it has as many rows in common as the last job
     on the table; empty where it passes no limit, or there was no such job.
     """
-    signed = SignedJob(spending.party, manifest.decode_manifest(job.manifest), job.manifest_sha256)
-    planned, (rows, source) = spending.planned(job), spending.last_row_count(signed)
-    if planned is None or not rows:
-        return ""
-    after, most = planned.before + planned.releases.ratio(rows), policy.disclosure_max
-    if after <= most:
+    planned, most = spending.planned(job), policy.disclosure_max
+    if planned is None or not planned.rows or planned.total <= most:
         return ""
     earlier = f", of which earlier jobs have taken {_percent_text(planned.before, most)}"
     return (
-        f"With {rows:,} rows in common, as in {source}, it needs {_percent_text(after, most)} "
-        f"of the budget{earlier * (planned.before > 0)}."
+        f"With {planned.rows:,} rows in common, as in {planned.last}, it needs "
+        f"{_percent_text(planned.total, most)} of the budget{earlier * (planned.before > 0)}."
     )
 
 

@@ -28,7 +28,7 @@ from fedboost.runtime.ledger.signed_heads import Check
 from fedboost.runtime.policy import declared
 from fedboost.runtime.policy.differences import Summed, count_alignment
 from fedboost.runtime.policy.row_sets import ALL_ROWS, Atoms, RowSets
-from fedboost.runtime.policy.same_tables import Owned, owned_table
+from fedboost.runtime.policy.same_tables import OwnTables
 from fedboost.runtime.store.store import GOING, Store, StoredJob, day_of
 from fedboost.runtime.transport.identity import (
     Identity,
@@ -108,7 +108,7 @@ class Judge:
         self._row_sets = RowSets(store)
         self._summed = Summed(store)
         self._leaders: dict[str, str] = {}  # by job, for jobs in the store
-        self.by_name = True  # whether tables of one name are equal
+        self.tables = OwnTables(store.transaction, lambda: self.config.datasets)
 
     def judge_proposal(self, caller: Peer, terms: Manifest) -> None:
         """Refuse a job that its coordinator did not propose, or that has other members."""
@@ -295,7 +295,7 @@ class Judge:
         is_labelled = frame is not None and frame.label is not None
         if frame is None or not has_sets or not (is_labelled or job.protocol.policy.releases):
             return lambda: None
-        table, policy, known = self.owned(job.dataset), self.config.policy, self._row_sets
+        table, policy, known = self.tables.owned(job.dataset), self.config.policy, self._row_sets
         least = policy.holdout_rows_min if is_labelled else policy.group_rows_min
         sets = self._sets_of(job, frame, held)
 
@@ -328,7 +328,7 @@ class Judge:
         policy, members = self.config.policy, context.table.of(flow.EVERYBODY)
         with name_party_in_refusals(self.config.name):
             isolated = self._summed.keep_unless_isolating(
-                self.owned(job.dataset), members, policy.apart_min
+                self.tables.owned(job.dataset), members, policy.apart_min
             )
             policy.judge_isolated(isolated)
 
@@ -342,12 +342,7 @@ class Judge:
         name, most = self.config.name, self.config.policy.alignments_per_day
         peers = [party for party in job.table.of(flow.EVERYBODY) if party != name]
         with name_party_in_refusals(name):
-            count_alignment(self._store, peers, self.owned(job.dataset), most)
-
-    def owned(self, dataset: str) -> Owned:
-        """Return a data set of ours as accounts know it."""
-        tables = self.config.datasets
-        return owned_table(self._store.transaction, tables, dataset, by_name=self.by_name)
+            count_alignment(self._store, peers, self.tables.owned(job.dataset), most)
 
     def judge_prediction(self, job: SignedJob, rows: int) -> None:
         """Refuse more rows than the policy allows a day; `Spending` counts rows when sent."""

@@ -59,6 +59,19 @@ def owned_table(
     return Owned(dataset if by_name or not source else source, source)
 
 
+@dataclass
+class OwnTables:
+    """The data sets that a party declares, as its accounts know them."""
+
+    changes: Changes
+    declared: Callable[[], Mapping[str, SourceSpec]]
+    by_name: bool = True  # whether tables of one name are equal
+
+    def owned(self, dataset: str) -> Owned:
+        """Return a data set; see `owned_table`."""
+        return owned_table(self.changes, self.declared(), dataset, by_name=self.by_name)
+
+
 def names_of(sql: sqlite3.Connection, table: Owned) -> list[str]:
     """Return the names that count a table: its own, its source's, and those of equal tables."""
     query = f"{_LINKED} SELECT DISTINCT source FROM aliases WHERE source IN linked"  # noqa: S608  our words

@@ -19,7 +19,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedboost import protocols
-from fedboost.data.sources import SourceSpec
 from fedboost.flow import HOST, Charge, Releases, Spent, StageContext
 from fedboost.ground.errors import ConfigError, PolicyError
 from fedboost.ground.settings import Settings, parse_settings
@@ -35,7 +34,7 @@ from fedboost.runtime.policy.forecast import change_in_words, sufficient_changes
 from fedboost.runtime.policy.judgement import name_party_in_refusals
 from fedboost.runtime.policy.placing import Learnt
 from fedboost.runtime.policy.reading import count_label_values
-from fedboost.runtime.policy.same_tables import Owned, names_of, owned_table
+from fedboost.runtime.policy.same_tables import OwnTables, names_of
 from fedboost.runtime.store.store import JobState, StoredJob
 
 if TYPE_CHECKING:
@@ -54,6 +53,18 @@ class Planned:
     releases: Releases
     guest: str
     before: float
+    rows: int  # that the last job on the table learnt from; 0 if there was none
+    last: str  # that job, or ""
+
+    @property
+    def ratio(self) -> float:
+        """Return the equations per row if the job has as many rows as the last one."""
+        return self.releases.ratio(self.rows)
+
+    @property
+    def total(self) -> float:
+        """Return the same with earlier releases."""
+        return self.before + self.ratio
 
 
 class Spending:
@@ -63,12 +74,11 @@ class Spending:
         self,
         party: str,
         policy: Callable[[], Policy],
-        tables: Callable[[], Mapping[str, SourceSpec]],
+        tables: OwnTables,
         account: Account,
     ) -> None:
         self.party, self._policy, self._tables = party, policy, tables
         self.account = account
-        self.by_name = True  # whether tables of one name are equal
         self._jobs: dict[str, AccountEntry] = {}  # that have begun in this process
         self._held_shares: dict[str, float] = {}  # of these jobs: `SignedJob.scored_share`
         self._placed: dict[str, float] = {}  # the share of rows that each could place, at most
@@ -227,16 +237,13 @@ class Spending:
             return None
         if protocol.policy.releases is None or self.party not in table.hosts:
             return None
-        ours = self.owned(terms.spec.data[self.party].dataset or "")
-        before = self._sums_for_guest(ours, table.guest, besides=job.id)
+        ours = self._tables.owned(terms.spec.data[self.party].dataset or "")
         releases = protocol.policy.releases(params, table, self.party, None)
-        return Planned(releases, table.guest, before)
-
-    def last_row_count(self, job: SignedJob) -> tuple[int, str]:
-        """Return the rows that the last job on the table learnt from, and its id; 0 if none."""
-        others = self.account.others(self.owned(job.dataset), job.id)
-        same = [entry for entry in others if entry.guest == job.table.guest] or others
-        return (same[-1].rows, same[-1].job) if same else (0, "")
+        others = self.account.others(ours, job.id)
+        before = accounts.sums_for_guests(others, self._policy().together(table.guest))
+        same = [entry for entry in others if entry.guest == table.guest] or others
+        rows, last = (same[-1].rows, same[-1].job) if same else (0, "")
+        return Planned(releases, table.guest, before, rows, last)
 
     # Inside
 
@@ -282,20 +289,12 @@ class Spending:
         return f"set {settings}; or ask {owner}"
 
     def _sums_before(self, entry: AccountEntry) -> float:
-        return self._sums_for_guest(entry.table, entry.guest, besides=entry.job)
+        others = self.account.others(entry.table, entry.job)
+        return accounts.sums_for_guests(others, self._policy().together(entry.guest))
 
     def _placed_before(self, entry: AccountEntry) -> float:
         others = self.account.others(entry.table, entry.job)
         return accounts.share_placed_for_guests(others, self._policy().together(entry.guest))
-
-    def _sums_for_guest(self, table: Owned, guest: str, *, besides: str) -> float:
-        """Return released and reserved sums for a guest and its group."""
-        return accounts.sums_for_guests(
-            self.account.others(table, besides), self._policy().together(guest)
-        )
-
-    def owned(self, dataset: str) -> Owned:
-        return owned_table(self.account.changes, self._tables(), dataset, by_name=self.by_name)
 
     def _new_entry(
         self, job: SignedJob, planned: Releases, columns: int, rows: int
@@ -305,7 +304,7 @@ class Spending:
         return AccountEntry(
             job=job.id,
             at="",
-            **vars(self.owned(job.dataset)),
+            **vars(self._tables.owned(job.dataset)),
             guest=job.table.guest,
             protocol=job.protocol.name,
             rows=rows,

@@ -149,7 +149,7 @@ class PartyParts:
         self.spending = Spending(
             config.name,
             lambda: self.judge.config.policy,
-            lambda: self.judge.config.datasets,
+            self.judge.tables,
             Account(store.database),
         )
         # By data set the shares of unknown categories in the last table of it to predict.
@@ -168,7 +168,7 @@ class PartyParts:
 
         All tables of trials have one name, so a table is known by its source.
         """
-        self.judge.by_name = self.spending.by_name = False
+        self.judge.tables.by_name = False
         self.rehearsing = Rehearsing(self.judge, self.store, self.spending.account)
 
     def close(self) -> None:

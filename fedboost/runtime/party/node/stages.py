@@ -106,7 +106,10 @@ class Starting:
         signed, table = job.signed, job.table
         await self._recalled.refuse_gaps(signed.peers)
         if table.frame is None and parts.name in signed.manifest.spec.data:
-            source, owned = config.datasets[signed.dataset], parts.spending.owned(signed.dataset)
+            source, owned = (
+                config.datasets[signed.dataset],
+                parts.judge.tables.owned(signed.dataset),
+            )
             await asyncio.to_thread(table.read, source, owned)
         await asyncio.to_thread(table.check_alignment, config.policy.intersection_min)
         if table.unknown is not None:

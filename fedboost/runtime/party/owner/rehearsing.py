@@ -72,7 +72,7 @@ class Rehearsing:
         policy = with_default_limits(judge.config.policy)
         config = judge.config.model_copy(update={"policy": policy})
         self.judge, self.policy = Judge(config, judge.trust, store), policy
-        self.judge.by_name, self._open = False, judge.config.policy
+        self.judge.tables, self._open = judge.tables, judge.config.policy
         self.store, self.account = store, account
 
     def forecast(self, job: PartyJob) -> Forecast:
@@ -193,7 +193,7 @@ class _Trial:
 
     @cached_property
     def owned(self) -> Owned:
-        return self.home.judge.owned(self.signed.dataset)
+        return self.home.judge.tables.owned(self.signed.dataset)
 
     @cached_property
     def entries(self) -> list[AccountEntry]:
