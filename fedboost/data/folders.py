@@ -153,6 +153,7 @@ def _schemas(
     """Yield each file's name in the folder and its schema, read by several threads."""
 
     def read(path: str) -> tuple[str, pa.Schema]:
+        """Return a file's name in the folder and its schema; a DataError if it has none."""
         name = path.removeprefix(folder).lstrip("/")
         try:
             return name, reader.schema(path, files)

@@ -54,6 +54,7 @@ def score_table(
         table = RowBatches.of(source, selection_of(shard.facts))
 
         def scored() -> Iterator[pa.Table]:
+            """Yield the ids and predictions of each batch; count its unknown categories."""
             done = 0
             for frame, ids in table.frames(kind.batch_rows(shard.facts)):
                 unknown.add(frame)

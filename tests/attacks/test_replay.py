@@ -57,8 +57,7 @@ def weighted(folder, heard):
         min_child_weight=0.0,
         **ONE_LAYER,
     )
-    declared = {"labels": ["y"], "weights": ["w"]}
-    made = trained(folder, job, table, declared=declared)
+    made = trained(folder, job, table)
     assert made.state == "finished"
     return made, people_read(np.concatenate(heard)[:, 1], UNIT)
 

@@ -84,12 +84,13 @@ def trained(
     change: Callable[[pytest.MonkeyPatch], None] | None = None,
     run: Run = LocalCluster.run,
     timers: Timers | None = None,
-    declared: Mapping[str, Any] | None = None,
 ) -> Trained:
     """Run a job; `change` is what the guest's program does otherwise meanwhile."""
     sources = written(folder, given or tables())
-    if declared:
-        sources[GUEST] = SourceSpec(**{**sources[GUEST].model_dump(exclude_unset=True), **declared})
+    weight = job.data[GUEST].weight
+    if weight is not None:
+        path = sources[GUEST].path
+        sources[GUEST] = SourceSpec(path=path, labels=["y"], weights=[weight])
 
     async def work() -> Trained:
         async with open_cluster(folder / "c", job, sources, Serial(), timers=timers) as made:

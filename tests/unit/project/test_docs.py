@@ -321,7 +321,8 @@ def test_the_sample_jobs_are_ones_that_this_version_runs(path):
 
     job = parse_settings(JobSpec, read_yaml(path))
     protocol = protocols.load_protocol(job.protocol)
-    parse_settings(protocol.params, job.params, section="params")
+    params = parse_settings(protocol.params, job.params, section="params")
+    assert protocols.stages_of_job(job, params)[-1] == job.protocol
 
 
 def test_the_sample_job_shows_how_columns_of_text_are_named():
