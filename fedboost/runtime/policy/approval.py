@@ -31,7 +31,8 @@ from fedboost.runtime.config.policy import Policy
 from fedboost.runtime.jobs import manifest
 from fedboost.runtime.jobs.signed import SignedJob
 from fedboost.runtime.policy import declared
-from fedboost.runtime.policy.spending import Planned, Spending
+from fedboost.runtime.policy.planned import Planned
+from fedboost.runtime.policy.spending import Spending
 from fedboost.runtime.store.schema import checked_values
 from fedboost.runtime.store.store import JobState, Store, StoredJob
 

@@ -8,11 +8,10 @@ a message    before its row is written  charged; refused if the table has releas
 from __future__ import annotations
 
 import logging
-import math
 import sqlite3
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -33,6 +32,7 @@ from fedboost.runtime.policy.account import Account, AccountEntry
 from fedboost.runtime.policy.forecast import change_in_words, sufficient_changes
 from fedboost.runtime.policy.judgement import name_party_in_refusals
 from fedboost.runtime.policy.placing import Learnt
+from fedboost.runtime.policy.planned import Planned
 from fedboost.runtime.policy.reading import count_label_values
 from fedboost.runtime.policy.same_tables import OwnTables, names_of
 from fedboost.runtime.store.store import JobState, StoredJob
@@ -44,27 +44,6 @@ log = logging.getLogger(__name__)
 
 # Jobs in these states, without an entry in the account, have released nothing yet.
 UNBEGUN = (JobState.WAITING, JobState.AGREED, JobState.PAUSED)
-
-
-@dataclass(frozen=True)
-class Planned:
-    """Possible releases of a job's sums to a guest, and earlier releases to the guest's group."""
-
-    releases: Releases
-    guest: str
-    before: float
-    rows: int  # that the last job on the table learnt from; 0 if there was none
-    last: str  # that job, or ""
-
-    @property
-    def ratio(self) -> float:
-        """Return the equations per row if the job has as many rows as the last one."""
-        return self.releases.ratio(self.rows)
-
-    @property
-    def total(self) -> float:
-        """Return the same with earlier releases."""
-        return self.before + self.ratio
 
 
 class Spending:
@@ -221,7 +200,7 @@ class Spending:
         if planned is None:
             return ""
         sentence, share = (
-            _planned_in_words(planned, self._policy()),
+            planned.in_words(self._policy()),
             min(1.0, self._policy().placed_max),
         )
         return sentence and f"{sentence}; an attack could place {share:.0%} of the rows"
@@ -389,25 +368,3 @@ def expected_releases(job: SignedJob, params: Settings, columns: int) -> Release
         return Releases(0)
     known = None if job.model is not None else columns
     return job.protocol.policy.releases(params, job.table, job.party, known)
-
-
-def _planned_in_words(planned: Planned, policy: Policy) -> str:
-    """Describe possible releases of a waiting job, without the number of common rows."""
-    sums, share = planned.releases.whole, planned.releases.by_row
-    guest, before = planned.guest, planned.before
-    if not sums and not share:
-        return ""
-    sentence = f"would release up to {sums:,} sums for each bin of a column to {guest}"
-    if not sums:
-        sentence = f"would tell {guest} as much as {share:.2g} sums per bin and row"
-    if before:
-        sentence += f", after {before:.2g} per row by earlier jobs"
-    left = policy.disclosure_max - before
-    if left <= share:
-        return f"{sentence}: the policy allows none any more"
-    margin, below = policy.disclosure_warn - before, []
-    if sums and left < math.inf:
-        below.append(f"refused below {math.ceil(sums / left):,}")
-    if sums and 0.0 < margin < math.inf:
-        below.append(f"with a warning below {math.ceil(sums / margin):,}")
-    return f"{sentence}: {', '.join(below)} rows in common" if below else sentence
