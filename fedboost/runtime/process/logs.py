@@ -42,11 +42,6 @@ def note_call(request: Any) -> None:
     )
 
 
-def current_context() -> Mapping[str, str]:
-    """Return the current context of log lines."""
-    return _about.get()
-
-
 def set_up_logging(style: LogFormat, level: int, daemon: str = "") -> None:
     """Send all logs to stderr in this style; replaces an earlier setup.
 
