@@ -134,7 +134,7 @@ class SparseInputs:
 
     def forward(self, rows: slice, network: Network) -> Floats:
         """See Inputs; column by column, so that each weight is hashed once a block."""
-        part = self._part(rows)
+        part = self._filled_columns(rows)
         outputs = np.zeros((rows.stop - rows.start, network.outputs))
         number, seeds = np.uint32(network.number), network.hash_seeds
         _add_columns(part.listed, part.columns, number, seeds, outputs)
@@ -165,7 +165,7 @@ class SparseInputs:
             slices += [slice(i, min(i + most, stop)) for i in range(start, stop, most)]
         return slices
 
-    def _part(self, rows: slice) -> SparseRows:
+    def _filled_columns(self, rows: slice) -> SparseRows:
         """Return a block's columns that have values; kept, as every round uses all blocks."""
         key = rows.start, rows.stop
         if key not in self._cached_blocks:

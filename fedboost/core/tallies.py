@@ -100,16 +100,16 @@ class Tally:
         self._bins_per_unit = self._middle / math.asinh(LOGIT_REACH / LOGIT_UNIT)
         self._reach = ERROR_REACH * label_bound if self._regression else 1.0
         self._length = 0
-        self._weight = self._part(1, weight_bound)
+        self._weight = self._next_range(1, weight_bound)
         self._means = {
-            name: (kind, self._part(1, weight_bound * kind.most(self._reach)))
+            name: (kind, self._next_range(1, weight_bound * kind.most(self._reach)))
             for name, kind in measures.items()
             if isinstance(kind, WeightedMean)
         }
         self._counts = any(isinstance(kind, OfCounts) for kind in measures.values())
-        self._confusion = self._part(3 * self._classes if self._counts else 0, weight_bound)
+        self._confusion = self._next_range(3 * self._classes if self._counts else 0, weight_bound)
         histograms = 2 * self._bins * len(self._centres)
-        self._scores = self._part(histograms if self._ranked else 0, weight_bound)
+        self._scores = self._next_range(histograms if self._ranked else 0, weight_bound)
 
     @property
     def n_sums(self) -> int:
@@ -147,7 +147,7 @@ class Tally:
         self._check_total(total)
         return {name: self._read_metric(name, total) for name in self._measures}
 
-    def _part(self, length: int, bound: float) -> _Part:
+    def _next_range(self, length: int, bound: float) -> _Part:
         """Return the range of the next `n_sums` sums, of values up to `bound`."""
         start = self._length
         self._length += length

@@ -147,20 +147,20 @@ class GuestSide(Side):
     def open(self, got: Mapping[str, Choice], *, hints: bool) -> Out:
         """Take the hosts' halves of the transfers; no part follows where all are done."""
         tasks = [(host, choice.points) for host, choice in got.items()]
-        self.context.services.workers.threads.map(self._open, tasks)
+        self.context.services.workers.threads.map(self._open_session, tasks)
         self.finder = ByHints(self.oprfs) if hints else ByTags(self.oprfs)
         return Out(told=StatusReport(ends=PART if self.done == self.bins else ""))
 
-    def _open(self, host: str, points: bytes) -> None:
+    def _open_session(self, host: str, points: bytes) -> None:
         self.oprfs[host].open(points)
 
     def part_messages(self) -> Iterator[Out]:
         """Yield the round's parts of our set, encoded for each host under its own keys."""
-        tasks = (partial(self._part, b) for b in self.parts)
+        tasks = (partial(self._batch_part, b) for b in self.parts)
         for parts in results_in_order(self.context.services.workers, tasks):
             yield Out(send=parts)
 
-    def _part(self, b: int) -> dict[str, Part]:
+    def _batch_part(self, b: int) -> dict[str, Part]:
         return {
             host: Part(number=b, ids=oprf.session.sizes.guest_cap, data=self.finder.part(host, b))
             for host, oprf in self.oprfs.items()

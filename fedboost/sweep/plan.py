@@ -171,7 +171,9 @@ class Sweep:
         """Return every job, trial by trial."""
         folds = self.settings.folds
         numbers: list[int | None] = [None] if folds is None else list(range(folds))
-        return tuple(SweepJob(t, fold, self._job(t, fold)) for t in self.trials for fold in numbers)
+        return tuple(
+            SweepJob(t, fold, self._fold_job(t, fold)) for t in self.trials for fold in numbers
+        )
 
     @property
     def metric(self) -> MetricName:
@@ -237,7 +239,7 @@ class Sweep:
             )
         return parse_settings(kind, spec.params, section="params")
 
-    def _job(self, trial: Trial, fold: int | None) -> JobSpec:
+    def _fold_job(self, trial: Trial, fold: int | None) -> JobSpec:
         """Return the job of a trial on a fold; a ConfigError names the trial that makes none."""
         raw = self.base.model_dump(mode="json")
         raw["params"] = merged_params(raw["params"], trial.values)

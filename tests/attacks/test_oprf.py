@@ -67,7 +67,7 @@ class Cheat:
 
     def store(self):
         """The store that the guest's honest part holds: C(D) is what is left of it."""
-        held = self.guest._store(0)
+        held = self.guest._drawn_values(0)
         part = self.guest.ids.part(0, 3000)
         encode_store(self.read, part.values(), held)
         return held

@@ -89,7 +89,7 @@ class LatticeParameters:
         """Return the probability that a decrypted sum of that many rows is wrong by a unit of its
         grid.
         """
-        return self._wrong(self.sigma(rows))
+        return self._failure_at(self.sigma(rows))
 
     def leaked_bits(self, rows: int) -> float:
         """Return the most bits that one number of an answer reveals about the choice of its rows,
@@ -137,9 +137,9 @@ class LatticeParameters:
 
     def packed_failure(self, rows: int, width: int, count: int) -> float:
         """Return the probability that a sum from a batch of equally wide answers is wrong."""
-        return self._wrong(self.packed_sigma(rows, width, width, count))
+        return self._failure_at(self.packed_sigma(rows, width, width, count))
 
-    def _wrong(self, sigma: float) -> float:
+    def _failure_at(self, sigma: float) -> float:
         return math.erfc(2.0**self.scale_bits / (2 * math.sqrt(2) * sigma))
 
 

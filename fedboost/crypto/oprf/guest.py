@@ -71,7 +71,7 @@ class OprfGuest:
             raise ProtocolError(f"there is no part {b} of {self.sizes.bins}")
         part = self.ids.part(b, self.sizes.guest_cap)
         keys = part.keys(self.sizes.segment)
-        store = self._store(b)
+        store = self._drawn_values(b)
         encode_store(keys, part.values(), store)
         rows, words = self._columns(b)
         add_words(store, code_tables(), words)
@@ -82,7 +82,7 @@ class OprfGuest:
         outputs = self._outputs(part, decode_values(keys, rows))
         return AskedPart(packed + check.tobytes(), part.rows, outputs)
 
-    def _store(self, b: int) -> Words:
+    def _drawn_values(self, b: int) -> Words:
         """Draw values of 76 bits, uint64 (rows, 2)."""
         drawn = bytearray(self._secrets.bytes(16 * self.sizes.rows, "store", b))
         store = np.frombuffer(drawn, np.uint64).reshape(-1, 2)

@@ -99,13 +99,13 @@ class SignedRows:
         """Return the cell that each row adds to, int32 (n,): for each sign, rows in all sets come
         first, then rows in one set fewer, and so on.
         """
-        return ((self._signs < 0) * SETS + (SETS - 1 - self._smallest_set)).astype(np.int32)
+        return ((self._row_signs < 0) * SETS + (SETS - 1 - self._smallest_set)).astype(np.int32)
 
     def sums(self, gradients: Sums) -> Sums:
         """Return the signed sums of the rows' numbers, int64 (n, numbers), as this process knows
         them.
         """
-        smallest, signs = self._smallest_set, self._signs
+        smallest, signs = self._smallest_set, self._row_signs
         sums = [
             np.where(smallest >= number, signs, np.int8(0)).astype(np.int64) @ gradients
             for number in self.sets
@@ -121,7 +121,7 @@ class SignedRows:
         return np.frombuffer(Secrets(self.seed).bytes(self.rows, "signs"), np.uint8)
 
     @property
-    def _signs(self) -> Signs:
+    def _row_signs(self) -> Signs:
         return (1 - 2 * (self._random_bytes & 1)).astype(np.int8)
 
     @property

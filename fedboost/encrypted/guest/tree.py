@@ -233,7 +233,7 @@ class GuestTree(GuestTreeState):
 
     def finished(self, number: int, values: Mapping[int, NDArray[np.float64]]) -> list[GuestNode]:
         """Return all nodes as tree `number` of a model; `values` (outputs,) of the leaves."""
-        nodes, known = [], self._nodes()
+        nodes, known = [], self._finished_nodes()
         covers = split.cover(self._totals_of(known)[:, 1::2], self._rules.fixed).tolist()
         for (node, won), cover in zip(known.items(), covers, strict=True):
             if won is None:
@@ -276,7 +276,7 @@ class GuestTree(GuestTreeState):
             {node: winner.gain for node, winner in won.items()}, self._rules.params.max_leaves
         )
 
-    def _nodes(self) -> dict[int, WinningSplit | None]:
+    def _finished_nodes(self) -> dict[int, WinningSplit | None]:
         """Return the nodes of the finished tree, ascending, each with its split; None for leaves.
 
         Rows of a leaf may stand below it, divided by a split that a later, greater one displaced.
@@ -294,7 +294,7 @@ class GuestTree(GuestTreeState):
         return np.array([self.totals[node] for node in nodes])
 
     def _leaf_nodes(self) -> list[int]:
-        return [node for node, won in self._nodes().items() if won is None]
+        return [node for node, won in self._finished_nodes().items() if won is None]
 
     def _histograms(self) -> dict[int, Sums]:
         """Return the guest's own histogram of every open node, by subtraction if the parent has

@@ -161,7 +161,7 @@ class PackedHostRows(HostRows[Ciphertexts]):
     @cached_property
     def row_sums(self) -> KeyedRows:
         """See `HostRows`."""
-        return self._part(slice(None))
+        return self._chosen_part(slice(None))
 
     @cached_property
     def sizes(self) -> CipherSizes:
@@ -180,9 +180,9 @@ class PackedHostRows(HostRows[Ciphertexts]):
     @cached_property
     def placed_rows(self) -> PlacedRows[Ciphertexts]:
         """See `HostRows`: by rows."""
-        return PlacedRows(self.part_workers, self._part, by_rows=True)
+        return PlacedRows(self.part_workers, self._chosen_part, by_rows=True)
 
-    def _part(self, chosen: slice) -> KeyedRows:
+    def _chosen_part(self, chosen: slice) -> KeyedRows:
         return KeyedRows(self.keys.key, self.gradients[chosen])
 
     def blind(

@@ -61,11 +61,11 @@ class Vault:
 
     def has(self, job: str, name: str) -> bool:
         """Return whether the job has a secret of that name."""
-        return self._path(job, name).exists()
+        return self._secret_path(job, name).exists()
 
     def seal(self, job: str, name: str, secret: bytes) -> None:
         """Store `secret`; replace an earlier one of that name."""
-        path = self._path(job, name)
+        path = self._secret_path(job, name)
         with self._lock:
             make_folder(path.parent)
             nonce = secrets.token_bytes(NONCE_BYTES)
@@ -74,7 +74,7 @@ class Vault:
 
     def unseal(self, job: str, name: str) -> bytes:
         """Return the secret; raise StoreError if it is absent, changed or of another job."""
-        path = self._path(job, name)
+        path = self._secret_path(job, name)
         blob = read_file(path)
         head, nonce = len(MAGIC), blob[len(MAGIC) : len(MAGIC) + NONCE_BYTES]
         try:
@@ -106,7 +106,7 @@ class Vault:
 
     def destroy_secrets(self, job: str) -> None:
         """Overwrite and remove every secret of the job, if it has any."""
-        folder = self._path(job, "seed").parent
+        folder = self._secret_path(job, "seed").parent
         with self._lock, on_disk(folder):
             if not folder.exists():
                 return
@@ -116,7 +116,7 @@ class Vault:
             folder.rmdir()
             sync_folder(folder.parent)
 
-    def _path(self, job: str, name: str) -> Path:
+    def _secret_path(self, job: str, name: str) -> Path:
         if not SECRET_NAME.fullmatch(name):
             raise ProtocolError("a secret's name is not one")
         return self._folder / "jobs" / job_id(job) / SECRETS / f"{name}.sealed"

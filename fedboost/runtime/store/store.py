@@ -180,13 +180,13 @@ class Store:
         """Return the job, or None if it is unknown; `id_` may be any text."""
         rows = self._select("SELECT * FROM jobs WHERE id = ?", (id_,))
         with self.raise_if_damaged():
-            return self._job(rows[0]) if rows else None
+            return self._job_of_row(rows[0]) if rows else None
 
     def jobs(self, *states: JobState) -> list[StoredJob]:
         """Return all jobs, or those in one of `states`, oldest first; read no manifests."""
         rows = self._select("SELECT * FROM jobs ORDER BY created, id")
         with self.raise_if_damaged():
-            jobs = [self._job(row) for row in rows]
+            jobs = [self._job_of_row(row) for row in rows]
         return [job for job in jobs if not states or job.state in states]
 
     def keep_manifest(self, id_: str, text: bytes | None) -> None:
@@ -202,7 +202,7 @@ class Store:
         text = f"SELECT * FROM jobs WHERE state IN ({marks}) ORDER BY created DESC, id DESC LIMIT ?"  # noqa: S608  nothing of others
         rows = self._select(text, (*states, count))
         with self.raise_if_damaged():
-            return [self._job(row) for row in rows]
+            return [self._job_of_row(row) for row in rows]
 
     def counts(self) -> Counter[JobState]:
         """Return the number of jobs in each shown state."""
@@ -380,7 +380,7 @@ class Store:
         with self._mutex, on_disk(self.database):
             return self._connection.execute(text, values).fetchall()
 
-    def _job(self, row: tuple[Any, ...]) -> StoredJob:
+    def _job_of_row(self, row: tuple[Any, ...]) -> StoredJob:
         id_, name, state, *middle, attempt, result, outline = checked_values(row)
         reason, waiting_for, since, created, updated = middle
         return StoredJob(

@@ -114,7 +114,7 @@ class Dialer:
 
         Inside it stays open, even if our certificate changes.
         """
-        link = self._link(name, address)
+        link = self._shared_channel(name, address)
         link.users += 1
         try:
             yield link.channel
@@ -125,9 +125,9 @@ class Dialer:
 
     def short_call_channel(self, name: str, address: str) -> grpc.aio.Channel:
         """Return the channel for short calls: it may be closed while it is held."""
-        return self._link(name, address).channel
+        return self._shared_channel(name, address).channel
 
-    def _link(self, name: str, address: str) -> SharedChannel:
+    def _shared_channel(self, name: str, address: str) -> SharedChannel:
         self._retire_outdated()
         if (name, address) not in self._links:
             self._links[name, address] = SharedChannel(self._open(name, address))

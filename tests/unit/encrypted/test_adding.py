@@ -90,7 +90,7 @@ def compare(pair, cells, counts=(2, 3, 9)):
     expected = Growing(held.placed_rows, cells, place, of).sums()
     assert len(expected[-1]) == 4 * len(expected[0]) == 4 * cells.numbers.n_cells
     for count in counts:
-        rows = PlacedRows(Elsewhere(count), held._part, by_rows=True)
+        rows = PlacedRows(Elsewhere(count), held._chosen_part, by_rows=True)
         found = Growing(rows, cells, place, of).sums()
         assert all(map(np.array_equal, expected, found))
 

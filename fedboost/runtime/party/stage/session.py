@@ -202,7 +202,7 @@ class Session:
         if self._inbox.seen(key, digest):
             await self._notes.came()
             return True
-        if sender != self.context.party and self._held(step, sender) >= PARTS_HELD_MAX:
+        if sender != self.context.party and self._held_count(step, sender) >= PARTS_HELD_MAX:
             raise PeerError(
                 f"{sender} sent more than {PARTS_HELD_MAX} parts before one of them could be used",
                 step=step.name,
@@ -226,7 +226,7 @@ class Session:
         await written
         return False
 
-    def _held(self, step: Step, sender: str) -> int:
+    def _held_count(self, step: Step, sender: str) -> int:
         """Return how many of a sender's messages for a step have come and are not used yet."""
         assert step.takes is not None
         coming = sum(key[0] == sender and key[2] == step.name for key in self._coming)
@@ -363,10 +363,10 @@ class Session:
         part = self._roles.of(step)
         given = [part.state] if step.takes is None else [part.state, got]
         if step.hears:
-            given.append(self.context.table.among(step.hears, self._asked(step, call).among))
+            given.append(self.context.table.among(step.hears, self._await_call(step, call).among))
 
         def send_part(out: Out, number: int, is_last: bool) -> Sendings:
-            asked = self._asked(step, call)
+            asked = self._await_call(step, call)
             place = MessagePlace(step, asked.number, number, is_last)
             to_all = not isinstance(out.send, Mapping)
             receivers = self._roles.receivers(step, asked.among) if to_all else ()
@@ -375,7 +375,7 @@ class Session:
         function = getattr(part.module, step.name)
         return StepWork(function, tuple(given), self._check_not_stopped, send_part, self._bridge)
 
-    def _asked(self, step: Step, call: Future[StepRequest]) -> StepRequest:
+    def _await_call(self, step: Step, call: Future[StepRequest]) -> StepRequest:
         """Return the coordinator's request for a step; waits in the step's own thread."""
         try:
             return call.result()

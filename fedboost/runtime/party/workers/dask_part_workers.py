@@ -317,12 +317,12 @@ class _Run:
                 [p for p in parts if not p.is_at_worker(i, self._client, self._places[i])]
             )
         given = [[part.make(i) for part in parts] for i, parts in enumerate(lacking)]
-        for i, futures in enumerate(self._client.sync(self._sent, given)):
+        for i, futures in enumerate(self._client.sync(self._send_to_workers, given)):
             for part, future in zip(lacking[i], futures, strict=True):
                 part.futures[i], part.at[i] = future, self._places[i]
         return [large.futures[i] or task for i, task in enumerate(tasks)]
 
-    async def _sent(self, given: Sequence[list[Any]]) -> list[list[Future[Any]]]:
+    async def _send_to_workers(self, given: Sequence[list[Any]]) -> list[list[Future[Any]]]:
         """Send data to the workers of parts, all at once."""
 
         async def scatter_to(what: list[Any], place: str) -> list[Future[Any]]:

@@ -81,7 +81,7 @@ class Sums:
         self.expected = Growing(self.held.placed_rows, *self.given).sums()
 
     def tree(self, own):
-        return Growing(PlacedRows(own, self.held._part, by_rows=True), *self.given)
+        return Growing(PlacedRows(own, self.held._chosen_part, by_rows=True), *self.given)
 
     def check(self, tree):
         if 0 not in tree.partition.by_leaf:  # grown before: the last layer once more
