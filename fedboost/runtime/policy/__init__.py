@@ -8,8 +8,8 @@ Modules:
     forecast       all parties' verdicts on a job, and accepted alternatives
     judgement      whether a party takes part in a job
     noisy_values   values released with noise; further ones are charged again
-    planned        possible releases of a job that waits for its owner
     placing        largest number of rows that a job could place
+    planned        possible releases of a job that waits for its owner
     reading        content that others may read of a party
     row_sets       atoms of the rows in sums and metrics of all jobs
     same_tables    finds equal tables among the declared ones
