@@ -19,7 +19,6 @@ from fedboost.runtime.ledger import comparison, signed_heads
 from fedboost.runtime.ledger.comparison import Difference
 from fedboost.runtime.ledger.ledger import Ledger
 from fedboost.runtime.policy.judgement import Signatures, Trust, signature_checker
-from fedboost.runtime.transport.tls import Revocations, load_identity
 
 
 @ledger_group.command("verify")
@@ -144,6 +143,4 @@ def _own_signatures(config: PartyConfig) -> Signatures:
             "insecure_loopback has no certificate, so a peer could not check the signature",
             todo="give the party tls: fedboost certs create",
         )
-    identity = load_identity(tls, role="party", name=config.name)
-    trust = Trust(lambda: identity, lambda: tls.read().ca, Revocations(tls).check)
-    return Signatures(trust, insecure=False)
+    return Signatures(Trust.of_files(tls), insecure=False)

@@ -17,7 +17,7 @@ import click
 from fedboost.cli.connect import DAEMON, JSON, run_coroutine
 from fedboost.cli.groups import cli, coordinator_group, party_group
 from fedboost.data.sources import SourceSpec
-from fedboost.ground.errors import ConfigError, FedboostError
+from fedboost.ground.errors import FedboostError
 from fedboost.ground.settings import load_settings, read_yaml
 from fedboost.job import JobSpec
 from fedboost.messages.job_pb2 import JobJournal
@@ -27,7 +27,6 @@ from fedboost.runtime.daemons import doctor as links
 from fedboost.runtime.process import deadline, logs
 from fedboost.runtime.transport.channel import Dialer
 from fedboost.runtime.transport.identity import CertificateRole
-from fedboost.runtime.transport.tls import load_identity
 
 if TYPE_CHECKING:
     from fedboost.runtime.party.job.memory import Space
@@ -188,7 +187,11 @@ def doctor(config: Path, as_json: bool) -> int:
       fedboost doctor --config configs/coordinator.yaml --json
     """
     ours, role = daemon_config(config)
-    findings = [_certificate(ours, role), links.check_store(ours), *links.check_tables(ours)]
+    findings = [
+        *links.check_certificates(ours, role),
+        links.check_store(ours),
+        *links.check_tables(ours),
+    ]
     findings += [*links.check_workers(ours), *run_coroutine(_examine_links(ours, role))]
     failed = [finding for finding in findings if finding.error is not None]
     if as_json:
@@ -197,15 +200,26 @@ def doctor(config: Path, as_json: bool) -> int:
         )
     else:
         from rich.console import Console
+        from rich.markup import escape
         from rich.table import Table
 
         table = Table("looked at", "", "")
         for finding in findings:
-            good = finding.error is None
-            note = finding.note if finding.error is None else "\n".join(finding.error.lines())
-            table.add_row(finding.what, "[green]ok[/]" if good else "[red]failed[/]", note)
+            table.add_row(escape(finding.what), *_shown_outcome(finding))
         Console().print(table)
     return failed[0].error.exit_code if failed and failed[0].error else 0
+
+
+def _shown_outcome(finding: links.LinkCheck) -> tuple[str, str]:
+    from rich.markup import escape
+
+    if finding.error is not None:
+        return "[red]failed[/]", escape("\n".join(finding.error.lines()))
+    if finding.warning:
+        return "[yellow]warning[/]", escape(
+            "\n".join(filter(None, (finding.note, finding.warning)))
+        )
+    return "[green]ok[/]", escape(finding.note)
 
 
 def daemon_config(path: Path) -> tuple[DaemonConfig, CertificateRole]:
@@ -214,18 +228,6 @@ def daemon_config(path: Path) -> tuple[DaemonConfig, CertificateRole]:
     if isinstance(raw, dict) and "parties" in raw:
         return load_settings(CoordinatorConfig, path), "coordinator"
     return load_settings(PartyConfig, path), "party"
-
-
-def _certificate(config: DaemonConfig, role: CertificateRole) -> links.LinkCheck:
-    what = f"certificate of {role} {config.name}"
-    if config.tls is None:
-        return links.LinkCheck(what, note="none: insecure_loopback")
-    try:
-        identity = load_identity(config.tls, role=role, name=config.name)
-        config.tls.check_key_mode()
-    except ConfigError as error:
-        return links.LinkCheck(what, error)
-    return links.LinkCheck(what, note=f"valid until {identity.not_after:%Y-%m-%d}")
 
 
 async def _examine_links(config: DaemonConfig, role: CertificateRole) -> list[links.LinkCheck]:
@@ -245,5 +247,6 @@ def _finding_fields(finding: links.LinkCheck) -> dict[str, Any]:
         "what": finding.what,
         "ok": error is None,
         "note": finding.note,
+        "warning": finding.warning,
         "error": None if error is None else error.lines(),
     }

@@ -16,9 +16,9 @@ from fedboost.runtime.cluster.local import COORDINATOR, USER, tls_of
 from fedboost.runtime.party.node import node as party
 from fedboost.runtime.party.node.node import PartyNode
 from fedboost.runtime.transport import authority, server
+from fedboost.runtime.transport.authorities import Authorities
 from fedboost.runtime.transport.identity import CertificateRole, Peer
 from fedboost.runtime.transport.server import CallerGate, Servicer
-from fedboost.runtime.transport.tls import Revocations
 from tests.attacks.test_border_approval import JOB, town, until
 from tests.e2e import world
 from tests.support.federated import now
@@ -78,7 +78,7 @@ async def signs_of_life(folder):
         running = asyncio.create_task(cluster.run(JOB))
         await until(lambda: telco.under_way and next(iter(telco.under_way.values())).session)
         certs = folder / "c" / "certs"
-        gate = CallerGate(Revocations(tls_of(certs, "telco")))
+        gate = CallerGate(Authorities(tls_of(certs, "telco")))
         [work] = telco.under_way.values()
         call = party_pb2.StepCall(job=work.id, attempt=work.attempt, stage="align")
         served = party_pb2.DESCRIPTOR.services_by_name["Party"]
@@ -138,7 +138,7 @@ class Journal:
 
 def watched(certs, between, clock=None):
     """The numbers of the events that a user hears."""
-    gate = CallerGate(Revocations(tls_of(certs, COORDINATOR)), clock)
+    gate = CallerGate(Authorities(tls_of(certs, COORDINATOR)), clock)
     service = job_pb2.DESCRIPTOR.services_by_name["Coordinator"]
     services: Any = Servicer(Journal(between), gate, service)
     return [
@@ -194,7 +194,7 @@ class Idle:
 
 async def heard_of_nothing(certs, change, clock=None):
     """Whether a stream in which nothing happens has ended, and its node has let go of it."""
-    gate = CallerGate(Revocations(tls_of(certs, COORDINATOR)), clock)
+    gate = CallerGate(Authorities(tls_of(certs, COORDINATOR)), clock)
     node = Idle(change)
     services: Any = Servicer(node, gate, job_pb2.DESCRIPTOR.services_by_name["Coordinator"])
     listening = heard(services.Watch(job_pb2.WatchRequest(), Context(certs, USER)))
@@ -256,7 +256,7 @@ async def posted(certs, change, *, more=True):
     happens behind the first, and how the stream ends: by itself, or by whom.
     """
     desk = Desk()
-    gate = CallerGate(Revocations(tls_of(certs, "telco")))
+    gate = CallerGate(Authorities(tls_of(certs, "telco")))
     services: Any = Servicer(desk, gate, exchange_pb2.DESCRIPTOR.services_by_name["Exchange"])
 
     async def parcels():
@@ -321,7 +321,7 @@ class Later:
 def test_a_certificate_that_expires_on_an_open_connection_counts_no_more(tmp_path):
     certs, clock = certificates(tmp_path), Later()
     assert watched(certs, clock.forward, clock) == [1]
-    gate = CallerGate(Revocations(tls_of(certs, COORDINATOR)), clock)
+    gate = CallerGate(Authorities(tls_of(certs, COORDINATOR)), clock)
     with pytest.raises(UnreachableError, match="the certificate of party telco expired on"):
         gate.identify_caller(Context(certs, "telco"))
     with pytest.raises(PolicyError, match="the certificate of user user expired on"):

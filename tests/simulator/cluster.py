@@ -36,7 +36,7 @@ from fedboost.runtime.cluster.local import (
 from fedboost.runtime.config.daemons import CoordinatorConfig, PartyConfig, Users
 from fedboost.runtime.config.policy import Policy
 from fedboost.runtime.daemons import access, daemon
-from fedboost.runtime.transport.addresses import Remote, Timers
+from fedboost.runtime.transport.addresses import PinnedAddress, Remote, Timers
 from fedboost.runtime.transport.channel import Dialer
 from tests.simulator import chance, disk
 from tests.simulator.clock import MockLoop, mocked_time
@@ -84,7 +84,9 @@ class Place:
             listen=NOWHERE,
             tls=tls_of(self.certs, name),
             coordinator=Remote(name=COORDINATOR, address=NOWHERE),
-            peers=dict.fromkeys((n for n in self.names[1:] if n != name), NOWHERE),
+            peers=dict.fromkeys(
+                (n for n in self.names[1:] if n != name), PinnedAddress(address=NOWHERE)
+            ),
             store=self.folder / name,
             datasets=declared_sources(name, self.spec, self.sources),
             policy=self.policies.get(name) or permissive_policy(name, self.spec, has_data=has_data),
@@ -98,7 +100,7 @@ class Place:
             name=COORDINATOR,
             listen=NOWHERE,
             tls=tls_of(self.certs, COORDINATOR),
-            parties=dict.fromkeys(self.names[1:], NOWHERE),
+            parties=dict.fromkeys(self.names[1:], PinnedAddress(address=NOWHERE)),
             store=self.folder / COORDINATOR,
             users=Users(submit=(USER,), read=(USER,), cancel=(USER,)),
             timers=self.timers,

@@ -52,7 +52,7 @@ from fedboost.runtime.store.checkpoints import Checkpoints
 from fedboost.runtime.store.sealing import Vault
 from fedboost.runtime.store.store import JobState, Store
 from fedboost.runtime.store.transcripts import Transcripts
-from fedboost.runtime.transport import authority, faults, identity, tls
+from fedboost.runtime.transport import authorities, authority, faults, identity
 from fedboost.runtime.transport.certificates import Leaf, Term
 from fedboost.runtime.transport.identity import CertificateFaultError
 from tests.conftest import ROOT
@@ -406,7 +406,7 @@ def revocations(folder: Path) -> Decoder:
 
     def read(data):
         path.write_bytes(data)
-        tls.read_revoked(path, ca)
+        authorities.read_revoked(path, ca)
 
     return Decoder(read, ((folder / "ca.crl").read_bytes(),))
 

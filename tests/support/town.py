@@ -19,6 +19,7 @@ from fedboost.job import JobSpec
 from fedboost.runtime.cluster import local
 from fedboost.runtime.coordinator.node import CoordinatorNode
 from fedboost.runtime.party.node.node import PartyNode
+from fedboost.runtime.policy.judgement import Trust
 from fedboost.runtime.store.store import JobState, Store, StoredJob
 from fedboost.runtime.transport import authority
 from fedboost.runtime.transport.addresses import Timers
@@ -67,7 +68,7 @@ class Town:
         if meanwhile is not None:
             meanwhile(node.store.folder)
         store = Store(node.store.folder, f"party {name}")
-        trust = local._fixed_trust(local.tls_of(self.certs, name))
+        trust = Trust.of_files(local.tls_of(self.certs, name))
         again = PartyNode(node.config, trust, store, node.parts.links, node.parts.workers)
         again.parts.cpu.clock = None
         self.closing.callback(store.close)

@@ -36,6 +36,7 @@ from fedboost.runtime.policy.judgement import check_signed_at
 from fedboost.runtime.transport import authority
 from fedboost.runtime.transport.addresses import Timers
 from fedboost.runtime.transport.certificates import Leaf, Term
+from fedboost.runtime.transport.roots import Roots
 from tests.simulator.cluster import Place, Plan, Simulation, simulate
 from tests.simulator.disk import Write
 from tests.simulator.masks import Hidden
@@ -252,7 +253,7 @@ def gathered(made: Simulation, noted: dict[str, Any], hidden: Hidden) -> Left:
     """Reads the stores of a cluster that has ended."""
     found, ledgers, broken, predictions, files = {}, {}, [], "", {}
     place, job, status = made.place, noted["job"], noted["status"]
-    ca_pem = (place.certs / "ca.pem").read_bytes()
+    roots = Roots((place.certs / "ca.pem").read_bytes())
     for name in place.names[1:]:
         store = place.folder / name
         if job in shards.model_ids(store / "models"):
@@ -264,7 +265,7 @@ def gathered(made: Simulation, noted: dict[str, Any], hidden: Hidden) -> Left:
         ledger = Ledger(store / "store.sqlite", read_only=True)
         try:
             ledgers[name] = ledger.rows(job)
-            signed_heads.verify_ledger(ledger, name, partial(check_signed_at, ca_pem))
+            signed_heads.verify_ledger(ledger, name, partial(check_signed_at, roots))
             broken += [
                 f"{name}: {one.text}" for one in comparison.contradicted_rows(ledger, name, job)
             ]

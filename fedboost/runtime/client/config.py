@@ -17,6 +17,7 @@ from fedboost.runtime.transport.identity import (
     owner_of_certificate,
     read_certificate,
 )
+from fedboost.runtime.transport.roots import CertificateOwner
 from fedboost.runtime.transport.tls import TlsFiles
 
 COORDINATOR_NAME = "coord"  # default name of a client's coordinator
@@ -38,6 +39,11 @@ class ClientConfig(Settings):
     def _check_protection(self) -> ClientConfig:
         addresses = {self.coordinator.name: self.coordinator.address}
         check_protection(self.tls, self.insecure_loopback, addresses)
+        if self.tls is not None:
+            pins: dict[CertificateOwner, Path | None] = {
+                ("coordinator", self.coordinator.name): self.coordinator.ca
+            }
+            object.__setattr__(self, "tls", self.tls.with_pins(pins))
         return self
 
 
@@ -48,7 +54,8 @@ def client_config(
 
     `coordinator` (or FEDBOOST_COORDINATOR) is ``[NAME@]HOST:PORT``; `tls` (or FEDBOOST_TLS) a
     folder with ca.pem and the user's NAME.pem and NAME.key (FEDBOOST_USER picks one of several
-    users in it), or the files themselves. Raise ConfigError for a missing or wrong setting, with
+    users in it), or the files themselves. A COORDINATOR-ca.pem in that folder is the CA that alone
+    certifies the coordinator of that name. Raise ConfigError for a missing or wrong setting, with
     its source.
     """
     path = home / CLIENT_FILE
@@ -85,7 +92,9 @@ def _coordinator_settings(spoken: str, folder: Path | None) -> dict[str, str]:
     if not at:
         coordinators = names_with_role(expand_path(folder), "coordinator") if folder else []
         name = coordinators[0] if len(coordinators) == 1 else COORDINATOR_NAME
-    return {"name": name, "address": address}
+    pinned = None if folder is None else expand_path(folder) / f"{name}-ca.pem"
+    ca = {} if pinned is None or not pinned.exists() else {"ca": str(pinned)}
+    return {"name": name, "address": address, **ca}
 
 
 def _folder_tls(folder: Path, user: str | None) -> dict[str, str]:

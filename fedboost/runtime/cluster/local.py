@@ -29,16 +29,15 @@ from fedboost.runtime.config.policy import Policy, PredictPolicy
 from fedboost.runtime.jobs.submitted import SUBMISSION_KEY_BYTES, check_spec, submission_request
 from fedboost.runtime.store.store import Store
 from fedboost.runtime.transport import authority
-from fedboost.runtime.transport.addresses import Remote, Timers
+from fedboost.runtime.transport.addresses import PinnedAddress, Remote, Timers
 from fedboost.runtime.transport.certificates import Leaf, Term
 from fedboost.runtime.transport.identity import Identity, Peer
-from fedboost.runtime.transport.tls import Revocations, TlsFiles, load_identity
+from fedboost.runtime.transport.tls import TlsFiles, load_identity
 
 if TYPE_CHECKING:
     from fedboost.runtime.coordinator.node import CoordinatorNode
     from fedboost.runtime.party.node.halting import WriteReport
     from fedboost.runtime.party.node.node import PartyNode
-    from fedboost.runtime.policy.judgement import Trust
 
 COORDINATOR, USER = "coordinator", "user"
 DATASET = "data"  # name of every party's table in our own clusters
@@ -231,6 +230,7 @@ async def open_cluster(
     """
     from fedboost.runtime.coordinator.node import CoordinatorNode
     from fedboost.runtime.party.node.node import PartyNode
+    from fedboost.runtime.policy.judgement import Trust
 
     names, certs = spec.parties.everybody, folder / "certs"
     await asyncio.to_thread(create_certificates, folder, names)
@@ -242,7 +242,7 @@ async def open_cluster(
         for name in names:
             config = party_config(name, folder, spec, sources, addresses, timers=waits)
             store = stack.enter_context(Store(config.store, f"party {name}"))
-            node = PartyNode(config, _fixed_trust(tls_of(certs, name)), store, links, workers)
+            node = PartyNode(config, Trust.of_files(tls_of(certs, name)), store, links, workers)
             node.finishing.write_report = write_report
             node.parts.cpu.clock = None
             stack.callback(node.close)
@@ -275,7 +275,11 @@ def party_config(
     **more: Any,
 ) -> PartyConfig:
     """Return a party's file; `addresses` of all daemons by name, `more` keys as they are."""
-    peers = {party: addresses[party] for party in spec.parties.everybody if party != name}
+    peers = {
+        party: PinnedAddress(address=addresses[party])
+        for party in spec.parties.everybody
+        if party != name
+    }
     return PartyConfig(
         name=name,
         listen=addresses[name],
@@ -297,19 +301,15 @@ def coordinator_config(
         name=COORDINATOR,
         listen=addresses[COORDINATOR],
         tls=tls_of(folder / "certs", COORDINATOR),
-        parties={name: address for name, address in addresses.items() if name != COORDINATOR},
+        parties={
+            name: PinnedAddress(address=address)
+            for name, address in addresses.items()
+            if name != COORDINATOR
+        },
         store=folder / "var" / COORDINATOR,
         users=Users(submit=(USER,), read=(USER,), cancel=(USER,)),
         **more,
     )
-
-
-def _fixed_trust(tls: TlsFiles) -> Trust:
-    """Return trust in certificates that do not change."""
-    from fedboost.runtime.policy.judgement import Trust
-
-    files = tls.read()
-    return Trust(_returning(load_identity(tls)), _returning(files.ca), Revocations(tls).check)
 
 
 def _returning(value: Any) -> Any:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
@@ -26,6 +27,7 @@ from fedboost.runtime.transport.addresses import (
     Address,
     CertifiedName,
     Listen,
+    PinnedAddress,
     Remote,
     Timers,
     check_protection,
@@ -33,6 +35,7 @@ from fedboost.runtime.transport.addresses import (
     is_loopback,
     split_address,
 )
+from fedboost.runtime.transport.roots import CertificateOwner
 from fedboost.runtime.transport.signing_tokens import SigningToken
 from fedboost.runtime.transport.tls import FilePath, TlsFiles
 
@@ -248,6 +251,10 @@ class DaemonConfig(Settings):
         """Return all addresses by name, ours included."""
         return {self.name: self.listen}
 
+    def pins(self) -> dict[CertificateOwner, Path | None]:
+        """Return the CA of each owner of a certificate who has another than ours."""
+        return {}
+
     def warnings(self) -> list[str]:
         """Return the warnings about these settings at the daemon's start; one sentence each."""
         insecure = [INSECURE] if self.insecure_loopback else []
@@ -266,6 +273,8 @@ class DaemonConfig(Settings):
         check_protection(self.tls, self.insecure_loopback, self.addresses())
         if self.page is not None:
             _check_page(self.page, self.tls)
+        if self.tls is not None:  # frozen for everybody else: pins stand beside the names they pin
+            object.__setattr__(self, "tls", self.tls.with_pins(self.pins()))
         return self
 
 
@@ -289,7 +298,9 @@ class PartyConfig(DaemonConfig):
     """The file of ``fedboost party serve``; an aggregator is a party without data sets."""
 
     coordinator: Remote
-    peers: Mapping[CertifiedName, Address] = Field(default_factory=dict)
+    peers: Mapping[CertifiedName, PinnedAddress] = Field(default_factory=dict)
+    # Users of other organisations who submit jobs: PEM of the CA that certifies each.
+    submitters: Mapping[CertifiedName, FilePath] = Field(default_factory=dict)
     datasets: Mapping[DatasetName, SourceSpec] = Field(default_factory=dict)
     policy: Policy = Policy()
     retention: Retention = Retention()
@@ -302,9 +313,17 @@ class PartyConfig(DaemonConfig):
     def addresses(self) -> dict[str, str]:
         """Return all addresses by name, ours and the coordinator's included."""
         return {
-            **self.peers,
+            **{name: peer.address for name, peer in self.peers.items()},
             self.coordinator.name: self.coordinator.address,
             self.name: self.listen,
+        }
+
+    def pins(self) -> dict[CertificateOwner, Path | None]:
+        """Return the CA of each owner of a certificate who has another than ours."""
+        return {
+            **{("party", name): peer.ca for name, peer in self.peers.items()},
+            ("coordinator", self.coordinator.name): self.coordinator.ca,
+            **{("user", name): ca for name, ca in self.submitters.items()},
         }
 
     @model_validator(mode="after")
@@ -329,6 +348,12 @@ class PartyConfig(DaemonConfig):
         }
         for sentence in undeclared_names(self.policy, declared):
             raise ValueError(sentence)
+        for name in self.policy.approvers:
+            if name in self.submitters:
+                raise ValueError(
+                    f"submitters gives {name!r} another CA, and policy.approvers lets it decide: "
+                    "your own CA certifies who approves here"
+                )
         for name in () if self.page is None else self.page.users:
             if name not in self.policy.approvers:
                 raise ValueError(f"page names {name!r}, which is missing in policy.approvers")
@@ -341,6 +366,8 @@ class Users(Settings):
     submit: Names = ()
     read: Names = ()
     cancel: Names = ()
+    # Users of other organisations: PEM of the CA that alone certifies each.
+    ca: Mapping[CertifiedName, FilePath] = Field(default_factory=dict)
 
     def judge(self, action: Literal["submit", "read", "cancel"], user: str) -> None:
         """Raise a PolicyError unless `user` may `action`."""
@@ -355,7 +382,7 @@ class Users(Settings):
 class CoordinatorConfig(DaemonConfig):
     """The file of ``fedboost coordinator serve``."""
 
-    parties: Mapping[CertifiedName, Address] = Field(min_length=1)
+    parties: Mapping[CertifiedName, PinnedAddress] = Field(min_length=1)
     users: Users = Users()
     auto_resume: bool = True  # paused jobs continue when all lost parties are back
     jobs_at_once: int = Field(default=16, ge=1, le=1000)  # more are queued, users in turn
@@ -363,7 +390,17 @@ class CoordinatorConfig(DaemonConfig):
 
     def addresses(self) -> dict[str, str]:
         """Return all addresses by name, ours included."""
-        return {**self.parties, self.name: self.listen}
+        return {
+            **{name: party.address for name, party in self.parties.items()},
+            self.name: self.listen,
+        }
+
+    def pins(self) -> dict[CertificateOwner, Path | None]:
+        """Return the CA of each owner of a certificate who has another than ours."""
+        return {
+            **{("party", name): party.ca for name, party in self.parties.items()},
+            **{("user", name): ca for name, ca in self.users.ca.items()},
+        }
 
     @model_validator(mode="after")
     def _check_consistent(self) -> CoordinatorConfig:

@@ -37,6 +37,8 @@ def changed_keys(old: DaemonConfig, new: DaemonConfig) -> list[str]:
     may = PARTY_KEYS if isinstance(old, PartyConfig) else COORDINATOR_KEYS
     differ = [key for key in type(old).model_fields if getattr(old, key) != getattr(new, key)]
     fixed = [key for key in differ if key not in may]
+    if "tls" in fixed and old.pins() != new.pins():
+        fixed[fixed.index("tls")] = "a pinned `ca`"
     if fixed:
         raise ConfigError(
             f"{', '.join(fixed)}: a change needs a restart, so nothing was reloaded",

@@ -18,6 +18,7 @@ from fedboost.runtime.jobs import manifest
 from fedboost.runtime.jobs.manifest import JobMember, Manifest, Submission
 from fedboost.runtime.jobs.submitted import check_age, check_size, submitter_of
 from fedboost.runtime.store.store import Store
+from fedboost.runtime.transport.authorities import Authorities
 from fedboost.runtime.transport.identity import Peer
 
 
@@ -70,7 +71,7 @@ class Intake:
         )
         check_size(terms.encode())
         if self.config.tls is not None:  # every party checks this; the user hears of it now
-            submitter_of(terms, self.config.tls.read().ca)
+            submitter_of(terms, Authorities(self.config.tls))
         if submission is not None:
             check_age(submission)
         return terms

@@ -17,12 +17,13 @@ from fedboost.runtime.daemons import doctor
 from fedboost.runtime.process.deadline import end_within
 from fedboost.runtime.store.store import Store
 from fedboost.runtime.transport import authority, faults
+from fedboost.runtime.transport.authorities import Authorities
 from fedboost.runtime.transport.certificates import Leaf, Term
 from fedboost.runtime.transport.channel import Dialer
 from fedboost.runtime.transport.identity import CertificateRole, Peer
 from fedboost.runtime.transport.posting import OutgoingStreams
 from fedboost.runtime.transport.server import CallerGate, Health, Servicer, bind_server
-from fedboost.runtime.transport.tls import Revocations, ServerCertificates, TlsFiles
+from fedboost.runtime.transport.tls import ServerCertificates, TlsFiles
 
 if TYPE_CHECKING:
     from fedboost.runtime.daemons.metrics import DaemonMetrics
@@ -42,10 +43,12 @@ class DaemonAccess:
         self.config, self.who = config, f"{role} {config.name}"
         files = config.tls or _create_signing_certificates(config, role)
         self.certificates = ServerCertificates(files, role=role, name=config.name)
-        self.revocations = Revocations(files)
-        self.gate = CallerGate(self.revocations if config.tls else None)
+        self.authorities = Authorities(files, lambda: self.certificates.current_pems.roots)
+        self.gate = CallerGate(self.authorities if config.tls else None)
         self.dialer = Dialer(config.tls, config.timers, claim=f"{role}:{config.name}")
-        for warning in config.warnings():
+        roots = self.certificates.current_pems.roots
+        shared = doctor.check_authorities(config, roots) if config.tls else []
+        for warning in (*config.warnings(), *(finding.warning for finding in shared)):
             log.warning("%s", warning)
         try:
             files.check_key_mode()

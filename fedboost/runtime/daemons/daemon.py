@@ -84,14 +84,10 @@ async def serve_party(
 
     standing = DaemonAccess(config, "party")
     certificates = standing.certificates
-    trust = Trust(
-        _signing_identity(config, certificates),
-        lambda: certificates.current_pems.ca,
-        standing.revocations.check,
-    )
+    trust = Trust(_signing_identity(config, certificates), standing.authorities)
     with Store(config.store, standing.who) as store:
         workers, part_workers = ProcessWorkers(config.processes), part_workers_of(config)
-        links: PeerCalls = (peers := PeerLinks(standing.dialer, lambda: node.config.peers))
+        links: PeerCalls = (peers := PeerLinks(standing.dialer, lambda: node.config.addresses()))  # noqa: PLW0108  # a reload replaces it
         metrics = _party_metrics(config, standing, workers)
         if metrics is not None:
             links = metrics.on(links)
@@ -138,7 +134,7 @@ async def serve_coordinator(
     with Store(config.store, standing.who) as store:
 
         def control_of(name: str) -> Any:
-            link = PartyControl(standing.dialer, name, lambda: node.config.parties)
+            link = PartyControl(standing.dialer, name, lambda: node.config.addresses())  # noqa: PLW0108
             return link if walks is None else walks.around(link)
 
         node = CoordinatorNode(config, standing.certificates.fresh, store, control_of)

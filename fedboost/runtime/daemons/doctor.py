@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -28,9 +29,18 @@ from fedboost.runtime.config.daemons import (
 )
 from fedboost.runtime.transport import faults
 from fedboost.runtime.transport.channel import Dialer
-from fedboost.runtime.transport.identity import CertificateRole, Peer
+from fedboost.runtime.transport.identity import (
+    CertificateFaultError,
+    CertificateRole,
+    Peer,
+    read_certificate,
+    read_roots,
+)
+from fedboost.runtime.transport.roots import Roots
+from fedboost.runtime.transport.tls import load_identity
 
 ROOM_BYTES = 4 << 20  # for a few checkpoints of a small job; with less, none goes far
+EXPIRY_WARNED = timedelta(days=14)  # before a certificate ends
 CLOCK_SKEW_MAX_S = 60.0  # certificates and journals of two machines drift apart beyond this
 
 
@@ -44,21 +54,22 @@ class LinkTarget:
 
 @dataclass(frozen=True)
 class LinkCheck:
-    """One check, with its error if it failed."""
+    """One check, with its error if it failed, or a warning about what will fail."""
 
     what: str
     error: FedboostError | None = None
     note: str = ""
+    warning: str = ""
 
 
 def link_targets(config: DaemonConfig) -> dict[str, LinkTarget]:
     """Return the daemons that a configuration names, by name."""
     if isinstance(config, PartyConfig):
-        targets = {name: LinkTarget("party", address) for name, address in config.peers.items()}
+        targets = {name: LinkTarget("party", at.address) for name, at in config.peers.items()}
         targets[config.coordinator.name] = LinkTarget("coordinator", config.coordinator.address)
         return targets
     assert isinstance(config, CoordinatorConfig)
-    return {name: LinkTarget("party", address) for name, address in config.parties.items()}
+    return {name: LinkTarget("party", at.address) for name, at in config.parties.items()}
 
 
 async def say_hello(dialer: Dialer, known: dict[str, LinkTarget], name: str) -> job_pb2.HelloReply:
@@ -110,6 +121,44 @@ def without_address(error: FedboostError, ours: str, name: str) -> FedboostError
     if not isinstance(error, UnreachableError):
         what = f"{ours} reaches who answers for {name}, and cannot work with it"
     return type(error)(what, todo=f"fedboost doctor, on the machine of {ours}", party=ours)
+
+
+def check_certificates(config: DaemonConfig, role: CertificateRole) -> list[LinkCheck]:
+    """Check our certificate and key, and whether a CA could certify somebody else's names."""
+    what = f"certificate of {role} {config.name}"
+    if config.tls is None:
+        return [LinkCheck(what, note="none: insecure_loopback")]
+    try:
+        ours = load_identity(config.tls, role=role, name=config.name)
+        config.tls.check_key_mode()
+        roots = config.tls.read().roots
+    except ConfigError as error:
+        return [LinkCheck(what, error)]
+    note = f"valid until {ours.not_after:%Y-%m-%d}"
+    own = LinkCheck(what, note=note, warning=_expiry_warning(ours.not_after, datetime.now(UTC)))
+    return [own, *check_authorities(config, roots)]
+
+
+def check_authorities(config: DaemonConfig, roots: Roots) -> list[LinkCheck]:
+    """Warn of several CAs that may each certify every name without a CA of its own."""
+    count = len(read_roots(roots.own))
+    pinned = {name for (_, name), _ in roots.pinned}
+    free = [name for name in link_targets(config) if name not in pinned]
+    if count == 1 or not free:
+        return []
+    warning = (
+        f"each of the {count} CAs in tls.ca may certify {', '.join(free)} and every user: name the "
+        "CA of another organisation by `ca` beside its address instead"
+    )
+    return [LinkCheck("CAs", warning=warning)]
+
+
+def _expiry_warning(not_after: datetime, now: datetime) -> str:
+    left = not_after - now
+    if left > EXPIRY_WARNED:
+        return ""
+    shown = f"{left.days} days" if left.days > 1 else f"{max(left.total_seconds(), 0) / 3600:.1f} h"
+    return f"ends in {shown}, on {not_after:%Y-%m-%d %H:%M} UTC: fedboost certs rotate"
 
 
 def check_store(config: DaemonConfig) -> LinkCheck:
@@ -196,7 +245,20 @@ async def _link_out(dialer: Dialer, known: dict[str, LinkTarget], name: str) -> 
             f"the clock of {name} is off by {skew:+.0f} s", todo="set both clocks (NTP)", party=name
         )
         return LinkCheck(what, wrong)
-    return LinkCheck(what, note=f"round trip {1000 * (now - started):.1f} ms, clock {skew:+.1f} s")
+    note = f"round trip {1000 * (now - started):.1f} ms, clock {skew:+.1f} s"
+    return LinkCheck(what, note=note, warning=_peer_warning(name, reply.certificate))
+
+
+def _peer_warning(name: str, certificate: str) -> str:
+    """Return a warning about a daemon's certificate that ends soon."""
+    if not certificate:
+        return ""
+    try:
+        not_after = read_certificate(certificate.encode()).not_valid_after_utc
+    except CertificateFaultError:
+        return ""
+    warning = _expiry_warning(not_after, datetime.now(UTC))
+    return f"the certificate of {name} {warning}" if warning else ""
 
 
 async def _link_in(dialer: Dialer, name: str, target: LinkTarget, ours: str) -> LinkCheck:

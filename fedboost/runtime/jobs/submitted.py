@@ -20,7 +20,8 @@ from fedboost.runtime.jobs.manifest import (
     Submission,
     canonical_json,
 )
-from fedboost.runtime.transport.identity import Identity, Peer, check_signature, verify_certificate
+from fedboost.runtime.transport.authorities import Authorities
+from fedboost.runtime.transport.identity import Identity, Peer, check_signature
 
 VIA = " via "  # between a person and the coordinator whose page the person used
 SUBMISSION_KEY_BYTES = 16  # of the random key of one submission
@@ -79,13 +80,15 @@ def submission_request(
     return request
 
 
-def submitter_of(terms: Manifest, ca_pem: bytes) -> Peer:
-    """Return the signer of a job's submission; raise PeerError if the manifest differs."""
+def submitter_of(terms: Manifest, authorities: Authorities) -> Peer:
+    """Return the signer of a job's submission; raise PeerError if the manifest differs or its
+    certificate does not count, UnreachableError if that is revoked.
+    """
     submission = terms.submission
     if submission is None:
         raise PeerError("the job's submission has no signature", todo="submit it anew")
     certificate = submission.certificate.encode()
-    peer = verify_certificate(certificate, ca_pem)
+    peer = authorities.verify(certificate)
     leads = ("coordinator", terms.coordinator) == (peer.role, peer.name)
     person, via, _ = terms.submitter.partition(VIA)
     signer = page_submitter(person, peer) if via and leads else peer.name

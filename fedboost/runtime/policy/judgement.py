@@ -30,13 +30,10 @@ from fedboost.runtime.policy.differences import Summed, count_alignment
 from fedboost.runtime.policy.row_sets import ALL_ROWS, Atoms, RowSets
 from fedboost.runtime.policy.same_tables import OwnTables
 from fedboost.runtime.store.store import GOING, Store, StoredJob, day_of
-from fedboost.runtime.transport.identity import (
-    Identity,
-    Peer,
-    check_signature,
-    verify_certificate,
-    verify_signature,
-)
+from fedboost.runtime.transport.authorities import Authorities
+from fedboost.runtime.transport.identity import Identity, Peer, check_signature
+from fedboost.runtime.transport.roots import Roots, verify_signature
+from fedboost.runtime.transport.tls import TlsFiles, load_identity
 
 log = logging.getLogger(__name__)
 
@@ -48,8 +45,13 @@ class Trust:
     """Our identity, and the authorities that we trust."""
 
     identity: Callable[[], Identity]
-    ca_pem: Callable[[], bytes]  # one or more CAs: changes while the daemon runs
-    refuse_revoked: Callable[[Peer], None]  # raises for a certificate that has been revoked
+    authorities: Authorities
+
+    @classmethod
+    def of_files(cls, tls: TlsFiles) -> Trust:
+        """Return the trust of a command, which reads its identity once."""
+        ours = load_identity(tls)
+        return cls(lambda: ours, Authorities(tls))
 
 
 class Signatures:
@@ -72,15 +74,16 @@ class Signatures:
         if self._insecure:
             return
         certificate, _, raw = signature.partition(SEPARATOR)
-        peer = verify_signature(certificate, self._trust.ca_pem(), party, "party", text, raw)
-        self._trust.refuse_revoked(peer)
+        authorities = self._trust.authorities
+        peer = verify_signature(certificate, authorities.roots(), ("party", party), text, raw)
+        authorities.refuse_revoked(peer)
 
 
-def check_signed_at(ca_pem: bytes, party: str, text: bytes, signature: bytes, at: datetime) -> None:
+def check_signed_at(roots: Roots, party: str, text: bytes, signature: bytes, at: datetime) -> None:
     """Raise PeerError unless that party signed the text with a certificate valid at that time."""
     certificate, _, raw = signature.partition(SEPARATOR)
-    peer = verify_certificate(certificate, ca_pem, at)
-    if (peer.role, peer.name) != ("party", party):
+    peer = roots.verify(certificate, at)
+    if peer.owner != ("party", party):
         raise PeerError(f"expected a signature of party {party[:64]}, got {peer}'s")
     check_signature(certificate, peer, text, raw)
 
@@ -89,10 +92,10 @@ def signature_checker(config: PartyConfig) -> Check:
     """Return a checker of signatures at their time; under insecure_loopback it accepts all."""
     if config.tls is None:
         return lambda *_: None
-    ca_pem = config.tls.read().ca + config.tls.read_retired()
+    roots = config.tls.read_all_roots()
 
     def check_at_time(party: str, text: bytes, signature: bytes, at: datetime) -> None:
-        check_signed_at(ca_pem, party, text, signature, at)
+        check_signed_at(roots, party, text, signature, at)
 
     return check_at_time
 
@@ -130,10 +133,9 @@ class Judge:
         if self.config.insecure_loopback or self._is_known_proposal(terms):
             return
         for member in terms.members:
-            peer = verify_certificate(member.certificate.encode(), self.trust.ca_pem())
-            if (peer.role, peer.name) != ("party", member.name):
+            peer = self.trust.authorities.verify(member.certificate.encode())
+            if peer.owner != ("party", member.name):
                 raise PeerError(f"the manifest shows a certificate of {peer} for {member.name}")
-            self.trust.refuse_revoked(peer)
         self._judge_submission(terms)
 
     def _judge_scheme(self, terms: Manifest) -> None:
@@ -154,7 +156,7 @@ class Judge:
 
     def _judge_submission(self, terms: Manifest) -> None:
         """Refuse a job unless its named submitter signed exactly this submission recently."""
-        self.trust.refuse_revoked(submitter_of(terms, self.trust.ca_pem()))
+        submitter_of(terms, self.trust.authorities)
         if terms.submission is not None:
             check_age(terms.submission)
 

@@ -2,6 +2,7 @@
 
 Modules:
     addresses    names, addresses and timers
+    authorities  trusted CAs and their revocations
     authority    a development CA
     ca_rotation  replaces a CA by the next one
     certificate_requests  requests for another CA
@@ -12,8 +13,9 @@ Modules:
     identity     certificates, names, roles and signatures
     peers        calls to parties
     posting      messages and receipts in one stream
+    roots        which CA may certify whom
     server       serves gRPC and checks callers
     signing_tokens  keys in PKCS#11 tokens
     status       errors as gRPC codes
-    tls          TLS files and revocations
+    tls          TLS files
 """

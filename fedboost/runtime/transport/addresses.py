@@ -7,13 +7,21 @@ import re
 from collections.abc import Mapping
 from typing import Annotated
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import (
+    AfterValidator,
+    Field,
+    GetJsonSchemaHandler,
+    model_serializer,
+    model_validator,
+)
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema
 
 from fedboost.ground.errors import ConfigError
 from fedboost.ground.printable import without_login
 from fedboost.ground.settings import Settings
 from fedboost.runtime.transport.identity import NAME_PATTERN
-from fedboost.runtime.transport.tls import TlsFiles
+from fedboost.runtime.transport.tls import FilePath, TlsFiles
 
 # Names of containers have underscores, absolute names a point at the end.
 HOST_PATTERN = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9._-]{0,251}[A-Za-z0-9_])?\.?")
@@ -102,6 +110,31 @@ class Remote(Settings):
 
     name: CertifiedName
     address: Address
+    ca: FilePath | None = None  # PEM: the CA that alone certifies it; absent: tls.ca
+
+
+class PinnedAddress(Settings):
+    """An address, and the CA of the daemon there; a plain ``HOST:PORT`` has the CA in `tls.ca`."""
+
+    address: Address
+    ca: FilePath | None = None  # PEM: the CA that alone certifies it; absent: tls.ca
+
+    @model_validator(mode="before")
+    @classmethod
+    def _of_text(cls, raw: object) -> object:
+        return {"address": raw} if isinstance(raw, str) else raw
+
+    @classmethod
+    def __get_pydantic_json_schema__(
+        cls, core: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> JsonSchemaValue:
+        """Return a schema that also allows the plain address."""
+        return {"anyOf": [{"type": "string"}, handler(core)]}
+
+    @model_serializer
+    def _as_text(self) -> object:
+        """Return a plain address where no CA is pinned."""
+        return self.address if self.ca is None else {"address": self.address, "ca": str(self.ca)}
 
 
 INSECURE = "insecure_loopback is on: no link is encrypted and nobody is who they say they are"

@@ -22,6 +22,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from fedboost.ground.disk import PUBLIC_MODE, SECRET_MODE, write_file
 from fedboost.ground.errors import ConfigError
+from fedboost.runtime.transport.authorities import read_revoked
 from fedboost.runtime.transport.certificates import (
     CertificateAuthority,
     Leaf,
@@ -44,7 +45,6 @@ from fedboost.runtime.transport.identity import (
     read_key,
     read_roots,
 )
-from fedboost.runtime.transport.tls import read_revoked
 
 CA_NAME = "fedboost development CA"
 ROTATE = "fedboost certs rotate NAME makes another"

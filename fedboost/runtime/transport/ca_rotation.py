@@ -12,9 +12,6 @@ from __future__ import annotations
 from datetime import datetime
 from pathlib import Path
 
-from cryptography.exceptions import InvalidSignature
-from cryptography.x509 import Certificate
-
 from fedboost.ground.disk import PUBLIC_MODE, SECRET_MODE, read_file, write_file
 from fedboost.ground.errors import ConfigError
 from fedboost.runtime.transport.authority import (
@@ -25,7 +22,7 @@ from fedboost.runtime.transport.authority import (
     write_crl,
 )
 from fedboost.runtime.transport.certificates import certificate_pem, key_pem, new_signer
-from fedboost.runtime.transport.identity import read_roots
+from fedboost.runtime.transport.identity import is_issuer, read_roots
 
 
 def add_new_ca(folder: Path, now: datetime) -> None:
@@ -64,9 +61,7 @@ def retire_old_cas(folder: Path) -> int:
         for certificate in issued_certificates(folder)
         if certificate.current and not certificate.revoked
     ]
-    late = [
-        name for name in names if not _is_signed_by(read_leaf(folder, name), signer.certificate)
-    ]
+    late = [name for name in names if not is_issuer(signer.certificate, read_leaf(folder, name))]
     if late:
         raise ConfigError(
             f"certificates of the old CA are in use: {', '.join(late)}",
@@ -78,11 +73,3 @@ def retire_old_cas(folder: Path) -> int:
     write_file(kept, before + b"".join(map(certificate_pem, others)), PUBLIC_MODE)
     write_file(folder / "ca.pem", certificate_pem(signer.certificate), PUBLIC_MODE)
     return len(others)
-
-
-def _is_signed_by(leaf: Certificate, root: Certificate) -> bool:
-    try:
-        leaf.verify_directly_issued_by(root)
-    except (ValueError, TypeError, InvalidSignature):
-        return False
-    return True

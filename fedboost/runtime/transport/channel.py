@@ -160,7 +160,8 @@ class Dialer:
         if self._certificates.identity.not_after <= datetime.now(UTC):
             load_identity(self._tls)  # raises: to others we would look as if we were gone
         pems = self._certificates.current_pems
-        credentials = grpc.ssl_channel_credentials(pems.ca, pems.key, pems.cert)
+        roots = pems.roots.pem_for_daemon(name)
+        credentials = grpc.ssl_channel_credentials(roots, pems.key, pems.cert)
         wanted.append(("grpc.ssl_target_name_override", name))
         return grpc.aio.secure_channel(address, credentials, options=wanted)
 

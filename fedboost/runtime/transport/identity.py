@@ -67,6 +67,11 @@ class Peer:
     def __str__(self) -> str:
         return f"{self.role} {self.name}"
 
+    @property
+    def owner(self) -> tuple[CertificateRole, str]:
+        """Role and name."""
+        return self.role, self.name
+
 
 @dataclass(frozen=True)
 class Identity:
@@ -122,35 +127,6 @@ def _signer_with_key(key: CertificateKey) -> Callable[[bytes], bytes]:
     if isinstance(key, ec.EllipticCurvePrivateKey):
         return lambda text: key.sign(text, ec.ECDSA(hashes.SHA256()))
     return lambda text: key.sign(text, _PSS, hashes.SHA256())
-
-
-def verify_certificate(certificate_pem: bytes, ca_pem: bytes, now: datetime | None = None) -> Peer:
-    """Return the owner of a peer's certificate; raise PeerError unless our CA signed it and it is
-    valid `now`.
-
-    Revocation is not checked here: pass the result to `tls.Revocations.check`.
-    """
-    try:
-        certificate = read_certificate(certificate_pem)
-        return check_certificate(certificate, read_roots(ca_pem), now or datetime.now(UTC))
-    except CertificateFaultError as fault:
-        raise PeerError(f"the peer's certificate {fault}") from None
-
-
-def verify_signature(
-    certificate_pem: bytes,
-    ca_pem: bytes,
-    expected_name: str,
-    expected_role: CertificateRole,
-    data: bytes,
-    signature: bytes,
-) -> Peer:
-    """Return the signer of `data`; raise PeerError unless it has the expected name and role."""
-    peer = verify_certificate(certificate_pem, ca_pem)
-    if (peer.role, peer.name) != (expected_role, expected_name):
-        raise PeerError(f"expected a signature of {expected_role} {expected_name}, got {peer}'s")
-    check_signature(certificate_pem, peer, data, signature)
-    return peer
 
 
 def check_signature(certificate_pem: bytes, peer: Peer, data: bytes, signature: bytes) -> None:
@@ -269,15 +245,21 @@ def owner_of_certificate(certificate: x509.Certificate) -> Peer:
     return Peer(role, match[2], fingerprint, certificate.serial_number)
 
 
+def is_issuer(root: x509.Certificate, certificate: x509.Certificate) -> bool:
+    """Return whether the key of `root` signed the certificate."""
+    try:
+        certificate.verify_directly_issued_by(root)
+    except (*UNREADABLE, InvalidSignature):
+        return False
+    return True
+
+
 def _issuer_of_certificate(
     certificate: x509.Certificate, roots: Sequence[x509.Certificate]
 ) -> x509.Certificate:
     for root in roots:
-        try:
-            certificate.verify_directly_issued_by(root)
-        except (*UNREADABLE, InvalidSignature):
-            continue
-        return root
+        if is_issuer(root, certificate):
+            return root
     raise CertificateFaultError("is not signed by our CA")
 
 

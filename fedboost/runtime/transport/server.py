@@ -29,6 +29,7 @@ from fedboost.runtime.process import logs
 from fedboost.runtime.process.bridge import log_failure
 from fedboost.runtime.transport import status
 from fedboost.runtime.transport.addresses import Timers
+from fedboost.runtime.transport.authorities import Authorities
 from fedboost.runtime.transport.channel import CLAIM_KEY, channel_options
 from fedboost.runtime.transport.identity import (
     NAME_PATTERN,
@@ -38,7 +39,7 @@ from fedboost.runtime.transport.identity import (
     refuse_expired,
 )
 from fedboost.runtime.transport.posting import IncomingStream, IncomingStreams, OutgoingStreams
-from fedboost.runtime.transport.tls import Revocations, ServerCertificates
+from fedboost.runtime.transport.tls import ServerCertificates
 
 SERVICE = "grpc.health.v1.Health"
 SERVING, NOT_SERVING, SERVICE_UNKNOWN = 1, 2, 3  # HealthCheckResponse.ServingStatus
@@ -103,9 +104,9 @@ class CallerGate:
     """Identification of callers, by certificate; without TLS (loopback) by their claim."""
 
     def __init__(
-        self, revocations: Revocations | None, clock: Callable[[], datetime] | None = None
+        self, authorities: Authorities | None, clock: Callable[[], datetime] | None = None
     ) -> None:
-        self._revocations = revocations
+        self._authorities = authorities
         self._clock = clock or (lambda: datetime.now(UTC))
         self.refused: Callable[[FedboostError], None] = lambda _: None  # receives every refusal
         self.arrived: Callable[[Any], None] = lambda _: None  # receives every admitted call
@@ -117,19 +118,20 @@ class CallerGate:
         """
         peer = (
             self._claimed_peer(context)
-            if self._revocations is None
+            if self._authorities is None
             else self._peer_by_certificate(context)
         )
         self.arrived(context)
         return peer
 
     def _peer_by_certificate(self, context: Any) -> Peer:
-        assert self._revocations is not None
+        assert self._authorities is not None
         shown = context.auth_context()
         peer = peer_from_auth_context(shown)
+        self._authorities.roots().check_issuer(bytes(shown["x509_pem_cert"][0]))
         try:
             refuse_expired(shown, self._clock())
-            self._revocations.check(peer)
+            self._authorities.refuse_revoked(peer)
         except UnreachableError as error:
             if peer.role == "user":  # no job waits for it
                 raise PolicyError(error.what, todo=error.todo) from None

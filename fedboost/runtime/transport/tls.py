@@ -1,48 +1,30 @@
-"""The TLS files of a daemon or a client: read, checked, re-read after rotation, and revocations."""
+"""The TLS files of a daemon or a client: read, checked, re-read after rotation."""
 
 from __future__ import annotations
 
 import codecs
 import logging
 import os
-import re
 import stat
 import threading
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeAlias
 
-from cryptography import x509
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, Field, PrivateAttr
 
-from fedboost.ground.errors import ConfigError, UnreachableError
+from fedboost.ground.errors import ConfigError
 from fedboost.ground.settings import Settings, expand_path
 from fedboost.runtime.transport.identity import (
-    UNREADABLE,
     CertificateFaultError,
     CertificateRole,
     Identity,
-    Peer,
     identity,
-    peer_from_auth_context,
     read_roots,
-    verify_certificate,
 )
-
-__all__ = [
-    "CertificateRole",
-    "FilePath",
-    "Identity",
-    "Peer",
-    "Pems",
-    "Revocations",
-    "ServerCertificates",
-    "TlsFiles",
-    "load_identity",
-    "peer_from_auth_context",
-    "verify_certificate",
-]
+from fedboost.runtime.transport.roots import CertificateOwner, Roots, join_roots
 
 log = logging.getLogger(__name__)
 PEM_BYTES_MAX = 1 << 20  # a bundle of CAs fits; anything larger is not a PEM file of ours
@@ -50,8 +32,7 @@ PEM_BYTES_MAX = 1 << 20  # a bundle of CAs fits; anything larger is not a PEM fi
 # A path written in a settings file; ~ is the home folder, relative means relative to where the
 # command runs.
 FilePath = Annotated[Path, Field(strict=False), AfterValidator(expand_path)]
-_LIST = re.compile(rb"-----BEGIN X509 CRL-----.*?(?:-----END X509 CRL-----|\Z)", re.DOTALL)
-_Stamp = tuple[tuple[int, int, int] | None, ...]
+Stamp: TypeAlias = tuple[int, int, int]  # of a file: inode, size, time of change in ns
 
 
 class TlsFiles(Settings):
@@ -61,23 +42,60 @@ class TlsFiles(Settings):
     cert: FilePath  # PEM: our certificate, signed directly by one of them
     key: FilePath  # PEM: its private key, unencrypted, readable by us only
 
-    @property
-    def crl_path(self) -> Path:
-        """The CA's list of revoked certificates, beside the CA: ``ca.pem`` -> ``ca.crl``."""
-        return self.ca.with_suffix(".crl")
+    _pins: dict[CertificateOwner, Path] = PrivateAttr(
+        default_factory=dict
+    )  # other organisations' CAs
+
+    def with_pins(self, pins: Mapping[CertificateOwner, Path | None]) -> TlsFiles:
+        """Return these files with the CA of each owner who has another than ours."""
+        copy = self.model_copy()
+        copy._pins = {owner: path for owner, path in pins.items() if path is not None}
+        return copy
 
     @property
-    def retired_path(self) -> Path:
-        """Path of CAs that no longer sign, beside the CA, for old signatures: ``ca.retired``."""
-        return self.ca.with_suffix(".retired")
+    def pins(self) -> Mapping[CertificateOwner, Path]:
+        """The files of other organisations' CAs, by the owner of a certificate."""
+        return self._pins
 
-    def read_retired(self) -> bytes:
-        """Read the retired CAs' certificates; empty if there is no file."""
-        return _read_pem(self.retired_path) if self.retired_path.exists() else b""
+    @property
+    def files(self) -> tuple[Path, ...]:
+        """All files, those of pinned CAs included."""
+        return (self.ca, self.cert, self.key, *self._pins.values())
+
+    def ca_of(self, owner: CertificateOwner) -> Path:
+        """Return the file of the CA that certifies `owner`."""
+        return self._pins.get(owner, self.ca)
 
     def read(self) -> Pems:
-        """Read the three files; a ConfigError names an unreadable one."""
-        return Pems(_read_pem(self.ca), _read_pem(self.cert), _read_pem(self.key))
+        """Read the files; a ConfigError names an unreadable one."""
+        ca, cert, key = map(read_pem, (self.ca, self.cert, self.key))
+        return Pems(ca, cert, key, self._join_roots(ca, cert, read_pem))
+
+    def read_all_roots(self) -> Roots:
+        """Read the CAs, and for old signatures those that no longer sign.
+
+        Retired ones stand beside a CA: ``ca.retired``.
+        """
+
+        def read_both(path: Path) -> bytes:
+            retired = path.with_suffix(".retired")
+            return read_pem(path) + (read_pem(retired) if retired.exists() else b"")
+
+        return self._join_roots(read_both(self.ca), read_pem(self.cert), read_both)
+
+    def _join_roots(self, ca: bytes, cert: bytes, read: Callable[[Path], bytes]) -> Roots:
+        pins = {owner: read(path) for owner, path in self._pins.items()}
+        for owner, pem in pins.items():
+            try:
+                read_roots(pem)
+            except ConfigError as error:
+                raise error.at(file=str(self._pins[owner])) from None
+        try:
+            return join_roots(ca, cert, pins.items())
+        except CertificateFaultError as fault:
+            raise _certificate_error(self, fault) from None
+        except ConfigError as error:
+            raise error.at(file=str(self.ca)) from None
 
     def check_key_mode(self) -> None:
         """Raise a ConfigError if users other than the owner and its group may read the key."""
@@ -92,11 +110,12 @@ class TlsFiles(Settings):
 
 @dataclass(frozen=True)
 class Pems:
-    """Content of the three files, for gRPC's credentials; never shown."""
+    """Content of the files, for gRPC's credentials; never shown."""
 
-    ca: bytes = field(repr=False)
+    ca: bytes = field(repr=False)  # our own
     cert: bytes = field(repr=False)
     key: bytes = field(repr=False)
+    roots: Roots = field(repr=False)  # our CA and those of others, each for its names
 
 
 def load_identity(
@@ -121,12 +140,7 @@ def _identity(
     try:
         ours = identity(pems.cert, pems.key, pems.ca, now)
     except CertificateFaultError as fault:
-        raise ConfigError(
-            f"the certificate {fault}",
-            todo="make a new one: fedboost certs rotate, or ask the CA's operator",
-            file=str(tls.cert),
-            key=str(tls.key),
-        ) from None
+        raise _certificate_error(tls, fault) from None
     except ConfigError as error:
         raise error.at(file=str(tls.ca)) from None
     if role is not None and ours.role != role:
@@ -142,6 +156,15 @@ def _identity(
             file=str(tls.cert),
         )
     return ours
+
+
+def _certificate_error(tls: TlsFiles, fault: CertificateFaultError) -> ConfigError:
+    return ConfigError(
+        f"the certificate {fault}",
+        todo="make a new one: fedboost certs rotate, or ask the CA's operator",
+        file=str(tls.cert),
+        key=str(tls.key),
+    )
 
 
 class ServerCertificates:
@@ -161,7 +184,7 @@ class ServerCertificates:
         self._pems = tls.read()
         self._expected = (role, name)
         self._shown = self._pems  # the files that gRPC has last been given
-        self._bad: _Stamp | None = None  # files that were refused, and said so
+        self._bad: tuple[Stamp | None, ...] | None = None  # files that were refused, and said so
         self._identity = _identity(tls, self._pems, self._expected, datetime.now(UTC))
 
     @property
@@ -216,107 +239,20 @@ class ServerCertificates:
                 self._pems = pems
             return changed
 
-    def _stamp_now(self) -> _Stamp:
-        return tuple(_file_stamp(path) for path in (self._tls.ca, self._tls.cert, self._tls.key))
-
-
-class Revocations:
-    """The CA's revocation list, read again whenever its file changes; asked at each call.
-
-    Without a file nothing is revoked. A file that disappeared, is damaged or was not signed by our
-    CA refuses all callers until it is corrected.
-    """
-
-    def __init__(self, tls: TlsFiles) -> None:
-        self._tls, self._list = tls, tls.crl_path
-        self._lock = threading.Lock()
-        self._stamp: tuple[int, int, int] | None = None
-        self._serials: frozenset[int] = frozenset()
-        self._refresh()
-
-    def check(self, peer: Peer) -> None:
-        """Raise UnreachableError if `peer`'s certificate is revoked, or if the list is unusable.
-
-        A peer without a valid certificate counts as unreachable: jobs pause, and continue when it
-        has one.
-        """
-        with self._lock:
-            try:
-                self._refresh()
-            except ConfigError as error:
-                log.error("all callers are refused: %s", "; ".join(error.lines()))
-                raise UnreachableError(
-                    "the list of revoked certificates cannot be used, so all callers are refused",
-                    todo="ask the daemon's owner, whose log says more",
-                ) from None
-            revoked = peer.serial in self._serials
-        if revoked:
-            raise UnreachableError(
-                f"the certificate of {peer} has been revoked",
-                todo="ask the CA's operator for a new one: fedboost certs rotate",
-                **({"party": peer.name} if peer.role == "party" else {}),
-            )
-
-    def _refresh(self) -> None:
-        stamp = _file_stamp(self._list)
-        if stamp == self._stamp:
-            return
-        if stamp is None:
-            raise ConfigError(
-                "the revocation list is gone",
-                file=str(self._list),
-                todo="put ca.crl back beside ca.pem",
-            )
-        self._serials = read_revoked(self._list, _read_pem(self._tls.ca))
-        self._stamp = stamp
-
-
-def read_revoked(path: Path, ca_pem: bytes) -> frozenset[int]:
-    """Return the serial numbers in a file of revocation lists, one list for each CA.
-
-    Raise ConfigError unless a CA of `ca_pem` has signed each.
-    """
-    text, roots = _read_pem(path), read_roots(ca_pem)
-    serials: set[int] = set()
-    for block in _LIST.findall(text) or [text]:
-        try:
-            listed = x509.load_pem_x509_crl(block)
-            numbers = {entry.serial_number for entry in listed}
-            is_ours = any(_signed_by(listed, root) for root in roots)
-        except UNREADABLE:
-            raise ConfigError(
-                "the revocation list is damaged",
-                file=str(path),
-                todo="take ca.crl from your CA's folder",
-            ) from None
-        if not is_ours:
-            raise ConfigError(
-                "the revocation list is not signed by our CA",
-                file=str(path),
-                todo="take ca.crl from your CA's folder",
-            )
-        serials |= numbers
-    return frozenset(serials)
-
-
-def _signed_by(listed: x509.CertificateRevocationList, root: x509.Certificate) -> bool:
-    key = root.public_key()
-    try:
-        return listed.is_signature_valid(key)  # type: ignore[arg-type]  # other kinds: TypeError
-    except TypeError:
-        return False
+    def _stamp_now(self) -> tuple[Stamp | None, ...]:
+        return tuple(map(file_stamp, self._tls.files))
 
 
 def _configuration(pems: Pems) -> Any:
     import grpc
 
     return grpc.ssl_server_certificate_configuration(
-        [(pems.key, pems.cert)], root_certificates=pems.ca
+        [(pems.key, pems.cert)], root_certificates=pems.roots.pem
     )
 
 
-def _file_stamp(path: Path) -> tuple[int, int, int] | None:
-    """Return a file's stamp: inode, size, time of change in ns; None if the file is absent."""
+def file_stamp(path: Path) -> Stamp | None:
+    """Return a file's stamp; None if the file is absent."""
     try:
         stat = os.stat(path)  # faster than `path.stat`: asked at each message
     except OSError:
@@ -324,7 +260,8 @@ def _file_stamp(path: Path) -> tuple[int, int, int] | None:
     return stat.st_ino, stat.st_size, stat.st_mtime_ns
 
 
-def _read_pem(path: Path) -> bytes:
+def read_pem(path: Path) -> bytes:
+    """Read a file of certificates or keys; raise ConfigError if it cannot be one."""
     try:
         with path.open("rb") as file:
             text = file.read(PEM_BYTES_MAX + 1)

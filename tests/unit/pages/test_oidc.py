@@ -23,6 +23,7 @@ from fedboost.runtime.cluster.local import USER
 from fedboost.runtime.config.daemons import CoordinatorConfig, Oidc, Page, Users
 from fedboost.runtime.coordinator.node import CoordinatorNode
 from fedboost.runtime.store.store import Store
+from fedboost.runtime.transport.addresses import PinnedAddress
 from tests.attacks.test_border_approval import JOB
 
 mock: Any = pytest.importorskip("oidc_provider_mock", reason="pip install oidc-provider-mock")
@@ -189,7 +190,7 @@ async def door(folder, issuer):
     page = Page(listen="127.0.0.1:7180", user=USER, oidc=settings(issuer))
     config = CoordinatorConfig(
         name="coord", listen="127.0.0.1:9", insecure_loopback=True, store=folder / "store",
-        parties={"bank": "127.0.0.1:9"}, page=page,
+        parties={"bank": PinnedAddress(address="127.0.0.1:9")}, page=page,
         users=Users(read=(USER, "reader"), submit=(USER,)),
     )  # fmt: skip
     with Store(config.store, "coordinator coord") as store:
@@ -242,7 +243,7 @@ def test_a_page_acts_in_the_name_of_each_session_s_role(tmp_path, issuer, sub):
 def test_roles_are_names_that_may_read(issuer):
     said = {
         "name": "coord", "listen": "127.0.0.1:9", "insecure_loopback": True, "store": "x",
-        "parties": {"bank": "127.0.0.1:9"}, "users": {"read": [USER]},
+        "parties": {"bank": PinnedAddress(address="127.0.0.1:9")}, "users": {"read": [USER]},
         "page": {"listen": "127.0.0.1:7180", "user": USER,
                  "oidc": settings(issuer).model_dump()},
     }  # fmt: skip

@@ -210,7 +210,7 @@ def test_a_container_gets_its_own_key_and_no_other(service, prepared):
     assert stat.S_IMODE((folder / f"{service}.key").stat().st_mode) & 0o077 == 0
     tls = config(service).tls
     assert tls is not None
-    assert tls.crl_path.name == "ca.crl"
+    assert tls.ca.name == "ca.pem"
     assert (folder / "ca.crl").exists()
     here = {key: folder / path.relative_to(CERTS) for key, path in tls}
     found = load_identity(type(tls)(**here), name=service)

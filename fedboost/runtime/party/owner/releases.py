@@ -34,8 +34,8 @@ from fedboost.runtime.config.daemons import PartyConfig
 from fedboost.runtime.ledger.ledger import Ledger
 from fedboost.runtime.ledger.rows import SALT_BYTES, Direction, DisclosureRow
 from fedboost.runtime.policy.judgement import SEPARATOR, Signatures, Trust, check_signed_at
-from fedboost.runtime.transport.identity import verify_certificate
-from fedboost.runtime.transport.tls import Revocations, TlsFiles, load_identity
+from fedboost.runtime.transport.authorities import Authorities
+from fedboost.runtime.transport.tls import TlsFiles
 
 # Their names in ledgers.
 KIND, STAGE, STEP = "fedboost.model.Release", "model", "release"
@@ -142,10 +142,8 @@ def sign_release(config: PartyConfig, release: Release, ledger: Ledger) -> Relea
     A ConfigError if the party has no certificate.
     """
     tls = _tls_files(config)
-    identity = load_identity(tls, role="party", name=config.name)
-    trust = Trust(lambda: identity, lambda: tls.read().ca, Revocations(tls).check)
     text = release.encode()
-    made = ReleaseFile(release, text, Signatures(trust, insecure=False).sign(text))
+    made = ReleaseFile(release, text, Signatures(Trust.of_files(tls), insecure=False).sign(text))
     ledger.record(made.disclosure("out"))
     return made
 
@@ -221,11 +219,11 @@ def _check_subject(config: PartyConfig, release: Release, model: str) -> None:
 
 
 def _check_signature(tls: TlsFiles, file: ReleaseFile) -> None:
-    release, ca_pem = file.release, tls.read().ca
-    check_signed_at(ca_pem, release.party, file.text, file.signature, release.at)
+    release, authorities = file.release, Authorities(tls)
+    check_signed_at(authorities.roots(), release.party, file.text, file.signature, release.at)
     certificate, _, _ = file.signature.partition(SEPARATOR)
     try:
-        Revocations(tls).check(verify_certificate(certificate, ca_pem, release.at))
+        authorities.verify(certificate, release.at)
     except UnreachableError as error:
         raise PeerError(error.what, todo="ask for a new release", party=release.party) from None
 

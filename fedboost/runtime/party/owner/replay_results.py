@@ -34,7 +34,6 @@ from fedboost.runtime.party.job.table import load_table
 from fedboost.runtime.policy.judgement import Signatures, Trust, signature_checker
 from fedboost.runtime.store.rows_in_common import RowsInCommon, description_of
 from fedboost.runtime.store.store import JobState
-from fedboost.runtime.transport.tls import Revocations, load_identity
 
 if TYPE_CHECKING:
     from fedboost.data.frame import Frame
@@ -325,7 +324,4 @@ def signatures_of(config: PartyConfig) -> Signatures:
             "insecure_loopback has no certificate to sign a result with",
             todo="give the party tls: fedboost certs create",
         )
-    tls = config.tls
-    identity = load_identity(tls, role="party", name=config.name)
-    trust = Trust(lambda: identity, lambda: tls.read().ca, Revocations(tls).check)
-    return Signatures(trust, insecure=False)
+    return Signatures(Trust.of_files(config.tls), insecure=False)

@@ -7,14 +7,11 @@ scheduler's certificate would not help, since they would call the scheduler as i
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from cryptography import x509
-from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from fedboost.ground.errors import ConfigError
-from fedboost.runtime.transport.identity import read_certificate, read_roots
+from fedboost.runtime.transport.identity import is_issuer, read_certificate, read_roots
 from fedboost.runtime.transport.tls import TlsFiles
 
 
@@ -27,10 +24,11 @@ def check_own_ca(cluster: TlsFiles, federation: TlsFiles | None) -> None:
     ours = cluster.read()
     if federation is None:  # on one machine, without certificates
         return
-    theirs = read_roots(federation.read().ca + federation.read_retired())
+    theirs = read_roots(federation.read_all_roots().pem)
     keys = {_public_key_bytes(root) for root in theirs}
     trusts = any(_public_key_bytes(root) in keys for root in read_roots(ours.ca))
-    if trusts or _is_signed_by(read_certificate(ours.cert), theirs):
+    certificate = read_certificate(ours.cert)
+    if trusts or any(is_issuer(root, certificate) for root in theirs):
         raise ConfigError(
             "the Dask cluster takes certificates of the federation's CA, so that every owner of "
             "one can run code on the workers and here",
@@ -41,13 +39,3 @@ def check_own_ca(cluster: TlsFiles, federation: TlsFiles | None) -> None:
 
 def _public_key_bytes(certificate: x509.Certificate) -> bytes:
     return certificate.public_key().public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
-
-
-def _is_signed_by(certificate: x509.Certificate, roots: Sequence[x509.Certificate]) -> bool:
-    for root in roots:
-        try:
-            certificate.verify_directly_issued_by(root)
-        except (ValueError, TypeError, InvalidSignature):
-            continue
-        return True
-    return False

@@ -16,6 +16,7 @@ from fedboost.messages.party_pb2 import BeginRequest, StepCall, StopRequest
 from fedboost.runtime.config.daemons import CoordinatorConfig, TracesConfig
 from fedboost.runtime.daemons import daemon
 from fedboost.runtime.daemons.traces import Traces, WalkTraces, continue_trace, trace_metadata
+from fedboost.runtime.transport.addresses import PinnedAddress
 
 NOBODY = TracesConfig(endpoint="http://127.0.0.1:9")
 PARENT = f"00-{7:032x}-{8:016x}-01"
@@ -32,7 +33,7 @@ def coordinator(**more):
         listen="127.0.0.1:1",
         store=Path("var"),
         insecure_loopback=True,
-        parties={"bank": "127.0.0.1:2"},
+        parties={"bank": PinnedAddress(address="127.0.0.1:2")},
         **more,
     )
 

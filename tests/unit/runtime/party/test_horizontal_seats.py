@@ -20,8 +20,9 @@ from fedboost.runtime.party.job.job import PartyJob
 from fedboost.runtime.policy.judgement import SEPARATOR, Signatures, Trust
 from fedboost.runtime.store.store import Store
 from fedboost.runtime.transport import authority
+from fedboost.runtime.transport.authorities import Authorities
 from fedboost.runtime.transport.certificates import Leaf, Term
-from fedboost.runtime.transport.tls import Revocations, load_identity
+from fedboost.runtime.transport.tls import load_identity
 from tests.support.federated import Hand, job_spec, run_job
 
 NOW = datetime.now(UTC).replace(microsecond=0)
@@ -45,10 +46,7 @@ def certs(tmp_path):
 def hand(certs, name, *, insecure=False):
     """How a party signs with the certificate that lies there now."""
     tls = tls_of(certs, name)
-    ca = (certs / "ca.pem").read_bytes()
-    return Signatures(
-        Trust(lambda: load_identity(tls), lambda: ca, Revocations(tls).check), insecure=insecure
-    )
+    return Signatures(Trust(lambda: load_identity(tls), Authorities(tls)), insecure=insecure)
 
 
 def test_what_one_party_signs_the_other_believes(certs):

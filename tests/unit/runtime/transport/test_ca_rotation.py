@@ -10,10 +10,11 @@ from fedboost.runtime.cluster.local import tls_of
 from fedboost.runtime.policy.judgement import check_signed_at
 from fedboost.runtime.transport import authority, ca_rotation, channel
 from fedboost.runtime.transport.addresses import Timers
+from fedboost.runtime.transport.authorities import Authorities
 from fedboost.runtime.transport.certificates import Term
 from fedboost.runtime.transport.channel import Dialer
-from fedboost.runtime.transport.identity import verify_certificate
-from fedboost.runtime.transport.tls import Revocations, ServerCertificates, load_identity
+from fedboost.runtime.transport.roots import Roots
+from fedboost.runtime.transport.tls import ServerCertificates, load_identity
 from tests.support.certificates import LEAVES, NOW
 
 NAMES = ("coord", "bank", "ana")
@@ -38,9 +39,9 @@ def test_a_new_ca_signs_while_the_old_one_still_counts(certs):
     authority.rotate_certificates(certs, ["bank"], Term(NOW))
     assert all_count(certs)
     after = (certs / "bank.pem").read_bytes()
-    assert verify_certificate(before, ca(certs)).name == "bank"
+    assert Roots(ca(certs)).verify(before).name == "bank"
     with pytest.raises(PeerError, match="not signed"):
-        verify_certificate(after, old)
+        Roots(old).verify(after)
 
 
 def test_the_old_ca_retires_once_nobody_needs_it(certs):
@@ -55,8 +56,8 @@ def test_the_old_ca_retires_once_nobody_needs_it(certs):
     assert ca_rotation.retire_old_cas(certs) == 1
     assert all_count(certs)
     with pytest.raises(PeerError):
-        verify_certificate(signed.certificate_pem, ca(certs))
-    roots = ca(certs) + tls_of(certs, "bank").read_retired()
+        Roots(ca(certs)).verify(signed.certificate_pem)
+    roots = tls_of(certs, "bank").read_all_roots()
     check_signed_at(roots, "bank", b"a head of then", text, NOW)
     assert ca_rotation.retire_old_cas(certs) == 0, "once more does no harm"
 
@@ -71,13 +72,13 @@ def test_who_is_revoked_stays_so_under_the_next_ca_and_needs_no_certificate_for_
     peer = load_identity(tls_of(certs, "ana")).peer
     authority.revoke_certificates(certs, "ana", NOW)
     ca_rotation.add_new_ca(certs, NOW)
-    revocations = Revocations(tls_of(certs, "bank"))
+    revocations = Authorities(tls_of(certs, "bank"))
     with pytest.raises(UnreachableError, match="ana has been revoked"):
-        revocations.check(peer)
+        revocations.refuse_revoked(peer)
     authority.rotate_certificates(certs, ["bank", "coord"], Term(NOW))
     assert ca_rotation.retire_old_cas(certs) == 1
     with pytest.raises(UnreachableError, match="ana has been revoked"):
-        revocations.check(peer)
+        revocations.refuse_revoked(peer)
 
 
 @pytest.mark.parametrize("written", [1, 2, 3])
@@ -104,7 +105,7 @@ def test_a_crash_between_two_files_leaves_a_folder_that_signs(certs, monkeypatch
     assert all_count(certs)
     authority.rotate_certificates(certs, NAMES, Term(NOW))
     assert all_count(certs)
-    Revocations(tls_of(certs, "bank")).check(load_identity(tls_of(certs, "ana")).peer)
+    Authorities(tls_of(certs, "bank")).refuse_revoked(load_identity(tls_of(certs, "ana")).peer)
     ca_rotation.retire_old_cas(certs)
     assert all_count(certs)
 
@@ -114,10 +115,10 @@ def test_what_rotations_have_replaced_can_be_revoked_alone(certs):
     assert authority.revoke_certificates(certs, "bank", NOW, superseded=True) == 0
     authority.rotate_certificates(certs, ["bank"], Term(NOW))
     assert authority.revoke_certificates(certs, "bank", NOW, superseded=True) == 1
-    revocations = Revocations(tls_of(certs, "coord"))
-    revocations.check(load_identity(tls_of(certs, "bank")).peer)
+    revocations = Authorities(tls_of(certs, "coord"))
+    revocations.refuse_revoked(load_identity(tls_of(certs, "bank")).peer)
     with pytest.raises(UnreachableError, match="party bank has been revoked") as error:
-        revocations.check(old)
+        revocations.refuse_revoked(old)
     assert error.value.where == {"party": "bank"}
 
 
@@ -130,14 +131,14 @@ def test_the_lists_of_two_cas_may_stand_in_one_file(certs, tmp_path):
     lists = (certs / "ca.crl").read_bytes() + (other / "ca.crl").read_bytes()
     (certs / "ca.pem").write_bytes(ca(certs) + ca(other))
     (certs / "ca.crl").write_bytes(lists)
-    revocations = Revocations(tls_of(certs, "bank"))
+    revocations = Authorities(tls_of(certs, "bank"))
     for peer in peers:
         with pytest.raises(UnreachableError, match="revoked"):
-            revocations.check(peer)
+            revocations.refuse_revoked(peer)
     (certs / "ca.pem").write_bytes(ca(certs)[: len(ca(certs)) // 2])
     (certs / "ca.crl").write_bytes(lists + b"\n")
-    with pytest.raises(UnreachableError, match="all callers are refused"):
-        revocations.check(peers[0])
+    with pytest.raises(UnreachableError, match="all callers of its CA are refused"):
+        revocations.refuse_revoked(peers[0])
 
 
 # Daemons and commands that run

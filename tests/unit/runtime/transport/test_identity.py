@@ -20,9 +20,8 @@ from fedboost.runtime.transport.identity import (
     CertificateRole,
     peer_from_auth_context,
     read_key,
-    verify_certificate,
-    verify_signature,
 )
+from fedboost.runtime.transport.roots import Roots, verify_signature
 from fedboost.runtime.transport.tls import TlsFiles, load_identity
 from tests.support.certificates import LEAVES, NOW
 
@@ -151,7 +150,7 @@ def test_weak_and_unknown_keys_are_refused_on_both_sides(certs, key, reason):
     with pytest.raises(PeerError, match=reason):
         peer_from_auth_context({"x509_pem_cert": [odd.cert.read_bytes()]})
     with pytest.raises(PeerError, match=reason):
-        verify_certificate(odd.cert.read_bytes(), odd.ca.read_bytes())
+        Roots(odd.ca.read_bytes()).verify(odd.cert.read_bytes())
 
 
 @pytest.mark.parametrize(
@@ -179,9 +178,9 @@ def test_an_rsa_identity_signs_too(certs):
     ours = load_identity(odd)
     pem, ca = ours.certificate_pem, odd.ca.read_bytes()
     signature = ours.sign(b"manifest")
-    assert verify_signature(pem, ca, "bank", "party", b"manifest", signature) == ours.peer
+    assert verify_signature(pem, Roots(ca), ("party", "bank"), b"manifest", signature) == ours.peer
     with pytest.raises(PeerError, match="does not fit"):
-        verify_signature(pem, ca, "bank", "party", b"another", signature)
+        verify_signature(pem, Roots(ca), ("party", "bank"), b"another", signature)
 
 
 def test_the_expected_role_and_name_are_checked(certs):
@@ -241,7 +240,7 @@ def test_signatures_are_bound_to_name_role_ca_and_content(certs, other_certs):
     ca = (certs / "ca.pem").read_bytes()
     signature = ours.sign(b"manifest")
     assert (
-        verify_signature(ours.certificate_pem, ca, "bank", "party", b"manifest", signature)
+        verify_signature(ours.certificate_pem, Roots(ca), ("party", "bank"), b"manifest", signature)
         == ours.peer
     )
     odd: list[tuple[str, CertificateRole, bytes, bytes, str]] = [
@@ -253,19 +252,21 @@ def test_signatures_are_bound_to_name_role_ca_and_content(certs, other_certs):
     ]
     for name, role, data, claimed, reason in odd:
         with pytest.raises(PeerError, match=reason):
-            verify_signature(ours.certificate_pem, ca, name, role, data, claimed)
+            verify_signature(ours.certificate_pem, Roots(ca), (role, name), data, claimed)
     other_ca = (other_certs / "ca.pem").read_bytes()
     with pytest.raises(PeerError, match="not signed by our CA"):
-        verify_signature(ours.certificate_pem, other_ca, "bank", "party", b"manifest", signature)
+        verify_signature(
+            ours.certificate_pem, Roots(other_ca), ("party", "bank"), b"manifest", signature
+        )
 
 
 def test_a_signature_is_kept_apart_from_other_uses_of_the_key(certs):
     key = read_key((certs / "bank.key").read_bytes())
     assert isinstance(key, ec.EllipticCurvePrivateKey)
     bare = key.sign(b"manifest", ec.ECDSA(hashes.SHA256()))
-    pems = (certs / "bank.pem").read_bytes(), (certs / "ca.pem").read_bytes()
+    pem, roots = (certs / "bank.pem").read_bytes(), Roots((certs / "ca.pem").read_bytes())
     with pytest.raises(PeerError, match="does not fit"):
-        verify_signature(*pems, "bank", "party", b"manifest", bare)
+        verify_signature(pem, roots, ("party", "bank"), b"manifest", bare)
 
 
 def test_the_caller_is_who_the_certificate_says(certs):

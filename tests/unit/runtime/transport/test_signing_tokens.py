@@ -15,9 +15,11 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.x509.oid import NameOID
 
 from fedboost.ground.errors import ConfigError, PeerError
+from fedboost.runtime.cluster.local import tls_of
 from fedboost.runtime.daemons.daemon import _signing_identity
 from fedboost.runtime.policy.judgement import Signatures, Trust
 from fedboost.runtime.transport import authority, certificates
+from fedboost.runtime.transport.authorities import Authorities
 from fedboost.runtime.transport.certificates import Leaf, Term
 from fedboost.runtime.transport.identity import own_names
 from fedboost.runtime.transport.signing_tokens import SigningToken, identity_in
@@ -93,7 +95,7 @@ def settings(folder, **changes):
 def test_what_a_token_signs_is_the_party_s_to_everybody_who_has_the_ca(folder):
     ca = (folder / "ca.pem").read_bytes()
     ours = identity_in(settings(folder), ca, "bank")
-    trust = Trust(lambda: ours, lambda: ca, lambda _: None)
+    trust = Trust(lambda: ours, Authorities(tls_of(folder, "bank")))
     signatures = Signatures(trust, insecure=False)
     signature = signatures.sign(b"a ledger's head")
     signatures.check("bank", b"a ledger's head", signature)

@@ -15,8 +15,9 @@ from fedboost.cli.groups import certs_group
 from fedboost.ground.errors import ConfigError, UnreachableError
 from fedboost.runtime.cluster.local import tls_of
 from fedboost.runtime.transport import authority
+from fedboost.runtime.transport.authorities import Authorities
 from fedboost.runtime.transport.certificates import Leaf, Term
-from fedboost.runtime.transport.tls import Revocations, ServerCertificates, load_identity
+from fedboost.runtime.transport.tls import ServerCertificates, load_identity
 from tests.support.certificates import LEAVES, NOW
 
 CLIENT, SERVER = ExtendedKeyUsageOID.CLIENT_AUTH, ExtendedKeyUsageOID.SERVER_AUTH
@@ -145,14 +146,14 @@ def test_a_server_never_takes_up_another_partys_certificate(certs):
 
 def test_a_revoked_certificate_is_refused_until_rotated(certs):
     tls = tls_of(certs, "bank")
-    revocations = Revocations(tls)
-    revocations.check(load_identity(tls).peer)
+    revocations = Authorities(tls)
+    revocations.refuse_revoked(load_identity(tls).peer)
     assert authority.revoke_certificates(certs, "bank", NOW) == 1
     with pytest.raises(UnreachableError, match="party bank has been revoked"):
-        revocations.check(load_identity(tls).peer)
-    revocations.check(load_identity(tls_of(certs, "coord")).peer)
+        revocations.refuse_revoked(load_identity(tls).peer)
+    revocations.refuse_revoked(load_identity(tls_of(certs, "coord")).peer)
     authority.rotate_certificates(certs, ["bank"], Term(NOW))
-    revocations.check(load_identity(tls).peer)
+    revocations.refuse_revoked(load_identity(tls).peer)
     with pytest.raises(ConfigError, match="cannot read"):
         authority.revoke_certificates(certs, "nobody", NOW)
 
@@ -163,7 +164,7 @@ def test_revoking_reaches_certificates_that_were_rotated_away(certs):
     authority.rotate_certificates(certs, ["bank"], Term(NOW))
     assert authority.revoke_certificates(certs, "bank", NOW) == 2
     with pytest.raises(UnreachableError, match="revoked"):
-        Revocations(tls).check(first)
+        Authorities(tls).refuse_revoked(first)
     with pytest.raises(ConfigError, match="already revoked"):
         authority.revoke_certificates(certs, "bank", NOW)
 
@@ -171,27 +172,27 @@ def test_revoking_reaches_certificates_that_were_rotated_away(certs):
 def test_without_a_revocation_list_nobody_is_revoked(certs):
     (certs / "ca.crl").unlink()
     tls = tls_of(certs, "bank")
-    Revocations(tls).check(load_identity(tls).peer)
+    Authorities(tls).refuse_revoked(load_identity(tls).peer)
 
 
 def test_a_list_that_vanishes_or_is_not_our_cas_lets_nobody_in(certs, other_certs):
     tls = tls_of(certs, "bank")
     peer = load_identity(tls).peer
-    revocations = Revocations(tls)
-    whole = tls.crl_path.read_bytes()
-    tls.crl_path.unlink()
-    with pytest.raises(UnreachableError, match="all callers are refused"):
-        revocations.check(peer)
+    revocations = Authorities(tls)
+    whole = tls.ca.with_suffix(".crl").read_bytes()
+    tls.ca.with_suffix(".crl").unlink()
+    with pytest.raises(UnreachableError, match="all callers of its CA are refused"):
+        revocations.refuse_revoked(peer)
     data = x509.load_pem_x509_crl(whole).public_bytes(serialization.Encoding.DER)
     data = data.replace(b"\x02\x01\x01", b"\x02\x01\x07", 1)  # the version, 1 for X.509 v2
     lines = base64.encodebytes(data)
     odd = b"-----BEGIN X509 CRL-----\n" + lines + b"-----END X509 CRL-----\n"
     for broken in (b"", whole[:-60], odd, (other_certs / "ca.crl").read_bytes()):
-        tls.crl_path.write_bytes(broken)
-        with pytest.raises(UnreachableError, match="all callers are refused"):
-            revocations.check(peer)
-    tls.crl_path.write_bytes(whole)
-    revocations.check(peer)
+        tls.ca.with_suffix(".crl").write_bytes(broken)
+        with pytest.raises(UnreachableError, match="all callers of its CA are refused"):
+            revocations.refuse_revoked(peer)
+    tls.ca.with_suffix(".crl").write_bytes(whole)
+    revocations.refuse_revoked(peer)
 
 
 def test_the_commands_make_rotate_revoke_and_show(tmp_path):
@@ -230,7 +231,7 @@ def test_a_second_revocation_keeps_the_first(certs):
         authority.revoke_certificates(certs, peer.name, NOW)
     for peer in peers:
         with pytest.raises(UnreachableError, match="revoked"):
-            Revocations(tls_of(certs, "coord")).check(peer)
+            Authorities(tls_of(certs, "coord")).refuse_revoked(peer)
 
 
 def test_a_pem_with_a_byte_order_mark_is_read_and_one_in_a_line_is_named(certs, tmp_path):
