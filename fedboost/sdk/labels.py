@@ -48,7 +48,8 @@ def label_column(y: ArrayLike | None, n_rows: int, whose: str) -> NDArray[Any]:
     if values.ndim != 1:
         raise InvalidTableError(
             f"y has {values.ndim} dimensions, expected one label a row",
-            todo="give one column of labels",
+            todo="give one column of labels; scikit-learn's MultiOutputClassifier and "
+            "MultiOutputRegressor fit a model for each of several",
         )
     if values.dtype.kind == "c":
         raise InvalidTableError(
@@ -90,9 +91,13 @@ def _missing(values: NDArray[Any]) -> int:
     """Return how many cells of an array of objects are None, NaN, NaT or pandas' NA."""
     if values.dtype.kind != "O":
         return 0
-    lacking = [cell is None or type(cell).__name__ in ("NAType", "NaTType") for cell in values.flat]
-    nan = [isinstance(cell, float | np.floating) and bool(np.isnan(cell)) for cell in values.flat]
-    return sum(lacking) + sum(nan)
+    return sum(map(_is_missing, values.flat))
+
+
+def _is_missing(cell: object) -> bool:
+    if isinstance(cell, float | np.floating):
+        return bool(np.isnan(cell))
+    return cell is None or type(cell).__name__ in ("NAType", "NaTType")
 
 
 def finite_numbers(y: NDArray[Any], what: str = "labels") -> Floats:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import difflib
 import inspect
+import math
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Self, get_args
 
@@ -110,18 +111,23 @@ class EstimatorParameters:
         fields = set(model.model_fields)
         shared = {name: value for name, value in self._own.items() if name in fields}
         said = self.said()
-        asked = xgboost_parameters.job_settings(self.get_params(), said)
+        asked = xgboost_parameters.job_settings(self.get_params())
         given = {**shared, **said, **asked}
-        if "forest" in asked:  # it has these two
-            given = {n: v for n, v in given.items() if n not in ("subsample", "colsample_bytree")}
         seed = self.seed_said()
         if seed is not None:
             given["seed"] = seed
+        trees = self._parallel_trees()
+        if trees is not None:
+            given = with_forest(given, trees)
         return {
             name: plain_value(value)
             for name, value in {**given, **derived}.items()
             if name in fields
         }
+
+    def _parallel_trees(self) -> int | None:
+        """Return how many trees a round has; None for the job's default."""
+        return xgboost_parameters.parallel_trees(self.get_params(), self.said())
 
     def seed_said(self) -> int | None:
         """Return the job's seed from `random_state`; None if it is not given.
@@ -146,6 +152,13 @@ class EstimatorParameters:
         return int(state)
 
 
+def with_forest(settings: Mapping[str, Any], trees: int) -> dict[str, Any]:
+    """Return a job's settings with rounds of several trees, whose draws move into `forest`."""
+    draws = {name: settings.get(name, 1.0) for name in ("subsample", "colsample_bytree")}
+    others = {name: value for name, value in settings.items() if name not in draws}
+    return {**others, "forest": {"n_trees": trees, **draws}}
+
+
 def _own_init(inherited: Callable[..., None]) -> Callable[..., None]:
     """Return an own `__init__` for a class, which can carry its own signature."""
 
@@ -164,9 +177,10 @@ def _signature_default(value: Any) -> Any:
 def _is_same_value(first: Any, second: Any) -> bool:
     if first is second:
         return True
-    is_plain = type(first) is type(second) and isinstance(first, str | int | float | tuple)
-    are_nan = isinstance(first, float) and isinstance(second, float) and np.isnan([first, second])
-    return is_plain and bool(first == second or np.all(are_nan))
+    if type(first) is not type(second) or not isinstance(first, str | int | float | tuple):
+        return False
+    are_nan = isinstance(first, float) and math.isnan(first) and math.isnan(second)
+    return are_nan or bool(first == second)
 
 
 def plain_value(value: Any) -> Any:

@@ -36,10 +36,13 @@ TABLE_DEFAULTS: dict[str, Any] = {
     "missing": math.nan,  # a number that means missing beside NaN, or such numbers by party
 }
 OF_XGBOOST = {name: one.default for name, one in xgboost_parameters.XGBOOST_PARAMETERS.items()}
-CLASS_DEFAULTS = {
-    "objective": objectives.class_objective(2)
-}  # of two; of more it is multi:softprob
 NUMBER_DEFAULTS = {"objective": objectives.number_objective()}
+OF_CLASS_TREES: dict[str, Any] = {
+    **TABLE_DEFAULTS,
+    **OF_XGBOOST,
+    "objective": objectives.class_objective(2),  # of two; of more it is multi:softprob
+}
+OF_NUMBER_TREES: dict[str, Any] = {**TABLE_DEFAULTS, **OF_XGBOOST, **NUMBER_DEFAULTS}
 
 
 class SecureBoostClassifier(Classifier):
@@ -51,7 +54,7 @@ class SecureBoostClassifier(Classifier):
 
     _models = (SecureBoostParams,)
     _absent = OF_CLASSES | EARLIER
-    _own: ClassVar[dict[str, Any]] = {**TABLE_DEFAULTS, **OF_XGBOOST, **CLASS_DEFAULTS}
+    _own: ClassVar[dict[str, Any]] = OF_CLASS_TREES
     _protocol_name = "secureboost"
 
 
@@ -60,7 +63,7 @@ class SecureBoostRegressor(Regressor):
 
     _models = (SecureBoostParams,)
     _absent = ONLY_CLASSES | EARLIER
-    _own: ClassVar[dict[str, Any]] = {**TABLE_DEFAULTS, **OF_XGBOOST, **NUMBER_DEFAULTS}
+    _own: ClassVar[dict[str, Any]] = OF_NUMBER_TREES
     _protocol_name = "secureboost"
 
 
@@ -96,12 +99,10 @@ class _Forest(EstimatorParameters):
                     "trees",
                     todo="leave it out",
                 )
-        settings = super()._job_params(model, **derived)
-        drawn = {
-            name: settings.pop(name, default)
-            for name, default in (("subsample", 0.8), ("colsample_bytree", 1.0))
-        }
-        return {**settings, "n_estimators": 1, "forest": {"n_trees": self._n_trees(), **drawn}}
+        return super()._job_params(model, **{**derived, "n_estimators": 1})
+
+    def _parallel_trees(self) -> int:
+        return self._n_trees()
 
 
 class SecureBoostRFClassifier(_Forest, SecureBoostClassifier):
@@ -166,12 +167,7 @@ class FederBoostClassifier(_FederBoost, Classifier):
 
     _models = (FederBoostVerticalParams, FederBoostHorizontalParams)
     _absent = OF_CLASSES | EARLIER
-    _own: ClassVar[dict[str, Any]] = {
-        "layout": "vertical",
-        **TABLE_DEFAULTS,
-        **OF_XGBOOST,
-        **CLASS_DEFAULTS,
-    }
+    _own: ClassVar[dict[str, Any]] = {"layout": "vertical", **OF_CLASS_TREES}
 
 
 class FederBoostRegressor(_FederBoost, Regressor):
@@ -179,12 +175,7 @@ class FederBoostRegressor(_FederBoost, Regressor):
 
     _models = (FederBoostVerticalParams, FederBoostHorizontalParams)
     _absent = ONLY_CLASSES | EARLIER
-    _own: ClassVar[dict[str, Any]] = {
-        "layout": "vertical",
-        **TABLE_DEFAULTS,
-        **OF_XGBOOST,
-        **NUMBER_DEFAULTS,
-    }
+    _own: ClassVar[dict[str, Any]] = {"layout": "vertical", **OF_NUMBER_TREES}
 
 
 class HybridTreeClassifier(Classifier):
@@ -195,7 +186,7 @@ class HybridTreeClassifier(Classifier):
 
     _models = (HybridTreeParams,)
     _absent = OF_CLASSES | EARLIER
-    _own: ClassVar[dict[str, Any]] = {**TABLE_DEFAULTS, **OF_XGBOOST, **CLASS_DEFAULTS}
+    _own: ClassVar[dict[str, Any]] = OF_CLASS_TREES
     _protocol_name = "hybridtree"
 
 
@@ -204,5 +195,5 @@ class HybridTreeRegressor(Regressor):
 
     _models = (HybridTreeParams,)
     _absent = ONLY_CLASSES | EARLIER
-    _own: ClassVar[dict[str, Any]] = {**TABLE_DEFAULTS, **OF_XGBOOST, **NUMBER_DEFAULTS}
+    _own: ClassVar[dict[str, Any]] = OF_NUMBER_TREES
     _protocol_name = "hybridtree"

@@ -106,25 +106,26 @@ def check(params: Mapping[str, Any]) -> None:
             raise InvalidParameterError(f"{name} is {value!r}", todo=parameter.todo)
 
 
-def job_settings(params: Mapping[str, Any], said: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the job's settings for XGBoost's parameters; `said` are those of the user."""
-    settings: dict[str, Any] = {}
+def job_settings(params: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the job's settings for XGBoost's parameters."""
+    return {"multi_output": True} if params.get("multi_strategy") == "multi_output_tree" else {}
+
+
+def parallel_trees(params: Mapping[str, Any], said: Mapping[str, Any]) -> int | None:
+    """Return `num_parallel_tree`, None for one tree; `said` are the user's parameters."""
     trees = params.get("num_parallel_tree")
-    if trees is not None and trees != 1:
-        if isinstance(trees, bool) or not isinstance(trees, int):
-            raise InvalidParameterError(
-                f"num_parallel_tree is {trees!r}", todo=XGBOOST_PARAMETERS["num_parallel_tree"].todo
-            )
-        if said.get("forest") is not None:
-            raise InvalidParameterError(
-                "num_parallel_tree and forest both say how many trees a round has",
-                todo="use one of them",
-            )
-        drawn = {name: said.get(name, 1.0) for name in ("subsample", "colsample_bytree")}
-        settings["forest"] = {"n_trees": trees, **drawn}
-    if params.get("multi_strategy") == "multi_output_tree":
-        settings["multi_output"] = True
-    return settings
+    if trees is None or trees == 1:
+        return None
+    if isinstance(trees, bool) or not isinstance(trees, int):
+        raise InvalidParameterError(
+            f"num_parallel_tree is {trees!r}", todo=XGBOOST_PARAMETERS["num_parallel_tree"].todo
+        )
+    if said.get("forest") is not None:
+        raise InvalidParameterError(
+            "num_parallel_tree and forest both say how many trees a round has",
+            todo="use one of them",
+        )
+    return trees
 
 
 def check_objective(objective: Any, name: str) -> None:
