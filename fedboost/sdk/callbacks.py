@@ -12,6 +12,7 @@ from typing import Any, TypedDict
 
 from fedboost.messages.job_pb2 import Event
 from fedboost.sdk.refusals import InvalidParameterError
+from fedboost.sdk.xgboost_parameters import XGBOOST_PARAMETERS
 
 EvalsLog = dict[str, dict[str, list[float]]]  # part of the rows, metric: a value for each round
 
@@ -117,7 +118,9 @@ class RoundCallbacks:
     """Turns a job's events into calls of callbacks, in the thread that called `fit`."""
 
     def __init__(self, model: Any, callbacks: Sequence[Any], names: Mapping[str, str]) -> None:
-        self._model, self._callbacks, self._names = model, callbacks, names
+        self._model, self._names = model, names
+        self.hooks = [callback for callback in callbacks if not _is_early_stopping(callback)]
+        self._stopping = [callback for callback in callbacks if _is_early_stopping(callback)]
         self._log: EvalsLog = {}
         self._epoch = 0
 
@@ -128,13 +131,37 @@ class RoundCallbacks:
         for metric in event.round.metrics:
             of_split = self._log.setdefault(self._names.get(metric.split, metric.split), {})
             of_split.setdefault(metric.name, []).append(metric.value)
-        for callback in self._callbacks:
+        for callback in self.hooks:
             if callback.after_iteration(self._model, self._epoch, self._log):
                 raise InvalidParameterError(
                     f"{type(callback).__name__} stops the training, which callbacks cannot do here",
                     todo="set early_stopping_rounds",
                 )
         self._epoch += 1
+
+    def stopping_rounds(self, metric: str) -> int | None:
+        """Return the rounds of XGBoost's EarlyStopping among the callbacks; None without one.
+
+        Refuse one that decides by anything but the job's last `metric` on the last set.
+        """
+        rounds = None
+        for callback in self._stopping:
+            for asked, known in (
+                (callback.data, self._names["validation"]),
+                (callback.metric_name, metric),
+            ):
+                if asked not in (None, known):
+                    raise InvalidParameterError(
+                        f"EarlyStopping decides by {asked}, and a job by {known}",
+                        todo="name the metric last in eval_metric, and its rows last in eval_set",
+                    )
+            if callback.maximize is not None or callback._min_delta:
+                raise InvalidParameterError(
+                    "EarlyStopping has maximize or min_delta, and here any better value counts",
+                    todo="leave them out",
+                )
+            rounds = int(callback.rounds)
+        return rounds
 
 
 NO_OPTIONS = {  # of `fit`
@@ -144,9 +171,9 @@ NO_OPTIONS = {  # of `fit`
     "qid": "no protocol ranks rows within groups",
 }
 NO_VALUES = {
-    "base_margin": "set base_score, one first prediction for all rows",
+    "base_margin": "continue a fitted model with xgb_model, or set base_score for all rows",
     "base_margin_eval_set": "set base_score, one first prediction for all rows",
-    "feature_weights": "leave it out: colsample_bytree draws all columns alike",
+    "feature_weights": XGBOOST_PARAMETERS["feature_weights"].todo,
 }
 
 
@@ -164,7 +191,6 @@ def check_options(options: Mapping[str, Any]) -> None:
 
 # Callbacks of XGBoost that change the training, which is the parties'.
 TRAINING_CALLBACKS = {
-    "EarlyStopping": "set early_stopping_rounds",
     "LearningRateScheduler": "set learning_rate, one number for all rounds",
     "TrainingCheckPoint": "save the fitted estimator with save_model",
 }
@@ -193,6 +219,11 @@ def chosen_callbacks(options: FitOptions, of_estimator: Sequence[Any] | None = N
             f"verbose of fit is {verbose!r}", todo="True, False, or print every so many rounds"
         )
     return [*callbacks, EvaluationMonitor(int(verbose))] if verbose else callbacks
+
+
+def _is_early_stopping(callback: Any) -> bool:
+    kind = type(callback)
+    return kind.__name__ == "EarlyStopping" and kind.__module__.startswith("xgboost.")
 
 
 def _last_metrics(evals_log: EvalsLog) -> dict[str, float]:

@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fedboost import protocols
+from fedboost.core.params import BoostingParams
 from fedboost.data.frame import Frame
 from fedboost.data.predictions import prediction_values
 from fedboost.data.sheet import Sheet
@@ -92,8 +93,6 @@ class Federated(Fitted):
             xgboost_parameters.check(self.get_params())
             xgboost_parameters.check_metric(self.get_params().get("eval_metric"))
             hooks = callbacks.chosen_callbacks(options, self.get_params().get("callbacks"))
-            for hook in hooks:
-                hook.before_training(self)
             train = self._labelled_tables(X, y, sample_weight, learns=True)
             seats.check_categories(train.seats, self.get_params().get("categorical") or ())
             seats.check_missing(train.seats, self.get_params().get("missing"))
@@ -110,11 +109,13 @@ class Federated(Fitted):
                     parts, self._split_names = labels.eval_parts(eval_set, X, weights)
                     held = self._labelled_tables(*parts, learns=False)
             rounds = RoundCallbacks(self, hooks, self._split_names)
+            for hook in rounds.hooks:
+                hook.before_training(self)
             self._train_job(self._assembled(train, held), train, rounds, earlier)
-        if options.get("verbose", True) is not False:
+        if options.get("verbose", True) is not False and self.get_params().get("verbosity") != 0:
             for warning in self.result_.get("warnings", ()):
                 warn_once(type(self).__name__, warning)
-        for hook in hooks:
+        for hook in rounds.hooks:
             hook.after_training(self)
         return self
 
@@ -166,7 +167,11 @@ class Federated(Fitted):
         params = self._job_params(protocol.params, **self._learned_settings())
         if earlier is not None:
             params["warm_start"] = earlier[next(iter(train.seats))].facts["job"]
-        parse_settings(protocol.params, params, section="params")
+        checked = parse_settings(protocol.params, params, section="params")
+        assert isinstance(checked, BoostingParams)
+        patience = rounds.stopping_rounds(checked.metrics[-1])
+        if patience is not None:
+            params["early_stopping_rounds"] = patience
         guest, *hosts = train.seats
         parties: dict[str, Any] = {"guest": guest, "hosts": hosts}
         if AGGREGATOR in protocol.modules:

@@ -33,7 +33,6 @@ class Fitted(EstimatorParameters):
     """An estimator's attributes behind `fit`, for classes and for numbers."""
 
     _estimator_type: ClassVar[str]
-    early_stopping_rounds: int | None
     _split_names: Mapping[str, str] = {"validation": "validation_0"}  # XGBoost's, of history_'s
 
     # Results of a federated `fit`.
@@ -106,9 +105,10 @@ class Fitted(EstimatorParameters):
     @property
     def best_iteration(self) -> int:
         """XGBoost's name for `best_round_`; an AttributeError without early stopping."""
-        if self.early_stopping_rounds is None:
+        best = self.best_round_
+        if self.shards_[self.guest_].facts["params"].get("early_stopping_rounds") is None:
             raise AttributeError("best_iteration exists only with early_stopping_rounds")
-        return self.best_round_
+        return best
 
     @property
     def best_score(self) -> float:

@@ -155,7 +155,9 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"objective": "binary:hinge"}, "labels decide it"),
     ({"objective": lambda y, p: (p - y, y)}, "name one of XGBoost's objectives"),
     ({"eval_metric": max}, "score predictions with the function"),
-    ({"callbacks": [xgb.callback.EarlyStopping(3)]}, "set early_stopping_rounds"),
+    ({"callbacks": [xgb.callback.EarlyStopping(3, min_delta=0.1)]}, "any better value counts"),
+    ({"callbacks": [xgb.callback.EarlyStopping(3, metric_name="auc")]}, "a job by logloss"),
+    ({"callbacks": [xgb.callback.EarlyStopping(3, data_name="train")]}, "a job by validation_0"),
     ({"callbacks": [xgb.callback.LearningRateScheduler([0.1])]}, "set learning_rate"),
     ({"callbacks": [xgb.callback.TrainingCheckPoint(".")]}, "with save_model"),
 ]
@@ -195,6 +197,18 @@ def test_the_evaluation_monitor_of_xgboost_hears_the_rounds(capsys):
     assert "validation_0-logloss" in capsys.readouterr().out
     assert set(model.evals_result()) == {"validation_0"}
     assert len(model.evals_result()["validation_0"]["logloss"]) == 2
+
+
+def test_early_stopping_of_xgboost_stops_as_the_parameter_does():
+    held: dict[str, Any] = {"eval_set": [(X[200:], Y[200:])], "verbose": False}
+    settings = {"n_estimators": 30, "learning_rate": 1.0, **PLAIN}
+    stopping = xgb.callback.EarlyStopping(2, metric_name="logloss", data_name="validation_0")
+    by_callback = SecureBoostClassifier(callbacks=[stopping], **settings)
+    by_callback.fit(X[:200], Y[:200], **held)
+    by_parameter = SecureBoostClassifier(early_stopping_rounds=2, **settings)
+    by_parameter.fit(X[:200], Y[:200], **held)
+    assert by_callback.best_iteration == by_parameter.best_iteration < 29
+    assert by_callback.evals_result() == by_parameter.evals_result()
 
 
 def test_rounds_after_the_last_one_kept_are_refused(models):
@@ -249,6 +263,7 @@ def test_options_that_fit_has_lost_say_where_they_are(name, text):
 
 def test_a_silent_fit_does_not_warn(recwarn):
     SecureBoostClassifier(n_estimators=2, **PLAIN).fit(X, Y, verbose=False)
+    SecureBoostClassifier(n_estimators=2, verbosity=0, **PLAIN).fit(X, Y)
     assert not recwarn.list
     SecureBoostClassifier(n_estimators=2, **PLAIN).fit(X, Y)
     assert recwarn.list
