@@ -55,7 +55,10 @@ def xgboost_json(model: Whole) -> str:
         "feature_types": ["c" if count else "float" for count in model.categories],
         "gradient_booster": {
             "model": {
-                "gbtree_model_param": {"num_parallel_tree": "1", "num_trees": str(len(trees))},
+                "gbtree_model_param": {
+                    "num_parallel_tree": str(max(model.facts["forest"], default=1)),
+                    "num_trees": str(len(trees)),
+                },
                 "iteration_indptr": [0, *ends.tolist()],
                 "tree_info": classes,
                 "trees": trees,

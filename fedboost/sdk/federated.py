@@ -12,6 +12,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, ClassVar, Self, TypeAlias, Unpack
 
 import numpy as np
@@ -121,10 +122,13 @@ class Federated(Fitted):
 
     def _earlier_shards(self, earlier: Any) -> Mapping[str, Artefact]:
         """Return the shards of a model that this one continues."""
+        if isinstance(earlier, str | Path):
+            with as_value_errors():
+                earlier = self._loaded(Path(earlier))
         if not isinstance(earlier, Federated):
             raise InvalidParameterError(
                 f"xgb_model is of the type {type(earlier).__name__}",
-                todo="give a fitted estimator of fedboost",
+                todo="give a fitted estimator of fedboost, or the folder that its save wrote",
             )
         earlier._check_fitted()
         if "warm_start" not in self._protocol().params.model_fields:
@@ -132,6 +136,10 @@ class Federated(Fitted):
                 f"{self._protocol().name} continues no model", todo="leave xgb_model out"
             )
         return earlier.shards_
+
+    def _loaded(self, folder: Path) -> Federated:
+        """Return the estimator that `save` wrote into `folder`."""
+        raise NotImplementedError
 
     # The job
 
@@ -252,6 +260,7 @@ class Federated(Fitted):
         """Return each party's table, guest first."""
         params = self.get_params()
         if seats.are_by_party(X):
+            xgboost_parameters.categories_by_type(params.get("feature_types"), ())
             if len(X) < 2 and learns:
                 raise InvalidTableError(
                     f"X holds the tables of {len(X)} parties, and a federation needs two",
@@ -272,7 +281,7 @@ class Federated(Fitted):
 
     def _dealt_columns(self, X: RowsLike, *, learns: bool) -> Seats:
         """Return a single table's columns, dealt to simulated parties."""
-        table = seats.single_table(X, self.get_params()["ids"])
+        table = self._single_table(X)
         if learns:
             dealt = seats.dealt_columns(table.rows.names, self.get_params()["parties"])
             self._set_names(table)
@@ -281,6 +290,14 @@ class Federated(Fitted):
             )
         table = self._same_columns(table)
         return {p: PartyRows(table.rows.select(names)) for p, names in self.columns_.items()}
+
+    def _single_table(self, X: RowsLike) -> PartyRows:
+        """Return one table of all parties, with the categories of `feature_types`."""
+        params = self.get_params()
+        table = seats.single_table(X, params.get("ids"))
+        types, names = params.get("feature_types"), table.rows.names
+        kinds = xgboost_parameters.categories_by_type(types, names)
+        return seats.with_categories(table, kinds)
 
     def _set_names(self, table: PartyRows) -> None:
         """Store the caller's names for the columns of a single table."""

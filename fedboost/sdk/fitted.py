@@ -145,14 +145,14 @@ class Fitted(EstimatorParameters):
         return value / total if total else value
 
     @property
-    def intercept_(self) -> NDArray[np.float64]:
-        """The first prediction, float64 (1,); of several classes the first margin of each."""
+    def intercept_(self) -> NDArray[np.float32]:
+        """The first prediction, float32 (1,); of several classes the first margin of each."""
         self._check_fitted()
         facts = self.shards_[self.guest_].facts
         margin = np.array(facts["base_margin"], np.float64)
         if len(margin) > 1:
-            return margin - margin_shift(facts)
-        return objectives.transform(facts["objective"], margin[None, :])[0]
+            return (margin - margin_shift(facts)).astype(np.float32)
+        return objectives.transform(facts["objective"], margin[None, :])[0].astype(np.float32)
 
     def get_xgb_params(self) -> dict[str, Any]:
         """Return the parameters under XGBoost's names, with `random_state` as a whole number."""

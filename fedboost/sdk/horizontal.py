@@ -31,7 +31,7 @@ class Horizontal(Federated):
             return super()._labelled_tables(X, y, weight, learns=learns)
         if seats.are_by_party(X):
             return self._taught_by_party(X, y, weight, learns=learns)
-        table = seats.single_table(X, self.get_params().get("ids"))
+        table = self._single_table(X)
         table, values, weights = self._read_labels(table, y, weight, learns=learns)
         dealt = self._dealt_rows(table, learns=learns)
         coded = self._job_labels(values)
@@ -97,7 +97,7 @@ class Horizontal(Federated):
                     party: self._score_table(seat, score, unknown_max)
                     for party, seat in tables.items()
                 }
-            table = self._same_columns(seats.single_table(X, self.get_params().get("ids")))
+            table = self._same_columns(self._single_table(X))
             return self._score_table(
                 self._with_declarations(table, self.guest_), score, unknown_max
             )

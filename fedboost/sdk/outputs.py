@@ -42,6 +42,9 @@ class Estimator(Federated, Boosted):
         with as_value_errors():
             return keeping.load_estimator(cls, Path(folder))
 
+    def _loaded(self, folder: Path) -> Self:
+        return keeping.load_estimator(type(self), folder)
+
     def save_model(self, fname: str | Path) -> None:
         """Write the fitted estimator into the folder `fname`; XGBoost's name for `save`."""
         self.save(fname)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Container, Mapping
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -46,13 +46,14 @@ XGBOOST_PARAMETERS: Mapping[str, XgboostParameter] = {
         "are categories"
     ),
     "feature_types": XgboostParameter(
-        None, (), "leave it out: name the columns of categories in `categorical`"
+        None, (), "give one of c, q, float, int and i for each column of a single table; otherwise "
+        "name the columns of categories in `categorical`"
     ),
     "feature_weights": XgboostParameter(
         None, (), "leave it out: colsample_bytree draws all columns alike"
     ),
     "max_cat_to_onehot": XgboostParameter(
-        None, (), "leave it out: categories are ordered by their gradients"
+        None, (1,), "leave it out: categories are ordered by their gradients"
     ),
     "max_cat_threshold": XgboostParameter(
         None, (), "leave it out: a split may part all categories of a column"
@@ -64,7 +65,10 @@ XGBOOST_PARAMETERS: Mapping[str, XgboostParameter] = {
     ),
     "callbacks": XgboostParameter(None, (), "give a list of callbacks"),
 }  # fmt: skip
-_CHECKED_ELSEWHERE = frozenset({"num_parallel_tree", "importance_type", "callbacks"})
+FEATURE_TYPES = ("c", "q", "float", "int", "i")  # the first is for categories
+_CHECKED_ELSEWHERE = frozenset(
+    {"num_parallel_tree", "importance_type", "callbacks", "feature_types"}
+)
 
 _TREES_ONE_WAY = "leave it out: trees are grown in one way here"
 _RANKS = "leave it out: no protocol ranks rows within groups; use a classifier's probabilities"
@@ -126,6 +130,19 @@ def parallel_trees(params: Mapping[str, Any], said: Mapping[str, Any]) -> int | 
             todo="use one of them",
         )
     return trees
+
+
+def categories_by_type(types: Any, names: Sequence[str]) -> list[str]:
+    """Return the columns that `feature_types` calls categories; refuse any other list."""
+    if types is None:
+        return []
+    is_list = isinstance(types, list | tuple) and len(types) == len(names)
+    if not is_list or not all(one in FEATURE_TYPES for one in types):
+        raise InvalidParameterError(
+            f"feature_types is {types!r}, and the table has {len(names)} columns",
+            todo=XGBOOST_PARAMETERS["feature_types"].todo,
+        )
+    return [name for name, one in zip(names, types, strict=True) if one == "c"]
 
 
 def check_objective(objective: Any, name: str) -> None:

@@ -148,7 +148,7 @@ def test_options_that_cannot_be_are_refused():
     with pytest.raises(InvalidParameterError, match="verbose of fit"):
         fit(verbose="often")
     with pytest.raises(InvalidParameterError, match="xgb_model is of the type"):
-        fit(xgb_model="model.json")
+        fit(xgb_model=3)
     with pytest.raises(InvalidParameterError, match="continues no model"):
         FederBoostClassifier(layout="horizontal").fit(X, Y, xgb_model=fit())
     with pytest.raises(InvalidParameterError, match="no job runs"):

@@ -1,6 +1,7 @@
 """XGBoost's own interface: parameters and attributes of its estimators, with fedboost imported."""
 
 import inspect
+import json
 import math
 from typing import Any
 
@@ -90,6 +91,7 @@ def test_an_unknown_importance_is_refused(models):
 def test_the_intercept_is_xgboosts(params):
     ours, theirs = pair(**params)
     np.testing.assert_allclose(ours.intercept_, theirs.intercept_, atol=1e-5)
+    assert ours.intercept_.dtype == theirs.intercept_.dtype
     np.testing.assert_allclose(ours.predict_proba(X), theirs.predict_proba(X), atol=1e-5)
 
 
@@ -127,6 +129,8 @@ def test_parallel_trees_are_a_forest():
     model = SecureBoostRegressor(**{**SAME, **params}, **PLAIN).fit(X, X[:, 0])
     assert model.get_booster().num_boosted_rounds() == 4
     assert len(model.get_booster().get_dump()) == 12
+    config = json.loads(model.get_booster().save_config())["learner"]["gradient_booster"]
+    assert config["gbtree_model_param"]["num_parallel_tree"] == "3"
     with pytest.raises(ValueError, match="num_parallel_tree and forest"):
         SecureBoostRegressor(num_parallel_tree=3, forest={"n_trees": 2}, **PLAIN).fit(X, X[:, 0])
     with pytest.raises(ValueError, match="num_parallel_tree is 2"):
@@ -145,7 +149,8 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"sampling_method": "gradient_based"}, "goss="),
     ({"interaction_constraints": [[0, 1]]}, "no protocol constrains"),
     ({"device": "cuda"}, "compute on processors"),
-    ({"feature_types": ["c"] * 5}, "in `categorical`"),
+    ({"feature_types": ["c"] * 4}, "in `categorical`"),
+    ({"feature_types": ["x"] * 5}, "in `categorical`"),
     ({"feature_weights": np.ones(5)}, "draws all columns alike"),
     ({"max_cat_to_onehot": 2}, "ordered by their gradients"),
     ({"multi_strategy": "one"}, "multi_output_tree"),
@@ -183,6 +188,29 @@ def test_what_has_no_effect_here_is_refused_with_what_to_do(params, text):
 def test_parameters_of_no_estimator_say_what_to_do(name, text):
     with pytest.raises(InvalidParameterError, match=text):
         SecureBoostClassifier(**{name: 1})
+
+
+def test_columns_of_the_type_c_are_categories():
+    types = ["c", "q", "float", "int", "i"]
+    by_type = SecureBoostClassifier(feature_types=types, max_cat_to_onehot=1, **PLAIN, **SAME)
+    by_name = SecureBoostClassifier(categorical=["f0"], **PLAIN, **SAME)
+    numbers = SecureBoostClassifier(**PLAIN, **SAME).fit(X, Y).predict_proba(X)
+    found = by_type.fit(X, Y, eval_set=[(X, Y)]).predict_proba(X)
+    assert np.array_equal(found, by_name.fit(X, Y, eval_set=[(X, Y)]).predict_proba(X))
+    assert not np.array_equal(found, numbers)
+    with pytest.raises(InvalidParameterError, match="in `categorical`"):
+        by_type.fit({"bank": X[:, :2], "telco": X[:, 2:]}, Y)
+
+
+def test_a_saved_model_is_continued(tmp_path):
+    earlier = SecureBoostClassifier(**SAME, **PLAIN).fit(X, Y)
+    earlier.save_model(tmp_path / "kept")
+    model = SecureBoostClassifier(**SAME, **PLAIN)
+    found = model.fit(X, Y, xgb_model=str(tmp_path / "kept")).predict_proba(X)
+    assert np.array_equal(found, model.fit(X, Y, xgb_model=earlier).predict_proba(X))
+    assert model.get_booster().num_boosted_rounds() == 8
+    with pytest.raises(InvalidParameterError, match="no estimator in the folder"):
+        model.fit(X, Y, xgb_model=str(tmp_path / "absent"))
 
 
 def test_exact_trees_are_grown_on_bins_with_a_warning():
