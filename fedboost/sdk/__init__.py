@@ -20,6 +20,7 @@ Modules:
     outputs     predictions and scores
     parameters  parameters in scikit-learn's manner
     party       an owner's client of the own party
+    party_tables  tables of an estimator's parties
     places      addresses and certificates
     progress    progress in notebooks and terminals
     refusals    errors that are ValueErrors too

@@ -14,8 +14,9 @@ from fedboost.flow import Artefact
 from fedboost.model import contributions, kinds
 from fedboost.model.unknown_categories import UNKNOWN_MAX
 from fedboost.model.vertical import Whole
-from fedboost.sdk.federated import RowsLike, Score
+from fedboost.sdk.federated import Score
 from fedboost.sdk.fitted import Fitted, margin_shift
+from fedboost.sdk.party_tables import RowsLike
 from fedboost.sdk.refusals import InvalidParameterError, as_value_errors
 
 Shards = Mapping[str, Artefact]

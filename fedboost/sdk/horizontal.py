@@ -12,7 +12,8 @@ from fedboost.model import kinds
 from fedboost.model.unknown_categories import UNKNOWN_MAX
 from fedboost.sdk import holdout, labels, seats
 from fedboost.sdk.assembly import Taught
-from fedboost.sdk.federated import Federated, LabelsLike, RowsLike, Score, Scores
+from fedboost.sdk.federated import Federated, LabelsLike, Score, Scores
+from fedboost.sdk.party_tables import RowsLike
 from fedboost.sdk.refusals import InvalidTableError, as_value_errors
 from fedboost.sdk.seats import PartyRows
 

@@ -19,9 +19,10 @@ from fedboost.protocols.gbun.params import GbunJobParams
 from fedboost.sdk import labels, seats
 from fedboost.sdk.callbacks import FitOptions, check_options
 from fedboost.sdk.disclosure import Disclosure
-from fedboost.sdk.federated import EvalSet, LabelsLike, RowsLike
+from fedboost.sdk.federated import EvalSet, LabelsLike
 from fedboost.sdk.horizontal import Horizontal
 from fedboost.sdk.outputs import Classifier, Regressor
+from fedboost.sdk.party_tables import RowsLike
 from fedboost.sdk.refusals import InvalidParameterError, InvalidTableError, as_value_errors
 from fedboost.sdk.trees import NUMBER_DEFAULTS, OF_CLASSES
 

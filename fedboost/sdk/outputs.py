@@ -14,8 +14,9 @@ from fedboost.ground.arrays import Floats
 from fedboost.model.unknown_categories import UNKNOWN_MAX
 from fedboost.sdk import keeping, labels, xgboost_parameters
 from fedboost.sdk.boosters import Boosted, IterationRange
-from fedboost.sdk.federated import Federated, LabelsLike, RowsLike
+from fedboost.sdk.federated import Federated, LabelsLike
 from fedboost.sdk.labels import Classes
+from fedboost.sdk.party_tables import RowsLike
 from fedboost.sdk.refusals import InvalidParameterError, as_value_errors
 
 One = TypeVar("One")
