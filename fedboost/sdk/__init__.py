@@ -24,6 +24,7 @@ Modules:
     places      addresses and certificates
     progress    progress in notebooks and terminals
     refusals    errors that are ValueErrors too
+    row_table   rows of a program's table
     seats       tables by party
     simulation  runs a job in this process
     tables      tables of numpy, scipy, pandas, polars or Arrow

@@ -21,7 +21,8 @@ from fedboost.ground.ids import EncodedIds
 from fedboost.runtime.cluster.local import COORDINATOR, USER
 from fedboost.runtime.transport.identity import NAME_PATTERN
 from fedboost.sdk.refusals import InvalidParameterError, InvalidTableError
-from fedboost.sdk.tables import RowTable, rows_of
+from fedboost.sdk.row_table import RowTable
+from fedboost.sdk.tables import rows_of
 
 # Number of parties that share a single table, or their names, or the columns of each.
 SharingParties: TypeAlias = int | Sequence[str] | Mapping[str, Sequence[str] | None]
