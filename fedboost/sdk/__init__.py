@@ -4,6 +4,7 @@ Modules:
     assembly    a fit's tables in the form of parties' tables
     background  one event loop for blocking calls
     boosters    XGBoost's outputs of fitted trees
+    caller_warnings  warnings to the program that called
     callbacks   callbacks of `fit`, and loggers
     client      jobs at a coordinator
     cluster     daemons on this machine

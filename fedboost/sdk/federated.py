@@ -9,10 +9,10 @@ A single table is dealt to simulated parties, as searches and pipelines expect.
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Callable, Mapping
+import operator
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Self, TypeAlias, Unpack
+from typing import Any, ClassVar, Self, TypeAlias, Unpack
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -23,16 +23,18 @@ from fedboost.data.frame import Frame
 from fedboost.data.predictions import prediction_values
 from fedboost.data.sheet import Sheet
 from fedboost.flow import AGGREGATOR, Artefact, RowsUsed
-from fedboost.ground.arrays import Floats, Indices
+from fedboost.ground.arrays import Floats
 from fedboost.ground.settings import parse_settings
 from fedboost.job import JobSpec
 from fedboost.messages.job_pb2 import Event
 from fedboost.model import kinds
 from fedboost.model.unknown_categories import UNKNOWN_MAX, checked_categories
+from fedboost.model.xgboost_json import import_xgboost
 from fedboost.sdk import (
     assembly,
     callbacks,
     disclosure,
+    eval_sets,
     labels,
     seats,
     simulation,
@@ -40,18 +42,18 @@ from fedboost.sdk import (
 )
 from fedboost.sdk.assembly import Assembled, Taught
 from fedboost.sdk.callbacks import FitOptions, RoundCallbacks
+from fedboost.sdk.caller_warnings import silenced, warn_caller
+from fedboost.sdk.eval_sets import Parts
+from fedboost.sdk.fitted import Score
 from fedboost.sdk.party_tables import PartyTables, RowsLike
-from fedboost.sdk.progress import warn_once, watching
-from fedboost.sdk.refusals import InvalidParameterError, InvalidTableError, as_value_errors, warn_of
+from fedboost.sdk.progress import watching
+from fedboost.sdk.refusals import InvalidParameterError, InvalidTableError, as_value_errors
 from fedboost.sdk.seats import PartyRows, Seats
 from fedboost.sdk.tables import rows_of
 
 LabelsLike: TypeAlias = Any  # array-like, or arrays by party, or the name of a column
 Scores: TypeAlias = Floats | dict[str, Floats]
-Score = Callable[
-    [Mapping[str, Artefact], str, Mapping[str, Frame], Mapping[str, Indices]], Any
-]  # as `ModelKind.margins`
-EvalSet: TypeAlias = Any  # (X, y) or (X, y, weights), or a list of one such
+EvalSet: TypeAlias = Any  # (X, y) or (X, y, weights), or a list of such sets
 
 
 ROWS_ALONE = 8192  # of all parties; blinding their ids is about as fast as starting processes
@@ -60,6 +62,7 @@ ROWS_ALONE = 8192  # of all parties; blinding their ids is about as fast as star
 class Federated(PartyTables):
     """The base of all estimators: builds a job's parts from tables, and reads its outcome."""
 
+    _measures_rounds: ClassVar[bool] = True  # whether XGBoost can hold the model, by rounds
     classes_: NDArray[Any]
 
     def fit(
@@ -75,7 +78,8 @@ class Federated(PartyTables):
         X: tables by party, the guest's first, or one table that is dealt to simulated parties. y: a
         label for each row of the guest, or the name of a column of its table; for horizontal
         protocols by party. `eval_set` (X, y) or (X, y, weights) is measured every round and decides
-        on early stopping. `options` are `verbose`, `callbacks` and `xgb_model`, see `FitOptions`.
+        on early stopping; of a list of such sets the last one does. `options` are `verbose`,
+        `callbacks` and `xgb_model`, see `FitOptions`.
         Raise ConfigError for an invalid parameter and DataError for invalid rows or labels, both of
         them ValueErrors, and any error that ended the job.
         """
@@ -83,7 +87,8 @@ class Federated(PartyTables):
         xgb_model = options.get("xgb_model")
         earlier = None if xgb_model is None else self._earlier_shards(xgb_model)
         self._delete_fitted()
-        with as_value_errors():
+        is_silent = options.get("verbose", True) is False or self.get_params().get("verbosity") == 0
+        with silenced(is_silent), as_value_errors():
             xgboost_parameters.check(self.get_params())
             xgboost_parameters.check_metric(self.get_params().get("eval_metric"))
             hooks = callbacks.chosen_callbacks(options, self.get_params().get("callbacks"))
@@ -91,24 +96,21 @@ class Federated(PartyTables):
             seats.check_categories(train.seats, self.get_params().get("categorical") or ())
             seats.check_missing(train.seats, self.get_params().get("missing"))
             self._keep_columns(train.seats)
-            held = None
+            held: Taught | None = None
+            others: dict[str, Taught] = {}
             if eval_set is not None:
-                if self.get_params()["validation"] is not None:
-                    raise InvalidParameterError(
-                        "eval_set and validation both say which rows to validate on",
-                        todo="use either eval_set or validation",
-                    )
                 with as_value_errors(argument="eval_set"):
-                    weights = options.get("sample_weight_eval_set")
-                    parts, self._split_names = labels.eval_parts(eval_set, X, weights)
-                    held = self._labelled_tables(*parts, learns=False)
+                    given = eval_sets.eval_parts(eval_set, options.get("sample_weight_eval_set"))
+                    held, others = self._validation_sets(given, (X, y, sample_weight))
             rounds = RoundCallbacks(self, hooks, self._split_names)
             for hook in rounds.hooks:
                 hook.before_training(self)
-            self._train_job(self._assembled(train, held), train, rounds, earlier)
-        if options.get("verbose", True) is not False and self.get_params().get("verbosity") != 0:
+            params = self._train_job(self._assembled(train, held), train, rounds, earlier)
+            self._measured = {
+                name: self._metrics_by_round(taught, params) for name, taught in others.items()
+            }
             for warning in self.result_.get("warnings", ()):
-                warn_once(type(self).__name__, warning)
+                warn_caller(warning)
         for hook in rounds.hooks:
             hook.after_training(self)
         return self
@@ -121,7 +123,7 @@ class Federated(PartyTables):
         if not isinstance(earlier, Federated):
             raise InvalidParameterError(
                 f"xgb_model is of the type {type(earlier).__name__}",
-                todo="give a fitted estimator of fedboost, or the folder that its save wrote",
+                todo="give a fitted estimator of fedboost, or the file that its save_model wrote",
             )
         earlier._check_fitted()
         if "warm_start" not in self._protocol().params.model_fields:
@@ -130,8 +132,8 @@ class Federated(PartyTables):
             )
         return earlier.shards_
 
-    def _loaded(self, folder: Path) -> Federated:
-        """Return the estimator that `save` wrote into `folder`."""
+    def _loaded(self, path: Path) -> Federated:
+        """Return the estimator that `save_model` wrote into a file, or `save` into a folder."""
         raise NotImplementedError
 
     # The job
@@ -156,7 +158,8 @@ class Federated(PartyTables):
         train: Taught,
         rounds: RoundCallbacks,
         earlier: Mapping[str, Artefact] | None,
-    ) -> None:
+    ) -> BoostingParams:
+        """Run the job; return its checked parameters."""
         protocol = self._protocol()
         params = self._job_params(protocol.params, **self._learned_settings())
         if earlier is not None:
@@ -182,11 +185,48 @@ class Federated(PartyTables):
         self.journal_, self.result_, self.shards_ = ended.journal, ended.result, ended.shards
         self.disclosure_ = disclosure.disclosure_of_job(self._job_journal(), ended.sent)
         self.n_features_in_ = sum(map(len, self.columns_.values()))
+        return checked
+
+    def _validation_sets(
+        self, given: Sequence[Parts], trained: Parts
+    ) -> tuple[Taught, dict[str, Taught]]:
+        """Return the job's rows to validate on, and those to measure afterwards by their names.
+
+        A job measures the rows of the training anyway. Name the measured parts as XGBoost does.
+        """
+        if self.get_params()["validation"] is not None:
+            raise InvalidParameterError(
+                "eval_set and validation both say which rows to validate on",
+                todo="use either eval_set or validation",
+            )
+        names, others = {}, {}
+        for number, parts in enumerate(given[:-1]):
+            name = f"validation_{number}"
+            if "train" not in names and all(map(operator.is_, parts, trained)):
+                names["train"] = name
+                continue
+            if not self._measures_rounds:
+                eval_sets.one_set(list(given), type(self).__name__)
+            others[name] = self._labelled_tables(*parts, learns=False)
+            names[name] = name
+            if not self._is_horizontal:
+                tables = others[name].seats
+                seats.check_partners(seats.partner_rows(tables, self.guest_), self.guest_)
+        if others:
+            import_xgboost("explain")
+        self._split_names = {**names, "validation": f"validation_{len(given) - 1}"}
+        return self._labelled_tables(*given[-1], learns=False), others
+
+    def _metrics_by_round(self, taught: Taught, params: BoostingParams) -> dict[str, list[float]]:
+        """Return the metrics of labelled rows after each round of the history."""
+        margins = self._scores_by_party(taught.seats, eval_sets.margins_by_round)
+        facts = self.shards_[self.guest_].facts
+        return eval_sets.metrics_by_round(margins, taught, facts, params)
 
     def _delete_fitted(self) -> None:
         """Delete the attributes of an earlier fit, so that a failed fit leaves none."""
-        vars(self).pop("_split_names", None)
-        for name in [name for name in vars(self) if name.endswith("_")]:
+        hidden = ("_split_names", "_measured")
+        for name in [name for name in vars(self) if name.endswith("_") or name in hidden]:
             delattr(self, name)
 
     def _job(
@@ -283,28 +323,35 @@ class Federated(PartyTables):
         """
         self._check_fitted()
         with as_value_errors():
-            tables = self._tables_by_party(X, learns=False)
-            guest = self.guest_
-            partners = seats.partner_rows(tables, guest)
-            facts = self.shards_[guest].facts
-            kind = kinds.kind_of(facts)
-            if kind.needs_job(facts):
-                if score is not None:
-                    raise InvalidParameterError(
-                        "only the hosts together know this model's leaf values",
-                        todo="call predict without options, or train with split='scored'",
-                    )
-                return self._asked(tables, unknown_max)
-            if kind.scores_common:
-                seats.check_partners(partners, guest)
-            held = {host: np.flatnonzero(rows >= 0) for host, rows in partners.items()}
-            scored = {guest: tables[guest]}
-            scored |= {h: tables[h].take(rows[rows >= 0]) for h, rows in partners.items()}
-            frames = {
-                party: self._frame_for_shard(seat, party, unknown_max)
-                for party, seat in scored.items()
-            }
-            return (score or kind.predict)(self.shards_, guest, frames, held)
+            return self._scores_of_tables(
+                self._tables_by_party(X, learns=False), score, unknown_max
+            )
+
+    def _scores_by_party(self, tables: Seats, score: Score) -> dict[str, Any]:
+        """Return a score of the rows of each party with labels."""
+        return {self.guest_: self._scores_of_tables(tables, score, UNKNOWN_MAX)}
+
+    def _scores_of_tables(self, tables: Seats, score: Score | None, unknown_max: float) -> Any:
+        guest = self.guest_
+        partners = seats.partner_rows(tables, guest)
+        facts = self.shards_[guest].facts
+        kind = kinds.kind_of(facts)
+        if kind.needs_job(facts):
+            if score is not None:
+                raise InvalidParameterError(
+                    "only the hosts together know this model's leaf values",
+                    todo="call predict without options, or train with split='scored'",
+                )
+            return self._asked(tables, unknown_max)
+        if kind.scores_common:
+            seats.check_partners(partners, guest)
+        held = {host: np.flatnonzero(rows >= 0) for host, rows in partners.items()}
+        scored = {guest: tables[guest]}
+        scored |= {h: tables[h].take(rows[rows >= 0]) for h, rows in partners.items()}
+        frames = {
+            party: self._frame_for_shard(seat, party, unknown_max) for party, seat in scored.items()
+        }
+        return (score or kind.predict)(self.shards_, guest, frames, held)
 
     def _asked(self, tables: Seats, unknown_max: float = UNKNOWN_MAX) -> Floats:
         """Return the predictions of a job: leaf values are encrypted at hosts, which can only
@@ -326,7 +373,7 @@ class Federated(PartyTables):
         }
         ended = self._job(parse_settings(JobSpec, spec), given.sheets, model=self.shards_)
         for warning in ended.result.get("warnings", ()):
-            warnings.warn(warning, stacklevel=5)
+            warn_caller(warning)
         assert ended.predictions is not None
         return prediction_values(ended.predictions, len(facts["base_margin"]))
 
@@ -341,7 +388,8 @@ class Federated(PartyTables):
         with as_value_errors(party=party):
             frame = seat.rows.frame(names, list(facts["categories"]))
             unknown = checked_categories(facts, frame, unknown_max)
-        warn_of(unknown, party if len(self.shards_) > 1 else "")
+        if unknown.shares:
+            warn_caller(unknown.warning(party if len(self.shards_) > 1 else ""))
         return frame
 
     def _columns(self) -> list[tuple[str, str]]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Self
@@ -16,6 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 from fedboost.core import objectives
 from fedboost.core.weight_checks import check_weight
 from fedboost.ground.arrays import Floats
+from fedboost.sdk.caller_warnings import warn_caller
 from fedboost.sdk.refusals import InvalidTableError
 from fedboost.sdk.tables import index_of
 
@@ -39,10 +39,9 @@ def label_column(y: ArrayLike | None, n_rows: int, whose: str) -> NDArray[Any]:
             todo="leave these rows out",
         )
     if values.ndim == 2 and values.shape[1] == 1:
-        warnings.warn(
+        warn_caller(
             "A column-vector y was passed when a 1d array was expected: y.ravel() is one",
             _conversion_warning(),
-            stacklevel=3,
         )
         values = values.ravel()
     if values.ndim != 1:

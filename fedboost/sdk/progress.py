@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import re
 import sys
 import time
-import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, Literal, Protocol, TypeAlias
@@ -20,22 +18,6 @@ from fedboost.report.seen import JobProgress
 Verbose: TypeAlias = bool | Literal["auto"]
 
 REDRAWN_S = 0.25  # at least so long between two pictures in a notebook
-
-
-_WARNED: set[tuple[str, str]] = set()  # of fits that scikit-learn called
-
-
-def warn_once(name: str, text: str) -> None:
-    """Warn the caller of `fit` of the estimator `name`; a search of scikit-learn, which fits often,
-    shows warnings that differ only by numbers once.
-    """
-    caller = sys._getframe(2)
-    if caller.f_globals.get("__name__", "").startswith("sklearn."):
-        kind = name, re.sub(r"[\d.,]+", "0", text)
-        if kind in _WARNED:
-            return
-        _WARNED.add(kind)
-    warnings.warn(text, stacklevel=3)
 
 
 class Hears(Protocol):

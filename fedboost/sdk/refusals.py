@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import sys
-import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from fedboost.ground.errors import ConfigError, DataError
-from fedboost.model.unknown_categories import UnknownCategories
 
 
 class InvalidParameterError(ConfigError, ValueError):
@@ -34,15 +32,6 @@ def as_value_errors(**where: str) -> Iterator[None]:
         raise refused.at(**error.where, **where) from None
     except DataError as error:
         raise InvalidTableError(error.what, todo=error.todo).at(**error.where, **where) from None
-
-
-def warn_of(unknown: UnknownCategories, party: str = "") -> None:
-    """Warn of categories that the model does not know, where the caller of the SDK called it."""
-    depth = 1
-    while str(sys._getframe(depth).f_globals["__name__"]).startswith("fedboost.sdk"):
-        depth += 1
-    if unknown.shares:
-        warnings.warn(unknown.warning(party), stacklevel=depth + 1)
 
 
 def unfitted_error(name: str) -> DataError:

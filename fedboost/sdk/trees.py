@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import warnings
 from typing import Any, ClassVar
 
 from pydantic import BaseModel
@@ -18,6 +17,7 @@ from fedboost.protocols.federboost_vertical.params import FederBoostVerticalPara
 from fedboost.protocols.hybridtree.params import HybridTreeParams
 from fedboost.protocols.secureboost.params import SecureBoostParams
 from fedboost.sdk import xgboost_parameters
+from fedboost.sdk.caller_warnings import warn_caller
 from fedboost.sdk.horizontal import Horizontal
 from fedboost.sdk.outputs import Classifier, Regressor
 from fedboost.sdk.parameters import EstimatorParameters
@@ -145,10 +145,9 @@ class _FederBoost(Horizontal):
         usual, most = self.defaults()["max_bin"], max(2, rows // ROWS_PER_BIN_MIN)
         if most >= usual:
             return settings
-        warnings.warn(
+        warn_caller(
             f"{rows} training rows allow max_bin={most}, not {usual}: a bin needs "
-            f"{ROWS_PER_BIN_MIN} rows",
-            stacklevel=4,
+            f"{ROWS_PER_BIN_MIN} rows"
         )
         return {**settings, "max_bin": most}
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from fedboost.core import other_names
+from fedboost.sdk.caller_warnings import warn_caller
 from fedboost.sdk.refusals import InvalidParameterError
 
 
@@ -103,9 +103,7 @@ def check(params: Mapping[str, Any]) -> None:
         if name not in params or name in _CHECKED_ELSEWHERE or value is None:
             continue
         if isinstance(value, str) and value in parameter.near:
-            warnings.warn(
-                f"{name}={value!r} grows trees on bins here: max_bin sets how many", stacklevel=4
-            )
+            warn_caller(f"{name}={value!r} grows trees on bins here: max_bin sets how many")
         elif not (isinstance(value, str | int) and value in _taken(parameter)):
             raise InvalidParameterError(f"{name} is {value!r}", todo=parameter.todo)
 

@@ -3,6 +3,8 @@
 import inspect
 import json
 import math
+import subprocess
+import sys
 from typing import Any
 
 import numpy as np
@@ -292,6 +294,8 @@ def test_options_that_fit_has_lost_say_where_they_are(name, text):
 def test_a_silent_fit_does_not_warn(recwarn):
     SecureBoostClassifier(n_estimators=2, **PLAIN).fit(X, Y, verbose=False)
     SecureBoostClassifier(n_estimators=2, verbosity=0, **PLAIN).fit(X, Y)
+    SecureBoostClassifier(n_estimators=2, tree_method="exact", verbosity=0, **PLAIN).fit(X, Y)
+    FederBoostClassifier(layout="horizontal", n_estimators=1).fit(X, Y, verbose=False)
     assert not recwarn.list
     SecureBoostClassifier(n_estimators=2, **PLAIN).fit(X, Y)
     assert recwarn.list
@@ -304,6 +308,22 @@ def test_a_search_shows_a_warning_once(recwarn):
     GridSearchCV(model, {"max_depth": [1, 2]}, cv=2, error_score="raise").fit(X, Y)
     texts = [str(one.message) for one in recwarn.list if "once-only" in str(one.message)]
     assert len(texts) == len({"".join(c for c in text if c.isalpha()) for text in texts}) > 0
+
+
+def test_a_search_in_several_processes_shows_a_warning_once():
+    search = """
+from sklearn.datasets import make_classification
+from sklearn.model_selection import GridSearchCV
+from fedboost.sdk import SecureBoostClassifier
+X, y = make_classification(100, 4, random_state=0)
+plain = {"encryption": {"scheme": "plain"}, "precision_bits": None}
+model = SecureBoostClassifier(n_estimators=1, tree_method="exact", **plain)
+GridSearchCV(model, {"max_depth": [1, 2, 3]}, cv=2, n_jobs=2).fit(X, y)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", search], capture_output=True, text=True, check=True, timeout=120
+    )
+    assert done.stderr.count("UserWarning: tree_method='exact' grows trees on bins") == 1
 
 
 @pytest.mark.parametrize("all_rows", [True, False])
