@@ -9,6 +9,7 @@ Modules:
     client      jobs at a coordinator
     cluster     daemons on this machine
     disclosure  messages between the parties of a fit
+    eval_sets   rows that a fit measures
     federated   estimators whose `fit` is a job
     fitted      attributes of a fitted estimator
     holdout     validation rows chosen by a program

@@ -14,8 +14,7 @@ from fedboost.flow import Artefact
 from fedboost.model import contributions, kinds
 from fedboost.model.unknown_categories import UNKNOWN_MAX
 from fedboost.model.vertical import Whole
-from fedboost.sdk.federated import Score
-from fedboost.sdk.fitted import Fitted, margin_shift
+from fedboost.sdk.fitted import Fitted, Score, margin_shift
 from fedboost.sdk.party_tables import RowsLike
 from fedboost.sdk.refusals import InvalidParameterError, as_value_errors
 
@@ -37,7 +36,7 @@ class Boosted(Fitted):
         """
         self._check_fitted()
         with as_value_errors():
-            return contributions.booster(_joined_model(self.shards_, self.guest_))
+            return contributions.booster(joined_model(self.shards_, self.guest_))
 
     def apply(self, X: RowsLike, iteration_range: IterationRange | None = None) -> Any:
         """Return the leaf of each row in each tree, int32 (n, trees), as XGBoost numbers nodes; by
@@ -85,8 +84,8 @@ class Boosted(Fitted):
         self, shards: Shards, guest: str, frames: Frames, held: Any
     ) -> NDArray[np.float32]:
         """Return the contributions of all columns; zero for a party without any split."""
-        model = _joined_model(shards, guest)
-        parts = contributions.contributions(model, _column_values(model, frames))
+        model = joined_model(shards, guest)
+        parts = contributions.contributions(model, column_values(model, frames))
         known = self._columns()
         places = [known.index(column) for column in model.columns]
         contributed = np.zeros((*parts.shape[:2], len(known) + 1), np.float32)
@@ -108,15 +107,16 @@ def _xgboost_score(**options: Any) -> Score:
     """Return what XGBoost gives when `asked` like this, (n, outputs or trees)."""
 
     def score_by_xgboost(shards: Shards, guest: str, frames: Frames, held: Any) -> NDArray[Any]:
-        model = _joined_model(shards, guest)
-        values = contributions.predict_with_xgboost(model, _column_values(model, frames), **options)
+        model = joined_model(shards, guest)
+        values = contributions.predict_with_xgboost(model, column_values(model, frames), **options)
         is_leaf = "pred_leaf" in options
         return values.astype(np.int32) if is_leaf else values.reshape(len(values), -1)
 
     return score_by_xgboost
 
 
-def _joined_model(shards: Shards, guest: str) -> Whole:
+def joined_model(shards: Shards, guest: str) -> Whole:
+    """Return the trees of all parties, whose margins are XGBoost's."""
     facts = shards[guest].facts
     kind = kinds.kind_of(facts)
     kind.check_joined(facts)
@@ -127,7 +127,7 @@ def _joined_model(shards: Shards, guest: str) -> Whole:
     return replace(whole, facts={**whole.facts, "base_margin": margin.tolist()})
 
 
-def _column_values(model: Whole, frames: Frames) -> Any:
+def column_values(model: Whole, frames: Frames) -> Any:
     """Return the values of all columns, in the model's order of parties."""
     if len(frames) == 1:
         return contributions.side_by_side(model, frames)

@@ -10,7 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedboost.core import objectives
+from fedboost.data.frame import Frame
 from fedboost.flow import Artefact
+from fedboost.ground.arrays import Indices
 from fedboost.messages.job_pb2 import JobJournal
 from fedboost.model import kinds
 from fedboost.model.kinds.kind import SplitTotals
@@ -19,6 +21,9 @@ from fedboost.sdk.disclosure import Disclosure
 from fedboost.sdk.parameters import EstimatorParameters
 from fedboost.sdk.refusals import InvalidParameterError, InvalidTableError, unfitted_error
 
+Score = Callable[
+    [Mapping[str, Artefact], str, Mapping[str, Frame], Mapping[str, Indices]], Any
+]  # as `ModelKind.margins`
 History = list[dict[str, dict[str, float]]]
 IMPORTANCES: Mapping[str, Callable[[SplitTotals], float]] = {  # XGBoost's importance types
     "gain": lambda one: one.gain / one.splits,
@@ -34,6 +39,8 @@ class Fitted(EstimatorParameters):
 
     _estimator_type: ClassVar[str]
     _split_names: Mapping[str, str] = {"validation": "validation_0"}  # XGBoost's, of history_'s
+
+    _measured: Mapping[str, dict[str, list[float]]] = {}  # metrics of sets but the last, by name
 
     # Results of a federated `fit`.
     result_: dict[str, Any]  # the job's result, as in `fedboost job status --json`
@@ -87,13 +94,16 @@ class Fitted(EstimatorParameters):
     def evals_result(self) -> dict[str, dict[str, list[float]]]:
         """Return the metrics of `eval_set` under XGBoost's names:
         {"validation_0": {"auc": [0.7, 0.8, …]}}; a DataError if there was none.
+
+        Sets before the last are measured on the fitted model: nan after its best round.
         """
         if "validation" not in self.evals_result_:
             raise InvalidTableError(
                 "no rows were validated on: the fit had no eval_set",
                 todo="give eval_set, or read evals_result_, which has the training rows",
             )
-        return {name: self.evals_result_[split] for split, name in self._split_names.items()}
+        known = {**self.evals_result_, **self._measured}
+        return {name: known[split] for split, name in self._split_names.items()}
 
     @property
     def best_round_(self) -> int:

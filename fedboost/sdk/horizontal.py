@@ -12,10 +12,11 @@ from fedboost.model import kinds
 from fedboost.model.unknown_categories import UNKNOWN_MAX
 from fedboost.sdk import holdout, labels, seats
 from fedboost.sdk.assembly import Taught
-from fedboost.sdk.federated import Federated, LabelsLike, Score, Scores
+from fedboost.sdk.federated import Federated, LabelsLike, Scores
+from fedboost.sdk.fitted import Score
 from fedboost.sdk.party_tables import RowsLike
 from fedboost.sdk.refusals import InvalidTableError, as_value_errors
-from fedboost.sdk.seats import PartyRows
+from fedboost.sdk.seats import PartyRows, Seats
 
 
 class Horizontal(Federated):
@@ -102,6 +103,13 @@ class Horizontal(Federated):
             return self._score_table(
                 self._with_declarations(table, self.guest_), score, unknown_max
             )
+
+    def _scores_by_party(self, tables: Seats, score: Score) -> dict[str, Any]:
+        if not self._is_horizontal:
+            return super()._scores_by_party(tables, score)
+        return {
+            party: self._score_table(seat, score, UNKNOWN_MAX) for party, seat in tables.items()
+        }
 
     def _score_table(self, seat: PartyRows, score: Score | None, unknown_max: float) -> Any:
         guest = self.guest_

@@ -200,38 +200,3 @@ def _conversion_warning() -> type[Warning]:
 
         return DataConversionWarning
     return UserWarning
-
-
-def eval_parts(
-    given: Any, rows: Any = None, weights: Any = None
-) -> tuple[tuple[Any, Any, Any], dict[str, str]]:
-    """Return rows, labels and weights (or None) of an `eval_set`, and XGBoost's names of the
-    measured parts; refuse any other value.
-
-    `rows` are those of the training, which may be sets but the last: a job measures them anyway.
-    `checked_weights` are XGBoost's `sample_weight_eval_set`.
-    """
-    sets = given if isinstance(given, list) else [given]
-    for other in sets[:-1]:
-        if not isinstance(other, tuple) or not other or other[0] is not rows:
-            raise InvalidTableError(
-                f"eval_set has {len(sets)} entries, and a job validates on one set of rows",
-                todo="give one; rows of X itself may stand before it, as they are measured too",
-            )
-    if weights is not None and len(weights) != len(sets):
-        raise InvalidTableError(
-            f"sample_weight_eval_set has {len(weights)} entries and eval_set {len(sets)}",
-            todo="give weights for each set, or None",
-        )
-    last = sets[-1] if sets else None
-    if not isinstance(last, tuple) or not 2 <= len(last) <= 3:
-        size = f" with {len(last)} entries" if isinstance(last, list | tuple) else ""
-        raise InvalidTableError(
-            f"eval_set is of the type {type(last).__name__}{size}, expected rows and labels",
-            todo="give (X, y) or (X, y, weights), or a list with one such tuple",
-        )
-    weight = last[2] if len(last) == 3 else None
-    if weights is not None and weights[-1] is not None:
-        weight = weights[-1]
-    names = {"train": "validation_0"} if len(sets) > 1 else {}
-    return (last[0], last[1], weight), {**names, "validation": f"validation_{len(sets) - 1}"}

@@ -16,7 +16,7 @@ from fedboost.core.local import TrainingTable
 from fedboost.ground.settings import parse_settings
 from fedboost.model import networks
 from fedboost.protocols.gbun.params import GbunJobParams
-from fedboost.sdk import labels, seats
+from fedboost.sdk import eval_sets, seats
 from fedboost.sdk.callbacks import FitOptions, check_options
 from fedboost.sdk.disclosure import Disclosure
 from fedboost.sdk.federated import EvalSet, LabelsLike
@@ -37,6 +37,7 @@ class _Gbun(Horizontal):
     """
 
     _protocol_name = "gbun"
+    _measures_rounds = False
     _absent_is_missing = False
 
     trained_: TrainedNetworks  # of a single table
@@ -72,7 +73,7 @@ class _Gbun(Horizontal):
             table = self._training_table(X, y, sample_weight, learns=True)
             held = None
             if eval_set is not None:
-                parts, _ = labels.eval_parts(eval_set)
+                parts = eval_sets.one_set(eval_set, type(self).__name__)
                 held = self._training_table(*parts, learns=False)
             self._train_networks(table, held)
         return self

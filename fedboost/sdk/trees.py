@@ -187,6 +187,7 @@ class HybridTreeClassifier(Classifier):
     _absent = OF_CLASSES | EARLIER
     _own: ClassVar[dict[str, Any]] = OF_CLASS_TREES
     _protocol_name = "hybridtree"
+    _measures_rounds = False
 
 
 class HybridTreeRegressor(Regressor):
@@ -196,3 +197,4 @@ class HybridTreeRegressor(Regressor):
     _absent = ONLY_CLASSES | EARLIER
     _own: ClassVar[dict[str, Any]] = OF_NUMBER_TREES
     _protocol_name = "hybridtree"
+    _measures_rounds = False

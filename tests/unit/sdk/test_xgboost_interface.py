@@ -13,6 +13,8 @@ import xgboost as xgb
 
 from fedboost.sdk import (
     FederBoostClassifier,
+    GBUNClassifier,
+    HybridTreeClassifier,
     SecureBoostClassifier,
     SecureBoostRegressor,
     SecureBoostRFClassifier,
@@ -257,8 +259,63 @@ def test_rows_of_the_training_may_be_validated_on_too():
         "validation_0": model.evals_result_["train"],
         "validation_1": model.evals_result_["validation"],
     }
-    with pytest.raises(ValueError, match="validates on one set of rows"):
-        model.fit(X, Y, eval_set=sets[::-1])
+
+
+@pytest.mark.parametrize("y", [Y, CLASSES], ids=["two classes", "several"])
+def test_each_set_of_rows_is_measured_in_every_round_as_by_xgboost(y):
+    sets = [(X[:90], y[:90]), (X[90:200], y[90:200]), (X[200:], y[200:])]
+    several: dict[str, Any] = {"eval_set": sets, "verbose": False}
+    several["sample_weight_eval_set"] = [None, RNG.uniform(1, 3, 110), None]
+    ours = SecureBoostClassifier(**SAME, **PLAIN).fit(X, y, **several).evals_result()
+    theirs = xgb.XGBClassifier(tree_method="hist", **SAME).fit(X, y, **several).evals_result()
+    assert list(ours) == list(theirs)
+    for name, measured in theirs.items():
+        (metric,) = measured
+        np.testing.assert_allclose(ours[name][metric], measured[metric], rtol=1e-5)
+
+
+def test_sets_before_the_last_one_do_not_change_the_training():
+    stopped: dict[str, Any] = {"n_estimators": 30, "early_stopping_rounds": 2, **PLAIN}
+    alone = SecureBoostClassifier(**stopped).fit(X[:200], Y[:200], eval_set=[(X[200:], Y[200:])])
+    model = SecureBoostClassifier(**stopped)
+    model.fit(X[:200], Y[:200], eval_set=[(X[:90], Y[:90]), (X[200:], Y[200:])])
+    assert model.best_iteration == alone.best_iteration < len(model.history_) - 1
+    assert model.evals_result()["validation_1"] == alone.evals_result()["validation_0"]
+    measured = model.evals_result()["validation_0"]["logloss"]
+    assert len(measured) == len(model.history_)
+    assert np.isnan(measured[model.best_iteration + 1 :]).all()
+    assert np.isfinite(measured[: model.best_iteration + 1]).all()
+
+
+def test_training_rows_with_weights_are_validated_on_without_them():
+    weight = np.where(Y == 1, 5.0, 1.0)
+    sets: dict[str, Any] = {"eval_set": [(X, Y), (X[:90], Y[:90])], "sample_weight": weight}
+    ours = SecureBoostClassifier(**SAME, **PLAIN).fit(X, Y, **sets).evals_result()
+    theirs = xgb.XGBClassifier(**SAME).fit(X, Y, **sets, verbose=False).evals_result()
+    for name in theirs:
+        np.testing.assert_allclose(ours[name]["logloss"], theirs[name]["logloss"], rtol=1e-5)
+
+
+def test_each_set_is_measured_on_rows_that_parties_share_by_columns_or_have_alone():
+    tables = {"bank": X[:, :2], "telco": X[:, 2:]}
+    first = {name: table[:90] for name, table in tables.items()}
+    model = SecureBoostClassifier(n_estimators=2, **PLAIN)
+    found = model.fit(tables, Y, eval_set=[(first, Y[:90]), (tables, Y)]).evals_result()
+    chances = model.predict_proba(first)[np.arange(90), Y[:90]]
+    assert found["validation_0"]["logloss"][-1] == pytest.approx(-np.log(chances).mean(), rel=1e-5)
+    own = FederBoostClassifier(layout="horizontal", n_estimators=2)
+    rows, truth = {"a": X[:150], "b": X[150:]}, {"a": Y[:150], "b": Y[150:]}
+    first, labels = {"a": X[:90], "b": X[:40]}, {"a": Y[:90], "b": Y[:40]}
+    found = own.fit(rows, truth, eval_set=[(first, labels), (rows, truth)]).evals_result()
+    scored = own.predict_proba(first)
+    chances = np.concatenate([scored[p][np.arange(len(labels[p])), labels[p]] for p in "ab"])
+    assert found["validation_0"]["logloss"][-1] == pytest.approx(-np.log(chances).mean(), rel=1e-5)
+
+
+@pytest.mark.parametrize("model", [HybridTreeClassifier(), GBUNClassifier()])
+def test_models_that_xgboost_cannot_hold_are_measured_on_one_set(model):
+    with pytest.raises(ValueError, match="eval_set has 2 sets"):
+        model.fit(X, Y, eval_set=[(X[:90], Y[:90]), (X[90:], Y[90:])])
 
 
 def test_weights_of_validation_rows_are_those_of_their_set():
