@@ -17,6 +17,7 @@ Modules:
     jobs        status, events and metrics of a job
     keeping     saves and loads estimators
     labels      labels, weights and class names
+    model_files  estimators in one file
     models      one shard of a model
     networks    estimators of boosted networks
     outputs     predictions and scores

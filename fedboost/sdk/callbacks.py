@@ -24,7 +24,7 @@ class FitOptions(TypedDict, total=False):
         bool | int | None
     )  # print the metrics of every round, or of every so many; False: nor warn
     callbacks: Sequence[Any] | None  # objects that receive the metrics; see `TrainingCallback`
-    xgb_model: Any  # fitted estimator of the same parties and columns, or its folder: continue it
+    xgb_model: Any  # fitted estimator of the same parties and columns, or its file: continue it
     sample_weight_eval_set: Sequence[Any] | None  # weights of each set of `eval_set`
     base_margin: None  # XGBoost's options that have no meaning here
     base_margin_eval_set: None

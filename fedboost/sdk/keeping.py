@@ -19,6 +19,7 @@ from fedboost.model import shards
 from fedboost.sdk import disclosure
 from fedboost.sdk.federated import Federated
 from fedboost.sdk.parameters import plain_value
+from fedboost.sdk.refusals import OtherClassError
 
 ESTIMATOR, PARTIES = "estimator", "parties"
 ARRAYS = ("classes_", "feature_names_in_")  # attributes that some estimators have
@@ -60,14 +61,16 @@ def load_estimator(kind: type[Kept], folder: Path) -> Kept:
     """
     if not (folder / ESTIMATOR / shards.FACTS).is_file():
         raise ConfigError(
-            "there is no estimator in the folder",
-            todo="give the folder that save wrote",
+            "no estimator was saved there",
+            todo="give the file that save_model wrote, or the folder of save",
             folder=str(folder),
         )
     kept = shards.load_shard(folder / ESTIMATOR)
     facts = kept.facts
     if facts["class"] != kind.__name__:
-        raise ConfigError(f"the folder holds a {facts['class']}", todo=f"{facts['class']}.load(…)")
+        raise OtherClassError(
+            f"a {facts['class']} was saved, not a {kind.__name__}", todo=f"use {facts['class']}"
+        )
     model = kind(**facts["params"])
     model.guest_, model.parties_ = facts["guest"], tuple(facts["parties"])
     model.columns_ = {party: tuple(names) for party, names in facts["columns"].items()}

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from fedboost.core import metrics, objectives
 from fedboost.ground.arrays import Floats
 from fedboost.model.unknown_categories import UNKNOWN_MAX
-from fedboost.sdk import keeping, labels, xgboost_parameters
+from fedboost.sdk import keeping, labels, model_files, xgboost_parameters
 from fedboost.sdk.boosters import Boosted, IterationRange
 from fedboost.sdk.federated import Federated, LabelsLike
 from fedboost.sdk.labels import Classes
@@ -43,16 +43,29 @@ class Estimator(Federated, Boosted):
         with as_value_errors():
             return keeping.load_estimator(cls, Path(folder))
 
-    def _loaded(self, folder: Path) -> Self:
-        return keeping.load_estimator(type(self), folder)
+    def _loaded(self, path: Path) -> Self:
+        load = model_files.load_from_file if path.is_file() else keeping.load_estimator
+        return load(type(self), path)
 
     def save_model(self, fname: str | Path) -> None:
-        """Write the fitted estimator into the folder `fname`; XGBoost's name for `save`."""
-        self.save(fname)
+        """Write the fitted estimator, with every party's shard, into one file that XGBoost reads as
+        a `Booster`: JSON where its name ends in .json, otherwise UBJSON.
+
+        A ConfigError where XGBoost cannot hold the model; `save` writes any model.
+        """
+        try:
+            booster = self.get_booster()
+        except InvalidParameterError as error:
+            raise InvalidParameterError(error.what, todo="write a folder with save") from None
+        with as_value_errors():
+            model_files.save_in_file(self, booster, Path(fname))
 
     def load_model(self, fname: str | Path) -> None:
-        """Become the estimator that `save` or `save_model` wrote into the folder `fname`."""
-        loaded = type(self).load(fname)
+        """Become the estimator that `save_model` wrote into the file `fname`, or `save` into a
+        folder; an error that is a TypeError where it is of another class.
+        """
+        with as_value_errors():
+            loaded = self._loaded(Path(fname))
         self._delete_fitted()
         vars(self).update(vars(loaded))
 

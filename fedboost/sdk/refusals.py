@@ -13,6 +13,10 @@ class InvalidParameterError(ConfigError, ValueError):
     """A parameter, or what came beside the rows, cannot be."""
 
 
+class OtherClassError(InvalidParameterError, TypeError):
+    """An estimator of another class was saved."""
+
+
 class InvalidTableError(DataError, ValueError, TypeError):
     """Rows, labels or weights lack needed content, or have an unsupported type."""
 

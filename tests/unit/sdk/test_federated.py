@@ -290,9 +290,9 @@ def test_the_report_is_one_page_and_a_model_is_kept_without_pickle(fitted, tmp_p
     assert again.classes_.tolist() == ["no", "yes"]
     assert again.disclosure_ == fitted.disclosure_
     assert again.report(tmp_path / "again.html").exists()
-    with pytest.raises(ConfigError, match="holds a SecureBoostClassifier"):
+    with pytest.raises(ConfigError, match="a SecureBoostClassifier was saved"):
         GBUNClassifier.load(tmp_path / "kept")
-    with pytest.raises(ConfigError, match="no estimator in the folder"):
+    with pytest.raises(ConfigError, match="no estimator was saved there"):
         GBUNClassifier.load(tmp_path)
     copied = pickle.loads(pickle.dumps(fitted))
     np.testing.assert_array_equal(copied.predict_proba(TABLES), fitted.predict_proba(TABLES))

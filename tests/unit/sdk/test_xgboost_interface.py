@@ -213,8 +213,66 @@ def test_a_saved_model_is_continued(tmp_path):
     found = model.fit(X, Y, xgb_model=str(tmp_path / "kept")).predict_proba(X)
     assert np.array_equal(found, model.fit(X, Y, xgb_model=earlier).predict_proba(X))
     assert model.get_booster().num_boosted_rounds() == 8
-    with pytest.raises(InvalidParameterError, match="no estimator in the folder"):
+    with pytest.raises(InvalidParameterError, match="no estimator was saved there"):
         model.fit(X, Y, xgb_model=str(tmp_path / "absent"))
+
+
+@pytest.mark.parametrize("name", ["m.json", "m.ubj", "m"])
+def test_a_saved_model_is_one_file_that_xgboost_reads(models, tmp_path, name):
+    ours, _ = models
+    ours.save_model(tmp_path / name)
+    loaded = SecureBoostClassifier()
+    loaded.load_model(str(tmp_path / name))
+    assert np.array_equal(loaded.predict_proba(X), ours.predict_proba(X))
+    assert loaded.get_params() == ours.get_params()
+    assert np.array_equal(loaded.classes_, ours.classes_)
+    theirs = xgb.XGBClassifier()
+    theirs.load_model(bytearray((tmp_path / name).read_bytes()))
+    assert theirs.n_classes_ == 2
+    names = ours.get_booster().feature_names
+    margins = theirs.get_booster().predict(xgb.DMatrix(X, feature_names=names), output_margin=True)
+    np.testing.assert_allclose(margins, ours.predict(X, output_margin=True), atol=1e-5)
+
+
+def test_a_file_of_another_class_is_a_type_error(models, tmp_path):
+    ours, theirs = models
+    ours.save_model(tmp_path / "m.json")
+    for other in (SecureBoostRegressor(), FederBoostClassifier(), xgb.XGBRegressor()):
+        with pytest.raises(TypeError):
+            other.load_model(tmp_path / "m.json")
+    with pytest.raises(InvalidParameterError, match="use SecureBoostClassifier"):
+        FederBoostClassifier().load_model(tmp_path / "m.json")
+    theirs.save_model(tmp_path / "theirs.json")
+    with pytest.raises(InvalidParameterError, match="load it with xgboost"):
+        SecureBoostClassifier().load_model(tmp_path / "theirs.json")
+
+
+def test_files_whose_trees_have_changed_are_refused(models, tmp_path):
+    ours, _ = models
+    file = tmp_path / "m.json"
+    ours.save_model(file)
+    shorter = xgb.Booster(model_file=file)[:2]
+    shorter.set_attr(**xgb.Booster(model_file=file).attributes())
+    shorter.save_model(file)
+    with pytest.raises(ValueError, match="the trees were changed after save_model"):
+        SecureBoostClassifier().load_model(file)
+    shorter.set_attr(fedboost="{}")
+    shorter.save_model(file)
+    with pytest.raises(ValueError, match="the estimator in the file is damaged"):
+        SecureBoostClassifier().load_model(file)
+    file.write_text("no model")
+    with pytest.raises(ValueError, match="the file is no model"):
+        SecureBoostClassifier().load_model(file)
+
+
+def test_models_that_xgboost_cannot_hold_are_saved_in_folders(tmp_path):
+    model = GBUNClassifier(n_estimators=1).fit(X, Y)
+    with pytest.raises(InvalidParameterError, match="write a folder with save"):
+        model.save_model(tmp_path / "m.json")
+    model.save(tmp_path / "m")
+    loaded = GBUNClassifier()
+    loaded.load_model(tmp_path / "m")
+    assert np.array_equal(loaded.predict(X), model.predict(X))
 
 
 def test_exact_trees_are_grown_on_bins_with_a_warning():
