@@ -4,8 +4,8 @@ Modules:
     assembly    a fit's tables in the form of parties' tables
     background  one event loop for blocking calls
     boosters    XGBoost's outputs of fitted trees
-    caller_warnings  warnings to the program that called
     callbacks   callbacks of `fit`, and loggers
+    caller_warnings  warnings to the program that called
     client      jobs at a coordinator
     cluster     daemons on this machine
     disclosure  messages between the parties of a fit

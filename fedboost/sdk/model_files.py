@@ -20,7 +20,7 @@ from fedboost.sdk.federated import Federated
 from fedboost.sdk.keeping import Kept, load_estimator, save_estimator
 
 ATTRIBUTE = "fedboost"  # of the booster
-DATE = (1980, 1, 1, 0, 0, 0)  # of packed files: two saves of a model have the same bytes
+ENTRY_DATE = (1980, 1, 1, 0, 0, 0)  # of packed files: two saves of a model have the same bytes
 
 
 def save_in_file(model: Federated, booster: Any, file: Path) -> None:
@@ -79,7 +79,7 @@ def _packed_estimator(model: Federated) -> bytes:
         save_estimator(model, folder)
         with zipfile.ZipFile(packed, "w") as files:
             for path in sorted(path for path in folder.rglob("*") if path.is_file()):
-                entry = zipfile.ZipInfo(path.relative_to(folder).as_posix(), DATE)
+                entry = zipfile.ZipInfo(path.relative_to(folder).as_posix(), ENTRY_DATE)
                 files.writestr(entry, path.read_bytes(), zipfile.ZIP_DEFLATED)
     return packed.getvalue()
 
