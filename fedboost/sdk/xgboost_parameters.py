@@ -83,6 +83,9 @@ _NEVER_NEEDED: Mapping[tuple[str, ...], str] = {
     ("lambdarank_pair_method", "lambdarank_num_pair_per_sample", "ndcg_exp_gain"): _RANKS,
     ("categorical_feature", "cat_features"): "name the columns of categories in `categorical`",
     ("silent",): "write 'verbosity'",
+    ("quantile_alpha", "expectile_alpha"): (
+        "leave it out: no objective learns quantiles; reg:absoluteerror learns the median"
+    ),
 }
 _TODO = {name: todo for names, todo in _NEVER_NEEDED.items() for name in names}
 

@@ -186,6 +186,7 @@ def test_what_has_no_effect_here_is_refused_with_what_to_do(params, text):
         ("num_class", "follows from the labels"),
         ("updater", "grown in one way"),
         ("rate_drop", "without dropout"),
+        ("quantile_alpha", "learns the median"),
         ("eta", "write 'learning_rate'"),
     ],
 )
