@@ -32,12 +32,7 @@ from fedboost.data.columns import (
     without_missing_words,
 )
 from fedboost.data.conversions import holds_dates
-from fedboost.data.written_numbers import (
-    COMMA_REMEDY,
-    THOUSANDS_REMEDY,
-    holds_comma_numbers,
-    holds_thousands,
-)
+from fedboost.data.written_numbers import signs_to_declare
 from fedboost.ground.errors import DataError
 
 # A model keeps every text, and a column with more categories names single rows. Codes stay exact
@@ -107,10 +102,9 @@ def refuse_many(categories: Mapping[str, tuple[str, ...]], n_rows: int, max_bin:
         todo = f"group its values into {most} at most, or name it in 'ignore'"
         if holds_dates(column):
             todo = "name it in 'dates' of the data set, not in 'categorical'"
-        if holds_comma_numbers(column):
-            todo = f"take it out of 'categorical', and {COMMA_REMEDY}"
-        if holds_thousands(column):
-            todo = f"take it out of 'categorical', and {THOUSANDS_REMEDY}"
+        signs = signs_to_declare(column)
+        if signs is not None:
+            todo = f"take it out of 'categorical', and {signs.remedy}"
         raise DataError(
             f"the categorical column {name!r} has {len(texts)} different values; at most "
             f"{most} can be learned from {n_rows} rows with max_bin {max_bin}",

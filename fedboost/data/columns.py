@@ -18,6 +18,7 @@ INFINITE = r"(?i)^[+-]?inf(inity)?$"
 WHOLE = r"^-?(0|[1-9][0-9]*)$"
 LONG_WHOLE = r"^[+-]?[0-9]{16}"  # more than 64-bit floats count exactly
 LEADING_ZERO = r"^[+-]?0[0-9]"
+CHANGING = f"{LEADING_ZERO}|{LONG_WHOLE}"  # what a number would write otherwise
 MERGED_MIN = 0.01  # share of the distinct values; fewer do not matter to a tree
 FLOAT32_MAX = float(np.finfo(np.float32).max)
 BEYOND_FLOAT32 = "beyond what 32-bit floats hold (3.4e38)"
@@ -178,8 +179,7 @@ def typed_column(column: pa.ChunkedArray, *, fractions: bool = True) -> pa.Chunk
     may_be_whole = quick is None or quick.is_whole
     if may_be_whole and cells.null_count < len(cells) and _all_match(cells, WHOLE):
         return _whole(cells, column)
-    changing = f"{LEADING_ZERO}|{LONG_WHOLE}"
-    if not fractions or pc.any(pc.match_substring_regex(cells, changing)).as_py():
+    if not fractions or pc.any(pc.match_substring_regex(cells, CHANGING)).as_py():
         return column
     if cells.null_count == len(cells):
         return pa.chunked_array([pa.nulls(len(cells))])

@@ -18,6 +18,7 @@ from fedboost.data.categories import (
     codes_of,
     distinct_texts,
 )
+from fedboost.data.column_blocks import number_blocks
 from fedboost.data.columns import (
     BEYOND_FLOAT32,
     READABLE,
@@ -30,12 +31,7 @@ from fedboost.data.columns import (
 from fedboost.data.conversions import holds_dates
 from fedboost.data.frame import FrameValues
 from fedboost.data.sheet import SparseColumns, pick_columns
-from fedboost.data.written_numbers import (
-    COMMA_REMEDY,
-    THOUSANDS_REMEDY,
-    holds_comma_numbers,
-    holds_thousands,
-)
+from fedboost.data.written_numbers import DECIMAL_COMMAS, THOUSANDS_SIGNS, signs_to_declare
 from fedboost.ground.errors import DataError
 
 if TYPE_CHECKING:
@@ -51,14 +47,7 @@ _TEXTS = {
         "hold lists; only svmlight is read sparsely",
         "write one column per feature, or svmlight, or " + _LEAVE_OUT,
     ),
-    "comma": (
-        "hold numbers with decimal commas",
-        COMMA_REMEDY,
-    ),
-    "thousands": (
-        "hold numbers with a sign between thousands",
-        THOUSANDS_REMEDY,
-    ),
+    **{signs.kind: (signs.what, signs.remedy) for signs in (DECIMAL_COMMAS, THOUSANDS_SIGNS)},
     "date": (
         "hold dates",
         "name them in 'dates' of the data set to read days, month and weekday, write them as "
@@ -131,10 +120,9 @@ def read_feature(name: str, column: pa.ChunkedArray) -> Feature:
         if kind_of(column.type) not in READABLE:
             return Feature(name, None, _type_fault(name, column))
         numbers = read_numbers(column)
-    if numbers.text_cells and holds_comma_numbers(column):
-        return Feature(name, numbers, Fault("comma", name, ""))
-    if numbers.text_cells and holds_thousands(column):
-        return Feature(name, numbers, Fault("thousands", name, ""))
+    signs = signs_to_declare(column) if numbers.text_cells else None
+    if signs is not None:
+        return Feature(name, numbers, Fault(signs.kind, name, ""))
     if numbers.is_text:
         return Feature(name, numbers, Fault("text", name, ""))
     fault = number_fault(name, numbers, len(numbers.values))
@@ -191,8 +179,10 @@ def feature_matrix(
     notes: list[str] = []
     merged: list[str] = []
     faults: list[Fault] = []
-    free = 0  # bytes
+    free = _read_blocks(values, columns, names, categorical)  # bytes
     for place, name in enumerate(names):
+        if name not in columns:
+            continue
         cells = columns.pop(name)
         free += cells.nbytes
         if free >= GIVEN_BACK_BYTES:
@@ -217,6 +207,24 @@ def feature_matrix(
     if faults:
         raise fault_errors(faults, n_rows)[0]
     return Features(values, categories, tuple(notes), tuple(merged))
+
+
+def _read_blocks(
+    values: FrameValues,
+    columns: dict[str, pa.ChunkedArray],
+    names: Sequence[str],
+    categorical: Collection[str],
+) -> int:
+    """Move blocks of plain numbers from `columns` to `values`; return the bytes they took."""
+    known = {*categorical}
+    ordinary = [place for place, name in enumerate(names) if name not in known]
+    free = 0
+    for part, block in number_blocks([columns[names[at]] for at in ordinary], values.shape[0]):
+        values[:, ordinary[part]] = block.values.T
+        free += block.cells.nbytes
+        for place in ordinary[part]:
+            del columns[names[place]]
+    return free
 
 
 def sparse_matrix(table: pa.Table, sparse: SparseColumns, names: Sequence[str]) -> Features:

@@ -30,12 +30,7 @@ from fedboost.data.reading import locate_errors, read_sheet
 from fedboost.data.selection import Selection
 from fedboost.data.sheet import Sheet
 from fedboost.data.sources import IdFormat, SourceSpec
-from fedboost.data.written_numbers import (
-    COMMA_REMEDY,
-    THOUSANDS_REMEDY,
-    holds_comma_numbers,
-    holds_thousands,
-)
+from fedboost.data.written_numbers import signs_to_declare
 from fedboost.ground.errors import ConfigError, DataError
 from fedboost.ground.ids import EncodedIds
 
@@ -278,10 +273,9 @@ def _complete_numbers(
             )
         numbers = read_numbers(column)
         n_rows = len(numbers.values)
-        if numbers.text_cells and holds_comma_numbers(column):
-            todo = COMMA_REMEDY
-        elif numbers.text_cells and holds_thousands(column):
-            todo = THOUSANDS_REMEDY
+        signs = signs_to_declare(column) if numbers.text_cells else None
+        if signs is not None:
+            todo = signs.remedy
         elif numbers.text_cells and role == "label":
             todo = classes_remedy(classes_in(column)) or todo
         if numbers.is_text:

@@ -10,7 +10,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from fedboost.data.categories import CATEGORIES_MAX, categories_max
-from fedboost.data.columns import BEYOND_FLOAT32, decoded_column, kind_of, typed_column
+from fedboost.data.column_blocks import number_blocks
+from fedboost.data.columns import (
+    BEYOND_FLOAT32,
+    ColumnNumbers,
+    decoded_column,
+    kind_of,
+    typed_column,
+)
 from fedboost.data.conversions import without_value
 from fedboost.data.features import (
     Fault,
@@ -79,10 +86,7 @@ def survey_table(source: SourceSpec) -> TableSurvey:
 def survey_sheet(file: str, sheet: Sheet) -> TableSurvey:
     """Describe `sheet`; jobs would refuse its problems unless they ignore the column."""
     table = sheet.columns
-    # A cell 0.1 in a csv file is shown as a number, as a job would read it.
-    columns = {name: typed_column(table.column(name)) for name in table.column_names}
-    distinct = {name: _distinct_count(column) for name, column in columns.items()}
-    features = {name: _read_column(name, columns[name], distinct[name]) for name in columns}
+    columns, distinct, features = _read_columns(table)
     id_name, id_problem = _guess_id(table, distinct)
     label = likely_label(name for name in features if name != id_name)
     sparse = [] if sheet.sparse is None else _sparse_features(sheet.sparse)
@@ -110,6 +114,35 @@ def survey_sheet(file: str, sheet: Sheet) -> TableSurvey:
         label=label,
         problems=tuple(problems),
         notes=(*_reading_notes(used, distinct, sheet, label), *_classes_note(label, classes)),
+    )
+
+
+def _read_columns(
+    table: pa.Table,
+) -> tuple[dict[str, pa.ChunkedArray], dict[str, int | None], dict[str, Feature]]:
+    """Return the columns by the type of their cells, their distinct values, and their features.
+
+    A cell 0.1 in a csv file is shown as a number, as a job would read it.
+    """
+    names, written = table.column_names, table.columns
+    columns: dict[str, pa.ChunkedArray] = {}
+    distinct: dict[str, int | None] = {}
+    features: dict[str, Feature] = {}
+    for part, block in number_blocks(written, table.num_rows):
+        columns |= zip(names[part], block.typed_columns(), strict=True)
+        distinct |= zip(names[part], block.distinct_counts(), strict=True)
+        for name, values in zip(names[part], block.values, strict=True):
+            numbers = ColumnNumbers(values, text_cells=0, missing=int(np.isnan(values).sum()))
+            features[name] = Feature(name, numbers, None)
+    for name, cells in zip(names, written, strict=True):
+        if name not in columns:
+            columns[name] = typed_column(cells)
+            distinct[name] = _distinct_count(columns[name])
+            features[name] = _read_column(name, columns[name], distinct[name])
+    return (
+        {name: columns[name] for name in names},
+        {name: distinct[name] for name in names},
+        {name: features[name] for name in names},
     )
 
 

@@ -2,16 +2,33 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from fedboost.data.columns import decoded_column, kind_of, without_missing_words
 
-# A column of 1,500 and 12,500 can mean either: who declares it decides.
-COMMA_REMEDY = 'declare decimal: "," for the data set, or write points'
-THOUSANDS_REMEDY = (
+
+class OtherSigns(NamedTuple):
+    """Signs in the numbers of a column that their owner has to declare."""
+
+    kind: str
+    what: str
+    remedy: str
+
+
+DECIMAL_COMMAS = OtherSigns(
+    "comma",
+    "hold numbers with decimal commas",
+    'declare decimal: "," for the data set, or write points',
+)
+# A column of 1,500 and 12,500 can mean either: its owner's declaration decides.
+THOUSANDS_SIGNS = OtherSigns(
+    "thousands",
+    "hold numbers with a sign between thousands",
     "declare that sign as 'thousands' of the data set, or write the numbers without it; if 1,500 "
-    'means one and a half, declare decimal: ","'
+    'means one and a half, declare decimal: ","',
 )
 # What is written between thousands, by how it is declared, as a class of an expression.
 THOUSANDS = {",": "[,]", ".": "[.]", " ": "[ \u00a0\u202f]", "'": "['\u2019]"}
@@ -24,21 +41,24 @@ def number_pattern(decimal: str, thousands: str | None) -> str:
     return rf"^[+-]?([0-9]+{groups})([{decimal}][0-9]+)?([eE][+-]?[0-9]+)?$"
 
 
-def holds_comma_numbers(column: pa.ChunkedArray) -> bool:
-    """Return True if all cells are numbers and one has a comma that can only be a decimal one."""
-    cells = text_cells(column)
-    if cells is None or not any_match(cells, "[0-9],[0-9]"):
-        return False
-    return all_match(cells, number_pattern(",", ".")) and not holds_thousands(column)
+def signs_to_declare(column: pa.ChunkedArray) -> OtherSigns | None:
+    """Return the signs in a text column whose cells are all numbers, once a sign is declared.
 
-
-def holds_thousands(column: pa.ChunkedArray) -> bool:
-    """Return True if all cells are numbers, of which some may have a sign between thousands; not
-    where a point could also be a decimal one.
+    None for another column, and where only points divide groups of three digits.
     """
     cells = text_cells(column)
     if cells is None:
-        return False
+        return None
+    if _hold_thousands(cells):
+        return THOUSANDS_SIGNS
+    has_commas = any_match(cells, "[0-9],[0-9]") and all_match(cells, number_pattern(",", "."))
+    return DECIMAL_COMMAS if has_commas else None
+
+
+def _hold_thousands(cells: pa.ChunkedArray) -> bool:
+    """Return True if all cells are numbers, of which some may have a sign between thousands; not
+    where a point could also be a decimal one.
+    """
     for sign, signs in THOUSANDS.items():
         pattern = number_pattern("," if sign == "." else ".", sign)
         is_used = any_match(cells, r"\..*\." if sign == "." else f"[0-9]{signs}[0-9]")

@@ -143,7 +143,8 @@ def _arrow_options(
         ),
         "convert_options": pa.csv.ConvertOptions(
             column_types={name: pa.string() for name in file.names},
-            include_columns=wanted,
+            # To name all of many columns takes Arrow as long as to read them.
+            include_columns=[] if wanted == file.names else wanted,
             null_values=list(MISSING_WORDS),
             strings_can_be_null=True,
             # R writes a missing cell as NA, the word as "NA"; as numbers both are missing.

@@ -11,7 +11,7 @@ from fedboost.data.row_batches import RowBatches
 from fedboost.data.selection import Selection
 from fedboost.data.sources import SourceSpec
 from fedboost.data.survey import survey_table
-from fedboost.data.written_numbers import holds_comma_numbers, holds_thousands
+from fedboost.data.written_numbers import signs_to_declare
 from fedboost.ground.errors import ConfigError, DataError
 from fedboost.ground.settings import parse_settings
 
@@ -77,8 +77,7 @@ def test_advice_says_which_sign_the_numbers_have(tmp_path, cells, advice):
 @pytest.mark.parametrize("cells", [["a,b"], ["1,2,3"], ["10,20 m"]])
 def test_nothing_is_advised_about_other_text(cells):
     column = pa.chunked_array([pa.array(cells)])
-    assert not holds_thousands(column)
-    assert not holds_comma_numbers(column)
+    assert signs_to_declare(column) is None
 
 
 def test_a_label_with_thousands_has_the_same_remedy(tmp_path):
