@@ -29,25 +29,23 @@ class NumberBlock:
 
     def typed_columns(self) -> list[pa.ChunkedArray]:
         """Return the columns as `columns.typed_column` returns each of them."""
-        missing = self._missing()
-        is_whole = (self._matches(WHOLE) | missing).all(axis=1) & ~missing.all(axis=1)
-        stays_text = self._matches(CHANGING).any(axis=1)
+        missing = np.isnan(self.values)
+        is_empty: NDArray[np.bool_] = np.all(missing, axis=1)
+        is_whole: NDArray[np.bool_] = np.all(self._matches(WHOLE) | missing, axis=1)
+        stays_text: NDArray[np.bool_] = np.any(self._matches(CHANGING), axis=1)
         n_rows = self.values.shape[1]
         typed = []
         for place, values in enumerate(self.values):
-            if is_whole[place]:
-                column = pa.array(values, mask=missing[place]).cast(pa.int64())
-            elif missing[place].all():
+            if is_empty[place]:
                 column = pa.nulls(n_rows)
+            elif is_whole[place]:
+                column = pa.array(values, mask=missing[place]).cast(pa.int64())
             elif stays_text[place]:
                 column = self.cells[place * n_rows : (place + 1) * n_rows]
             else:
                 column = pa.array(values, from_pandas=True)
             typed.append(pa.chunked_array([column]))
         return typed
-
-    def _missing(self) -> NDArray[np.bool_]:
-        return np.isnan(self.values)
 
     def distinct_counts(self) -> list[int]:
         """Return the number of different numbers in each column, missing ones aside."""

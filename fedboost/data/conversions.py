@@ -114,8 +114,26 @@ def as_declared_cells(sheet: Sheet, source: SourceSpec, whole: WholeColumns | No
         },
     )
     for name in source.dates:
+        if source.sql is not None and name in table.column_names:
+            _refuse_moments(table.schema.field(name).type, name)
         table = _with_date(table, name, whole)
     return sheet if table is sheet.columns else replace(sheet, columns=table)
+
+
+def _refuse_moments(kind: pa.DataType, name: str) -> None:
+    """Refuse a column of moments: a database keeps no zone, and shows them in that of its client.
+
+    Midnight of a Monday in Berlin would be a Sunday on a machine that keeps UTC.
+    """
+    if getattr(kind, "tz", None) is not None:
+        raise DataError(
+            f"the dates in column {name!r} depend on the time zone in which the database shows "
+            "them",
+            column=name,
+            todo=f"name the zone in the query, as in: {name} AT TIME ZONE 'Europe/Berlin' AS "
+            f"{name}",
+            kind="a column of dates has no time zone of its own",
+        )
 
 
 def _two_meanings(name: str) -> DataError:

@@ -331,3 +331,40 @@ def again(cluster, id_):
     world.call(cluster, "resume", id_)
     world.watch(cluster, id_, after=after)
     return state(cluster, id_)
+
+
+ZONED = "moment AT TIME ZONE 'Europe/Berlin' AS moment"
+
+
+def days_in(address, query, monkeypatch):
+    monkeypatch.setenv("MOMENTS", address)
+    raw = {"connection": {"env": "MOMENTS"}, "sql": query, "id": ["id"], "dates": ["moment"]}
+    return read_table(parse_settings(SourceSpec, raw)).drop_columns("id").to_pylist()
+
+
+def refuse_and_read_moments(address, monkeypatch):
+    """Midnight of a Monday in Berlin, in a zone that only the query can name."""
+    with pytest.raises(DataError, match="depend on the time zone") as refused:
+        days_in(address, "SELECT id, moment FROM moments", monkeypatch)
+    assert ZONED in refused.value.todo
+    (day,) = days_in(address, f"SELECT id, {ZONED} FROM moments", monkeypatch)
+    assert day == {"moment": 19723.0, "moment_month": 1, "moment_weekday": 1}
+
+
+def test_moments_of_postgresql_need_a_zone(database, monkeypatch):
+    database.run(
+        "create table moments (id int, moment timestamptz)",
+        "insert into moments values (1, '2024-01-01 00:00:00+01')",
+    )
+    refuse_and_read_moments(database.address(), monkeypatch)
+
+
+def test_moments_of_duckdb_need_a_zone(tmp_path, monkeypatch):
+    import duckdb
+
+    file = tmp_path / "moments.duckdb"
+    with duckdb.connect(str(file)) as connection:
+        connection.execute(
+            "CREATE TABLE moments AS SELECT 1 AS id, TIMESTAMPTZ '2024-01-01 00:00:00+01' AS moment"
+        )
+    refuse_and_read_moments(f"duckdb:///{file}", monkeypatch)
