@@ -16,6 +16,7 @@ from rich.text import Text
 
 from fedboost.cli.groups import data_group
 from fedboost.data.columns import kind_of
+from fedboost.data.common_ids import CommonIds, common_ids
 from fedboost.data.reading import locate_errors, read_table
 from fedboost.data.sources import SourceSpec, source_at
 from fedboost.data.split import SplitPlan, split_table, write_tables
@@ -38,16 +39,24 @@ def check(files: tuple[str, ...], as_json: bool) -> None:
     \b
       fedboost data check bank.parquet telco.csv credit.yaml
 
+    Counts the ids that several tables have in common.
     Ends with exit code 2 if there is a problem.
     """
-    surveys = [survey_table(source_at(file)) for file in files]
+    sources = [source_at(file) for file in files]
+    surveys = [survey_table(source) for source in sources]
+    common = common_ids(sources, surveys) if len(files) > 1 else None
     n_problems = sum(len(survey.problems) for survey in surveys)
     if as_json:
-        click.echo(json.dumps({"files": [asdict(s) for s in surveys], "problems": n_problems}))
+        found: dict[str, Any] = {"files": [asdict(s) for s in surveys], "problems": n_problems}
+        if len(files) > 1:
+            found["common_ids"] = None if common is None else asdict(common)
+        click.echo(json.dumps(found))
     else:
         console = Console()
         for surveyed in surveys:
             _print_survey(console, surveyed)
+        if len(files) > 1:
+            console.print(Text(_common_ids_text(surveys, common)))
     if n_problems:
         bad = [survey.file for survey in surveys if survey.problems]
         raise DataError(
@@ -149,6 +158,16 @@ def _print_survey(console: Console, surveyed: TableSurvey) -> None:
     if not surveyed.problems:
         console.print(Text("no problems found", style="green"))
     console.print()
+
+
+def _common_ids_text(surveys: list[TableSurvey], common: CommonIds | None) -> str:
+    if common is None:
+        return "common ids: unknown, since not every table has ids that can be read"
+    shares = ", ".join(
+        f"{100 * share:.3g} % of {surveyed.file}"
+        for surveyed, share in zip(surveys, common.shares, strict=True)
+    )
+    return f"common ids: {common.count} ({shares})"
 
 
 def _column_cells(column: ColumnSurvey) -> tuple[str, ...]:

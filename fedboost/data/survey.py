@@ -37,6 +37,8 @@ from fedboost.data.sheet import Sheet, SparseColumns
 from fedboost.data.sources import SourceSpec
 from fedboost.ground.errors import ConfigError, DataError
 
+ROWS_TELLING = 20  # in which values that all differ are hardly chance
+
 
 @dataclass(frozen=True)
 class ColumnSurvey:
@@ -106,14 +108,19 @@ def survey_sheet(file: str, sheet: Sheet) -> TableSurvey:
         _describe(feature, columns[name], distinct[name], _column_role(feature, id_name, label))
         for name, feature in features.items()
     ]
+    surveys += [_describe_sparse(feature, sheet.n_rows) for feature in sparse]
     return TableSurvey(
         file=file,
         rows=sheet.n_rows,
-        columns=(*surveys, *(_describe_sparse(feature, sheet.n_rows) for feature in sparse)),
+        columns=tuple(surveys),
         id=id_name,
         label=label,
         problems=tuple(problems),
-        notes=(*_reading_notes(used, distinct, sheet, label), *_classes_note(label, classes)),
+        notes=(
+            *_reading_notes(used, distinct, sheet, label),
+            *_useless_notes(surveys, sheet.n_rows),
+            *_classes_note(label, classes),
+        ),
     )
 
 
@@ -199,6 +206,28 @@ def _reading_notes(
             "'columns' if it is a feature"
         )
     return notes
+
+
+def _useless_notes(columns: Sequence[ColumnSurvey], n_rows: int) -> list[str]:
+    """Return notes on columns from which no tree learns anything that holds for other rows."""
+    asked = [column for column in columns if column.role in ("feature", "categorical")]
+    empty = [column.name for column in asked if column.missing == 1]
+    single = [
+        column.name
+        for column in asked
+        if column.distinct == 1 and not column.missing and n_rows > 1
+    ]
+    each = [
+        column.name
+        for column in asked
+        if column.distinct == n_rows >= ROWS_TELLING and column.type in ("integer", "text")
+    ]
+    found = (
+        (empty, "columns without any value"),
+        (single, "columns with the same value in every row"),
+        (each, "columns with a different value in every row, as ids have"),
+    )
+    return [f"{what}: {shown_names(names)}" for names, what in found if names]
 
 
 def _classes_note(label: str | None, classes: Sequence[str]) -> list[str]:

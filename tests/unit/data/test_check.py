@@ -181,9 +181,10 @@ def test_a_sparse_table_is_described_as_its_dense_twin(tmp_path):
     dense = survey_sheet("a.svm", Sheet(read_table(SourceSpec(path=str(path)))))
     assert sparse.columns == dense.columns
     assert (sparse.id, sparse.label, sparse.problems) == ("id", "y", ())
-    assert sparse.notes[:-1] == (
+    assert (*sparse.notes[:2], sparse.notes[-1]) == (
         "a sparse table: 8 of 16 cells of its 4 features are not zero",
         "column f4: whole numbers beyond 2^24 were rounded to 32-bit floats",
+        "columns with the same value in every row: f2",
     )
     assert dense.notes == sparse.notes[1:]
 
@@ -221,3 +222,49 @@ def test_the_public_tables_are_fine_but_for_lists(data_file):
     for name, n_problems in (("default_credit", 0), ("adult_test", 0), ("reuters_moneyfx_test", 1)):
         result = run(str(data_file(f"{name}.parquet")), "--json")
         assert json.loads(result.stdout.splitlines()[-1])["problems"] == n_problems, name
+
+
+def test_the_ids_that_tables_have_in_common_are_counted(tmp_path):
+    (tmp_path / "a.csv").write_text("id,x\n1,5\n2,6\n3,7\n4,8\n")
+    pq.write_table(pa.table({"nr": [2, 3, 9], "z": [0.5, 1.5, 2.5]}), tmp_path / "b.parquet")
+    files = [str(tmp_path / "a.csv"), str(tmp_path / "b.parquet")]
+    result = run(*files)
+    assert result.exception is None
+    assert "common ids: 2 (50 % of a.csv, 66.7 % of b.parquet)" in result.stdout
+    told = json.loads(run(*files, "--json").stdout.splitlines()[-1])
+    assert told["common_ids"] == {"count": 2, "shares": [0.5, 2 / 3]}
+    assert "common" not in run(files[0]).stdout
+
+
+def test_declared_ids_are_the_ones_compared(tmp_path):
+    (tmp_path / "a.csv").write_text("id,code\n1,A7\n2,B8\n")
+    (tmp_path / "b.csv").write_text("id,x\na7,1\nb8,2\na7,3\n")
+    declared = f"path: {tmp_path / 'a.csv'}\nid: [code]\nid_format: {{lower: true}}\n"
+    (tmp_path / "a.yaml").write_text(declared)
+    result = run(str(tmp_path / "a.yaml"), str(tmp_path / "b.csv"))
+    assert "common ids: 2 (100 % of a.csv, 100 % of b.csv)" in result.stdout
+    assert "2 of 3 rows share their id" in result.stdout
+
+
+def test_tables_without_readable_ids_have_no_known_ids_in_common(tmp_path):
+    (tmp_path / "a.csv").write_text("id,x\n1,5\n,6\n")
+    (tmp_path / "b.csv").write_text("id,x\n1,5\n")
+    for other in ("b.csv", "absent.csv"):
+        files = [str(tmp_path / "a.csv"), str(tmp_path / other)]
+        assert "common ids: unknown" in run(*files).stdout
+        assert json.loads(run(*files, "--json").stdout.splitlines()[-1])["common_ids"] is None
+
+
+def test_columns_that_teach_nothing_are_noted():
+    n = 20
+    notes = look(
+        id=[*range(n)],
+        none=pa.nulls(n),
+        same=["7"] * n,
+        one_missing=[7.0] * (n - 1) + [None],
+        account=[f"k{place}" for place in range(n)],
+        measured=[place / 3 for place in range(n)],
+    ).notes
+    assert "columns without any value: none" in notes
+    assert "columns with the same value in every row: same" in notes
+    assert "columns with a different value in every row, as ids have: account" in notes
