@@ -21,7 +21,20 @@ PART_BYTES = 1 << 22  # of a file, searched at a time
 BLOCK_BYTES_MIN, BLOCK_BYTES_MAX = 1 << 20, 1 << 30  # that Arrow parses together
 # First bytes of compressed files, with Arrow's names of the compression.
 COMPRESSION_SIGNS = {b"\x1f\x8b": "gzip", b"BZh91AY&SY": "bz2", b"\x28\xb5\x2f\xfd": "zstd"}
-ARCHIVE = b"PK\x03\x04"  # the first bytes of a zip archive, which Excel's tables are
+# First bytes of files that are no csv: what they are, and the remedy.
+OTHER_FILES = {
+    # A zip archive is also what Excel's tables are.
+    b"PK\x03\x04": (
+        "a zip archive or an Excel table",
+        "unpack it, or save the sheet as csv in UTF-8",
+    ),
+    b"\xfd7zXZ": ("packed by xz", "unpack it, or pack it by gzip"),
+    b"\x04\x22\x4d\x18": ("packed by lz4", "unpack it, or pack it by gzip"),
+    b"\x1f\x9d": ("packed by compress", "unpack it, or pack it by gzip"),
+    b"7z\xbc\xaf": ("a 7z archive", "unpack it, or pack it by gzip"),
+    b"PAR1\x15": ("a parquet file", "declare format: parquet for the data set"),
+    b"ARROW1\0": ("an Arrow file", "declare format: arrow for the data set"),
+}
 DELIMITERS = (",", ";", "\t", "|")
 NEWLINE, RETURN, QUOTE = 10, 13, 34
 SEP_CHARS_MAX = 16  # of a line sep=;
@@ -63,11 +76,9 @@ class CsvFile:
     @cached_property
     def names(self) -> list[str]:
         """Column names; a DataError refuses another delimiter, encoding or unbalanced quotes."""
-        if self._begins(ARCHIVE):
-            raise DataError(
-                "the file is a zip archive or an Excel table, not csv",
-                todo="unpack it, or save the sheet as csv in UTF-8",
-            )
+        for sign, (what, todo) in OTHER_FILES.items():
+            if self._begins(sign):
+                raise DataError(f"the file is {what}, not csv", todo=todo)
         if self._quotes_and_longest[0] % 2:
             raise DataError(
                 "a quoted cell never ends: the file has an odd number of quotation marks",
@@ -100,6 +111,12 @@ class CsvFile:
 
     def unreadable(self, private: str) -> DataError:
         """Return the error for bytes that are not text of the encoding, or not csv."""
+        if self._compression is not None and self._is_damaged():
+            return DataError(
+                f"the {self._compression} file is damaged, or its end is missing",
+                todo="write or copy it again",
+                private=private,
+            )
         if self.codec == UTF8:
             todo = "declare its encoding, such as encoding: cp1252 or utf-16, or save it as UTF-8"
             return DataError("the file is not csv in UTF-8", todo=todo, private=private)
@@ -151,8 +168,21 @@ class CsvFile:
 
     def _unpacked(self) -> pa.NativeFile:
         """Open the file as its own bytes, without the compression that its first bytes show."""
-        name = next((name for sign, name in COMPRESSION_SIGNS.items() if self._begins(sign)), None)
-        return pa.input_stream(str(self.path), compression=name)
+        return pa.input_stream(str(self.path), compression=self._compression)
+
+    @cached_property
+    def _compression(self) -> str | None:
+        return next((name for sign, name in COMPRESSION_SIGNS.items() if self._begins(sign)), None)
+
+    def _is_damaged(self) -> bool:
+        """Whether the file cannot be unpacked to its end."""
+        try:
+            with self._unpacked() as file:
+                for _ in iter(lambda: file.read(PART_BYTES), b""):
+                    pass
+        except (pa.ArrowException, OSError):
+            return True
+        return False
 
     def _begins(self, sign: bytes) -> bool:
         with self.path.open("rb") as file:

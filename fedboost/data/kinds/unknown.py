@@ -13,7 +13,9 @@ if TYPE_CHECKING:
 
 ADVICE = {
     (".xlsx", ".xls", ".xlsm", ".xlsb", ".ods"): "save the sheet as csv in UTF-8",
-    (".gz", ".bz2", ".zst", ".zip", ".xz", ".7z", ".tar"): "unpack it; of csv, .csv.gz is read",
+    (".gz", ".bz2", ".zst", ".zip", ".xz", ".7z", ".tar", ".lz4", ".br", ".z", ".lzma", ".tgz"): (
+        "unpack it; of csv, .csv.gz is read"
+    ),
     (".json", ".jsonl", ".ndjson", ".orc", ".avro", ".dta", ".sav", ".sas7bdat", ".rds", ".pkl"): (
         "write it as parquet or csv"
     ),

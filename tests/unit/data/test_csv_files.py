@@ -3,6 +3,7 @@
 import bz2
 import gzip
 import io
+import lzma
 import os
 import subprocess
 import sys
@@ -11,6 +12,7 @@ import threading
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from pyarrow import feather
 
@@ -166,7 +168,46 @@ def test_files_that_are_called_otherwise_than_they_are(tmp_path):
     excel = written(tmp_path / "t.xlsx", b"PK\x03\x04rest", format="csv")
     assert "zip archive or an Excel table" in refusal(DataError, excel).what
     broken = written(tmp_path / "t.csv.gz", gzip.compress(b"id,x\n1,2\n" * 9999)[:-20])
-    assert refusal(DataError, broken).what == "the file is not csv in UTF-8"
+    refused = refusal(DataError, broken)
+    assert refused.what == "the gzip file is damaged, or its end is missing"
+    assert refused.todo == "write or copy it again"
+
+
+@pytest.mark.parametrize("cut", ["\udc80", "größe"])
+def test_packed_text_in_another_encoding_is_not_damaged(tmp_path, cut):
+    text = f"id,x\n1,{cut}\n".encode("latin-1" if cut == "größe" else "utf-8", "surrogateescape")
+    packed = written(tmp_path / "t.csv.gz", gzip.compress(text))
+    refused = refusal(DataError, packed)
+    assert refused.what == "the file is not csv in UTF-8"
+    assert "encoding: cp1252" in refused.todo
+
+
+@pytest.mark.parametrize(
+    ("data", "what"),
+    [
+        (lzma.compress(b"id,x\n1,2\n"), "the file is packed by xz, not csv"),
+        (bytes(pa.compress(b"id,x\n", codec="lz4", asbytes=True)), "the file is packed by lz4"),
+        (b"\x1f\x9d\x90rest", "the file is packed by compress, not csv"),
+        (b"7z\xbc\xaf\x27\x1crest", "the file is a 7z archive, not csv"),
+    ],
+)
+def test_a_packing_that_is_not_read_is_named(tmp_path, data, what):
+    refused = refusal(DataError, written(tmp_path / "t.csv", data))
+    assert refused.what.startswith(what)
+    assert refused.todo == "unpack it, or pack it by gzip"
+
+
+def test_a_table_of_another_format_is_named(tmp_path):
+    table = pa.table({"id": [1], "x": [0.5]})
+    pq.write_table(table, tmp_path / "p.csv")
+    feather.write_feather(table, tmp_path / "f.csv")
+    for name, format_ in (("p", "parquet"), ("f", "arrow")):
+        path = tmp_path / f"{name}.csv"
+        todo = refusal(DataError, SourceSpec(path=str(path))).todo
+        assert todo == f"declare format: {format_} for the data set"
+        assert read(SourceSpec(path=str(path), format=format_)) == {"id": [1], "x": [0.5]}
+    named = written(tmp_path / "n.csv", b"PAR1,ARROW1\n1,2\n")
+    assert read(named) == {"PAR1": ["1"], "ARROW1": ["2"]}
 
 
 def test_a_feather_file_is_read(tmp_path):
