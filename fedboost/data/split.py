@@ -8,10 +8,12 @@ per party; here the plan sets them, so that they can be varied.
 
 from __future__ import annotations
 
+import fcntl
 import os
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Self
@@ -124,10 +126,11 @@ def write_tables(tables: dict[str, pa.Table], out: Path, pooled: Path) -> dict[s
     parts = {party: out / f".{party}.parquet.{os.getpid()}.part" for party in tables}
     try:
         out.mkdir(parents=True, exist_ok=True)
-        for party, table in tables.items():
-            pa.parquet.write_table(table, parts[party], compression="zstd")
-        for party, path in paths.items():
-            parts[party].replace(path)
+        with _only_writer(out):
+            for party, table in tables.items():
+                pa.parquet.write_table(table, parts[party], compression="zstd")
+            for party, path in paths.items():
+                parts[party].replace(path)
     except OSError as error:
         raise ConfigError(
             f"cannot write into the folder: {error.strerror or 'input/output error'}",
@@ -138,6 +141,23 @@ def write_tables(tables: dict[str, pa.Table], out: Path, pooled: Path) -> dict[s
         for part in parts.values():
             part.unlink(missing_ok=True)
     return paths
+
+
+@contextmanager
+def _only_writer(folder: Path) -> Iterator[None]:
+    """Hold the folder's lock; a ConfigError if another split writes there: files could mix."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    except BlockingIOError:
+        raise ConfigError(
+            "another split is writing into the folder",
+            folder=str(folder),
+            todo="wait until it ends, or choose another --out",
+        ) from None
+    finally:
+        os.close(handle)
 
 
 def _id_column(table: pa.Table, name: str | None) -> pa.ChunkedArray:

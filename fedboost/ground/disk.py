@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import itertools
 import os
 import sqlite3
@@ -87,12 +88,13 @@ def write_file(path: Path, content: bytes, mode: int) -> None:
 def replace_file(path: Path, mode: int) -> Iterator[BinaryIO]:
     """Open a new file that replaces the one at `path` in one durable step when it is complete.
 
-    An exception inside leaves the old file as it was.
+    An exception inside leaves the old file as it was. A StoreError if someone else writes it now.
     """
     fresh = path.with_name(path.name + NEW)
     with on_disk(path):
-        fresh.unlink(missing_ok=True)
+        _remove_remains(fresh, path)
         handle = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+        _lock(handle)
         try:
             with os.fdopen(handle, "wb") as file:
                 yield file
@@ -103,6 +105,39 @@ def replace_file(path: Path, mode: int) -> Iterator[BinaryIO]:
             fresh.unlink(missing_ok=True)
             raise
         sync_folder(path.parent)
+
+
+def _remove_remains(fresh: Path, path: Path) -> None:
+    """Remove what a writer that ended left behind; a StoreError if the writer is at work."""
+    try:
+        handle = os.open(fresh, os.O_WRONLY)
+    except FileNotFoundError:
+        return
+    try:
+        if not _lock(handle):
+            raise StoreError(
+                "another command is writing the file",
+                todo="wait until it ends, or choose another name",
+                private=str(path),
+                file=path.name,
+            )
+    finally:
+        os.close(handle)
+    fresh.unlink(missing_ok=True)
+
+
+def _lock(handle: int) -> bool:
+    """Return False if another process, or another opening of the file, has its lock; else take it.
+
+    The lock ends with the opening. True where the disk knows no locks.
+    """
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:
+        return True
+    return True
 
 
 def append_file(path: Path, at: int, content: bytes, mode: int) -> None:

@@ -1,6 +1,8 @@
 """A pooled table is dealt out as the plan says, and nothing of it is lost or doubled."""
 
+import fcntl
 import json
+import os
 from typing import Any
 
 import numpy as np
@@ -15,7 +17,7 @@ from fedboost.cli.groups import data_group
 from fedboost.data.loading import load_frame
 from fedboost.data.selection import Selection
 from fedboost.data.sources import SourceSpec
-from fedboost.data.split import SplitPlan, split_table
+from fedboost.data.split import SplitPlan, split_table, write_tables
 from fedboost.ground.errors import ConfigError, DataError, FedboostError
 from fedboost.ground.settings import parse_settings
 from tests import tiers
@@ -412,3 +414,16 @@ def test_split_loses_no_digit_of_what_csv_says(tmp_path, cells, kind):
         assert account.to_pylist() == expected
     else:
         assert account.cast(pa.string()).to_pylist() == expected
+
+
+def test_two_splits_never_mix_their_files(tmp_path):
+    tables = {"a": pa.table({"id": [1]}), "b": pa.table({"id": [2]})}
+    other = os.open(tmp_path, os.O_RDONLY)
+    try:
+        fcntl.flock(other, fcntl.LOCK_EX)
+        with pytest.raises(ConfigError, match="another split is writing into the folder"):
+            write_tables(tables, tmp_path, tmp_path / "pooled.parquet")
+    finally:
+        os.close(other)
+    assert [*tmp_path.iterdir()] == []
+    assert write_tables(tables, tmp_path, tmp_path / "pooled.parquet")["b"].exists()

@@ -6,7 +6,7 @@ import stat
 
 import pytest
 
-from fedboost.ground.disk import check_room, make_folder, make_own_folder
+from fedboost.ground.disk import check_room, make_folder, make_own_folder, replace_file
 from fedboost.ground.errors import StoreError
 
 
@@ -49,6 +49,29 @@ def test_a_folder_that_several_users_share_is_never_closed(tmp_path):
         make_own_folder(tmp_path)
     assert refused.value.todo == "name a folder inside it that serves nothing else"
     assert mode(tmp_path) == 0o1777
+
+
+def test_a_file_has_one_writer_at_a_time(tmp_path):
+    path = tmp_path / "scores.csv"
+    with replace_file(path, 0o644) as first:
+        first.write(b"first")
+        with (
+            pytest.raises(StoreError, match="another command is writing the file") as refused,
+            replace_file(path, 0o644) as second,
+        ):
+            second.write(b"second")
+        assert refused.value.todo == "wait until it ends, or choose another name"
+    assert path.read_bytes() == b"first"
+    assert [*tmp_path.iterdir()] == [path]
+
+
+def test_what_a_killed_writer_left_stops_nobody(tmp_path):
+    path = tmp_path / "scores.csv"
+    (tmp_path / "scores.csv.new").write_bytes(b"half a")
+    with replace_file(path, 0o644) as file:
+        file.write(b"whole")
+    assert path.read_bytes() == b"whole"
+    assert [*tmp_path.iterdir()] == [path]
 
 
 def mode(folder):
