@@ -3,7 +3,9 @@
 Modules:
     addresses    addresses of databases and storages, and the secrets in them
     categories   categories of a column as canonical text
+    column_blocks  many short columns read together
     columns      the kind and the numbers of a column
+    common_ids   ids that several tables have in common
     conversions  signs in numbers, dates and numbers that mean missing
     csv_files    csv as text in UTF-8
     features     columns as float32 features

@@ -19,7 +19,7 @@ SMALL_MAX = 2**24  # 32-bit floats hold every whole number up to this one
 
 @dataclass(frozen=True, eq=False, repr=False)
 class NumberBlock:
-    """Columns of text, all of whose cells are missing or numbers up to 2^24.
+    """Columns of text whose cells are all missing or numbers up to 2^24.
 
     `values` is float64 (c, n), NaN where missing; `cells` has their texts, column after column.
     """

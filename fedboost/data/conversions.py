@@ -127,12 +127,11 @@ def _refuse_moments(kind: pa.DataType, name: str) -> None:
     """
     if getattr(kind, "tz", None) is not None:
         raise DataError(
-            f"the dates in column {name!r} depend on the time zone in which the database shows "
-            "them",
+            f"the dates in column {name!r} depend on the time zone of the database's client",
             column=name,
             todo=f"name the zone in the query, as in: {name} AT TIME ZONE 'Europe/Berlin' AS "
             f"{name}",
-            kind="a column of dates has no time zone of its own",
+            kind="a column of dates depends on the time zone of the database's client",
         )
 
 

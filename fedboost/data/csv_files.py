@@ -21,9 +21,9 @@ PART_BYTES = 1 << 22  # of a file, searched at a time
 BLOCK_BYTES_MIN, BLOCK_BYTES_MAX = 1 << 20, 1 << 30  # that Arrow parses together
 # First bytes of compressed files, with Arrow's names of the compression.
 COMPRESSION_SIGNS = {b"\x1f\x8b": "gzip", b"BZh91AY&SY": "bz2", b"\x28\xb5\x2f\xfd": "zstd"}
-# First bytes of files that are no csv: what they are, and the remedy.
+# First bytes of files of other formats, with the format and the remedy.
 OTHER_FILES = {
-    # A zip archive is also what Excel's tables are.
+    # Excel's tables are zip archives as well.
     b"PK\x03\x04": (
         "a zip archive or an Excel table",
         "unpack it, or save the sheet as csv in UTF-8",

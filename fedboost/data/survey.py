@@ -37,7 +37,7 @@ from fedboost.data.sheet import Sheet, SparseColumns
 from fedboost.data.sources import SourceSpec
 from fedboost.ground.errors import ConfigError, DataError
 
-ROWS_TELLING = 20  # in which values that all differ are hardly chance
+ROWS_TELLING = 20  # with fewer rows, values may all differ by chance
 
 
 @dataclass(frozen=True)
@@ -209,7 +209,7 @@ def _reading_notes(
 
 
 def _useless_notes(columns: Sequence[ColumnSurvey], n_rows: int) -> list[str]:
-    """Return notes on columns from which no tree learns anything that holds for other rows."""
+    """Return notes on columns that teach trees nothing about other rows."""
     asked = [column for column in columns if column.role in ("feature", "categorical")]
     empty = [column.name for column in asked if column.missing == 1]
     single = [
