@@ -3,6 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+DEMO_READY := $(VENV)/.ready-for-demo
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 
 # How many processes share the tests: one more than cores, as tests of daemons wait now and then.
@@ -15,24 +16,30 @@ LOCK := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --genera
 
 .PHONY: install lock release demo test test-all containers check bench docs site proto fmt lint types generated faults fuzz soak clean
 
-$(READY): pyproject.toml requirements-dev.lock
+$(DEMO_READY): pyproject.toml requirements-demo.lock
 	@command -v $(PYTHON) >/dev/null \
 	  || { echo "there is no $(PYTHON); set PYTHON=/path/to/python3" >&2; exit 2; }
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 	  || { echo "fedboost needs Python 3.11 or newer; set PYTHON=/path/to/python3" >&2; exit 2; }
 	@$(PYTHON) -c 'import venv, ensurepip' 2>/dev/null \
 	  || { echo "$(PYTHON) cannot make virtual environments; on Debian and Ubuntu: apt install python3-venv" >&2; exit 2; }
-	@echo "installing into $(VENV); this takes about a minute" >&2
+	@echo "installing fedboost into $(VENV); this takes about half a minute" >&2
 	@$(PYTHON) -m venv $(VENV)
-	@$(PIP) install --only-binary :all: -r requirements-dev.lock
+	@$(PIP) install --no-compile --only-binary :all: -r requirements-demo.lock
 	@$(PIP) install --no-deps --no-build-isolation -e .
+	@touch $(DEMO_READY)
+
+$(READY): $(DEMO_READY) requirements-dev.lock
+	@echo "installing tests and tools into $(VENV); this takes about a minute" >&2
+	@$(PIP) install --only-binary :all: -r requirements-dev.lock
 	@touch $(READY)
 
-install: $(READY)  ## everything into .venv
+install: $(READY)  ## everything into .venv; make demo installs what the demo needs
 
 lock: $(READY)  ## pins with hashes, for every platform; UPGRADE=1 takes newer versions
 	$(LOCK) --extra demo --extra dev --extra tensorboard --extra sql --extra delta --extra dask --extra oidc --extra otel --extra pkcs11 --output-file requirements-dev.lock pyproject.toml
 	$(LOCK) --constraint requirements-dev.lock --output-file requirements.lock pyproject.toml
+	$(LOCK) --extra demo --group checkout --constraint requirements-dev.lock --output-file requirements-demo.lock pyproject.toml
 
 release: $(READY)  ## wheel, sdist, bill of materials and hashes in dist/: the same bytes from the same commit
 	@git diff --quiet HEAD || { echo "commit first: a release is what a commit holds" >&2; exit 2; }
@@ -44,7 +51,7 @@ release: $(READY)  ## wheel, sdist, bill of materials and hashes in dist/: the s
 	rm dist/named.toml
 	cd dist && sha256sum -- * > SHA256SUMS
 
-demo: $(READY)  ## trains on real data with daemons on this machine, in about a minute
+demo: $(DEMO_READY)  ## trains on real data with daemons on this machine, in about a minute
 	$(BIN)/fedboost demo
 
 test: $(READY)  ## what a change has to pass, on all cores; PROCESSES=1 on one

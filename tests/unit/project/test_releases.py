@@ -20,7 +20,7 @@ from tests.support.each import each
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 BIN = Path(sys.executable).parent
 MADE_AT = "1790000000"  # seconds; SOURCE_DATE_EPOCH
-LOCKS = ("requirements-dev.lock", "requirements.lock")
+LOCKS = ("requirements-dev.lock", "requirements.lock", "requirements-demo.lock")
 PLATFORMS = ("x86_64-manylinux_2_28", "aarch64-manylinux_2_28", "aarch64-apple-darwin")
 PYTHONS = ("3.11", "3.12", "3.13")
 
@@ -110,14 +110,22 @@ def test_every_pin_of_a_lock_has_hashes():
 
 
 def test_what_a_wheel_needs_is_pinned_as_in_development():
-    wide, core = (packages(lock) for lock in LOCKS)
+    wide, core, demo = (packages(lock) for lock in LOCKS)
     assert all(wide[name] == pin for name, pin in core.items())
+    assert all(wide[name] == pin for name, pin in demo.items())
     asked = {re.split(r"[^\w.-]", one)[0].lower() for one in PROJECT["project"]["dependencies"]}
     assert asked <= set(core)
 
 
+def test_the_demo_installs_what_it_compares_with_and_no_tools():
+    demo, development = set(packages("requirements-demo.lock")), set(packages(LOCKS[0]))
+    assert set(packages("requirements.lock")) | {"scikit-learn", "xgboost-cpu"} <= demo
+    assert not demo & {"pytest", "mypy", "playwright", "pandas", "lightgbm"}
+    assert len(demo) < len(development) / 3
+
+
 @pytest.mark.full
-def test_both_locks_resolve_from_wheels_alone_on_every_platform():
+def test_all_locks_resolve_from_wheels_alone_on_every_platform():
     each([(lock, to, py) for lock in LOCKS for to in PLATFORMS for py in PYTHONS], resolves)
 
 
