@@ -37,6 +37,7 @@ from fedboost.runtime.cluster.cluster import ClusterProcesses, TrialProcesses
 from fedboost.runtime.cluster.local import COORDINATOR, LocalCluster, complete_spec
 from fedboost.runtime.config.daemons import CoordinatorConfig, DaemonConfig, PartyConfig
 from fedboost.runtime.process import logs
+from fedboost.runtime.process.compilation import count_new_kernels
 from fedboost.runtime.store.store import JobState
 
 AGAIN = click.option(
@@ -258,7 +259,10 @@ async def _simulate_jobs(
 
     async def run_and_show(job: JobSpec) -> tuple[JobJournal, dict[str, Any]]:
         """Run one job and show its progress."""
-        with Progress(Console(stderr=True), job.name) as progress:
+        with (
+            Progress(Console(stderr=True), job.name) as progress,
+            count_new_kernels(progress.compiling),
+        ):
             journal = await cluster.run(job, progress.event)
         result = result_of(journal)
         if result and folder is not None:

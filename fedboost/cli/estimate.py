@@ -196,21 +196,29 @@ def warm(as_json: bool) -> None:
     its users, or else in the user's own cache. Run it again after an update or on another kind of
     processor; existing code is not compiled again.
     """
-    from fedboost.ground import kernel_files
+    from fedboost.ground import kernel_files, kernel_folders
     from fedboost.runtime.cluster import warming
 
     logging.disable(logging.WARNING)  # warnings about made-up tables
     folder = kernel_files.writable_folder()
     if folder is None:
-        tried = ", ".join(str(place) for place in kernel_files.kernel_folders())
+        tried = ", ".join(str(place) for place in kernel_folders.kernel_folders())
         raise ConfigError(
             "no folder for compiled kernels is writable by us alone",
-            todo=f"name your own folder: {kernel_files.CACHE_VARIABLE}=DIR fedboost warm",
+            todo=f"name your own folder: {kernel_folders.CACHE_VARIABLE}=DIR fedboost warm",
             tried=tried,
         )
     console = Console(stderr=True)
     with console.status("compiling") as status:
-        done = warming.warm_kernels(lambda job: status.update(f"a job of {job}"))
+
+        def show_job(number: int, job: str) -> None:
+            words = f"job {number} of {len(warming.JOBS)}: {job}"
+            if console.is_terminal:
+                status.update(f"compiling, {words}")
+            else:
+                click.echo(words, err=True)
+
+        done = warming.warm_kernels(show_job)
     if as_json:
         counts = {"compiled": len(done.compiled), "read": done.read, "seconds": done.seconds}
         click.echo(json.dumps({**counts, "folder": str(folder), "cold": done.cold}))

@@ -20,6 +20,7 @@ from fedboost.messages.job_pb2 import JobJournal, JobStatus
 from fedboost.report.progress import Progress, result_summary
 from fedboost.runtime.client.client import Jobs, pass_on_events
 from fedboost.runtime.config.daemons import PartyConfig
+from fedboost.runtime.process.compilation import count_new_kernels
 from fedboost.runtime.store.store import JobState
 from fedboost.runtime.transport import faults
 
@@ -49,7 +50,10 @@ async def follow_job(client: Jobs, job: str, *, after: int = 0, batch_rows: int 
     """
     console = Console(stderr=True)
     status = await client.status(job)
-    with Progress(console, status.name, batch_rows=batch_rows) as progress:
+    with (
+        Progress(console, status.name, batch_rows=batch_rows) as progress,
+        count_new_kernels(progress.compiling),
+    ):
         await pass_on_events(client, job, progress.event, progress.waiting, after)
     return await client.status(job)
 

@@ -6,7 +6,8 @@ Modules:
     errors        every error, with its code and its advice
     hashes        SHA-256 of many ids at once
     ids           ids of rows as one buffer
-    kernel_files  the folder of compiled kernels
+    kernel_files  files of compiled kernels
+    kernel_folders  the folders of these files
     kernels       marks functions that numba compiles at their first call
     mapped        cells in files without a name
     part_workers  workers that hold parts of a party's rows and compute with them

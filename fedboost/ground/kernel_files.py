@@ -28,25 +28,13 @@ import numba.np.linalg
 from numba.core import compiler, serialize, sigutils
 from numba.core.caching import _Cache
 
+from fedboost.ground.kernel_folders import CACHE_VARIABLE, SUFFIX, kernel_folders
+
 log = logging.getLogger(__name__)
 
-CACHE_VARIABLE = "NUMBA_CACHE_DIR"
 WRITABLE_BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
 FOLDER_MODE, FILE_MODE = 0o755, 0o644  # users who may run the program may read its code
 CHECKSUM_BYTES = 32
-
-
-def kernel_folders() -> tuple[Path, ...]:
-    """Return the folders that may hold kernels, in search order.
-
-    With $NUMBA_CACHE_DIR, that folder only. Otherwise the folder of this installation, which an
-    administrator fills for all users, and then the user's own.
-    """
-    if named := os.environ.get(CACHE_VARIABLE):
-        return (Path(named),)
-    installed = Path(sys.prefix) / "share" / "fedboost" / "kernels"
-    cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-    return (installed, Path(cache) / "fedboost" / "kernels")
 
 
 @cache
@@ -130,7 +118,7 @@ class Files(_Cache):
         args, _ = sigutils.normalize_signature(sig)
         versions = (numba.__version__, llvmlite.__version__, sys.implementation.cache_tag)
         known = (self._stamp, str(args), versions, codegen.magic_tuple())
-        return f"{self._name}-{hashlib.sha256(repr(known).encode()).hexdigest()[:32]}.kernel"
+        return f"{self._name}-{hashlib.sha256(repr(known).encode()).hexdigest()[:32]}{SUFFIX}"
 
 
 @cache

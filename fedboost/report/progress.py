@@ -20,6 +20,8 @@ from fedboost.report.story import ordered_splits
 
 LINE_EVERY_S = 10.0  # without a terminal, at least so often while something happens
 LINES_OF_A_JOB = 10  # and at least so many rounds apart
+KERNELS_OF_A_LINE = 20  # without a terminal, between two lines about compilation
+FIRST_JOB_S = 30  # processor time that a machine's first job compiles: secureboost on a lattice
 
 
 class Progress:
@@ -47,6 +49,7 @@ class Progress:
         self._live = Live(
             self, console=console, refresh_per_second=4, transient=True, redirect_stdout=False
         )
+        self._kernels, self._kernels_line = 0, 1
         self._line_at = 0.0
         self._line_done = 0
         self._waited_at = 0.0
@@ -92,6 +95,13 @@ class Progress:
             self._waited_at = now
             self._print_line(waiting_words(self._waiting, now))
 
+    def compiling(self, kernels: int) -> None:
+        """Show how many kernels have been compiled on this machine since the job began."""
+        self._kernels = kernels
+        if kernels >= self._kernels_line and not self._console.is_terminal:
+            self._kernels_line = kernels + KERNELS_OF_A_LINE
+            self._print_line(compilation_words(kernels))
+
     def __rich__(self) -> RenderableType:
         """Return the live display."""
         seen, now = self._seen, self._clock()
@@ -99,7 +109,13 @@ class Progress:
         bar = ProgressBar(total=seen.of or 1, completed=seen.done, width=30)
         head.add_row(Text(self._name, style="bold"), bar, Text(seen.count_words))
         waits = waiting_words(self._waiting, now)
-        lines = ((metric_words(seen.metrics), ""), (seen.pace_words(now), "dim"), (waits, "yellow"))
+        compiles = "" if seen.done else compilation_words(self._kernels)
+        lines = (
+            (compiles, "yellow"),
+            (metric_words(seen.metrics), ""),
+            (seen.pace_words(now), "dim"),
+            (waits, "yellow"),
+        )
         return Group(head, *(Text(words, style=style) for words, style in lines if words))
 
     def _print_state(self, state: str) -> None:
@@ -142,6 +158,13 @@ class Progress:
     def _print_line(self, words: str) -> None:
         line = Text(f"{self._name}: {words}")
         self._console.print(line, soft_wrap=True, highlight=False)
+
+
+def compilation_words(kernels: int) -> str:
+    """Return the text that says why a machine's first job takes longer; "" without kernels."""
+    if not kernels:
+        return ""
+    return f"compiling once on this machine, a first job about {FIRST_JOB_S} s: kernel {kernels}"
 
 
 def result_summary(result: Mapping[str, Any]) -> RenderableType:

@@ -12,8 +12,9 @@ from rich.console import Console
 
 from fedboost.messages.job_pb2 import Event, Waiting
 from fedboost.report.card import JobCard, job_card
-from fedboost.report.progress import Progress
+from fedboost.report.progress import Progress, compilation_words
 from fedboost.report.seen import JobProgress
+from fedboost.runtime.process.compilation import count_new_kernels
 
 Verbose: TypeAlias = bool | Literal["auto"]
 
@@ -40,13 +41,17 @@ def watching(verbose: Verbose = "auto", name: str = "job") -> Iterator[Hears]:
     if verbose is False or (verbose == "auto" and not (in_notebook() or sys.stderr.isatty())):
         yield _Silent()
     elif in_notebook():
-        shown = _InNotebook(name)
+        shown = InNotebook(name)
         try:
-            yield shown
+            with count_new_kernels(shown.compiling):
+                yield shown
         finally:
             shown.draw()
     else:
-        with Progress(Console(stderr=True), name) as progress:
+        with (
+            Progress(Console(stderr=True), name) as progress,
+            count_new_kernels(progress.compiling),
+        ):
             yield progress
 
 
@@ -67,7 +72,7 @@ class _Silent:
         """Do nothing."""
 
 
-class _InNotebook:
+class InNotebook:
     """A card that is updated in place; rich's own display in notebooks needs ipywidgets."""
 
     def __init__(self, name: str, *, clock: Callable[[], float] = time.time) -> None:
@@ -76,6 +81,7 @@ class _InNotebook:
         self._waiting: tuple[Waiting, ...] = ()
         self._drawn_at = clock()
         self._place = _display(self._card_html())
+        self._below: Any = None  # the line about compilation, below the card
 
     def __call__(self, event: Event) -> None:
         self._seen.event(event)
@@ -84,6 +90,14 @@ class _InNotebook:
     def waiting(self, waiting: Iterable[Waiting]) -> None:
         self._waiting = tuple(waiting)
         self._draw_if_due()
+
+    def compiling(self, kernels: int) -> None:
+        """Show how many kernels have been compiled on this machine since the job began."""
+        line = f"<p>{compilation_words(kernels)}</p>"
+        if self._below is None:
+            self._below = _display(line)
+        else:
+            self._below.update(_Drawn(line))
 
     def draw(self) -> None:
         """Draw the current card."""

@@ -128,13 +128,16 @@ class Warmed:
     cold: list[str] = field(default_factory=list)  # kernels without a call
 
 
-def warm_kernels(tell: Callable[[str], None] = lambda _: None) -> Warmed:
-    """Run the jobs; `tell` receives each name first. Raise JobError if one fails."""
+def warm_kernels(tell: Callable[[int, str], None] = lambda _number, _job: None) -> Warmed:
+    """Run the jobs; `tell` receives the number, from 1, and name of each before it runs.
+
+    Raise JobError if one fails.
+    """
     started, warmed = time.monotonic(), Warmed()
     import_kernel_modules()
     with record_compilations(warmed.compiled), tempfile.TemporaryDirectory() as scratch:
-        for number, (name, job) in enumerate(JOBS.items()):
-            tell(name)
+        for number, (name, job) in enumerate(JOBS.items(), start=1):
+            tell(number, name)
             asyncio.run(_run_jobs(Path(scratch) / str(number), name, job))
     ready = [kernel for kernel in kernels.marked_kernels() if kernel.compiled.signatures]
     parts = {inner.name for kernel in ready for inner in kernel.parts()}

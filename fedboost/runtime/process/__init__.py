@@ -3,6 +3,7 @@
 Modules:
     bridge        lets threads wait for the event loop
     clock         the clock of all waits
+    compilation   counts kernels that are new on this machine
     deadline      ends a process in time
     logs          log lines as text or JSON
     memory        gives free memory back to the system

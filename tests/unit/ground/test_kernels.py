@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from numba.core import caching, compiler, serialize, sigutils
 
-from fedboost.ground import kernel_files
+from fedboost.ground import kernel_files, kernel_folders
 from fedboost.ground.kernels import Kernel, kernel
 from fedboost.runtime.cluster import warming
 from tests.conftest import ROOT
@@ -55,7 +55,7 @@ print(json.dumps({"states": states, "cold": warmed.cold, "known": len(known), "n
 def place(tmp_path, monkeypatch):
     """A folder of our own for kernels, and nothing known of any other."""
     folder = tmp_path / "kernels"
-    monkeypatch.setenv(kernel_files.CACHE_VARIABLE, str(folder))
+    monkeypatch.setenv(kernel_folders.CACHE_VARIABLE, str(folder))
     known = (kernel_files.writable_folder, kernel_files.is_trusted)
     for one in known:
         one.cache_clear()
@@ -203,8 +203,8 @@ def test_kernels_are_read_where_nothing_can_be_written(place, monkeypatch):
 
 
 def test_without_a_variable_the_installation_comes_before_the_user(monkeypatch):
-    monkeypatch.delenv(kernel_files.CACHE_VARIABLE, raising=False)
+    monkeypatch.delenv(kernel_folders.CACHE_VARIABLE, raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", "/somewhere")
-    installed, own = kernel_files.kernel_folders()
+    installed, own = kernel_folders.kernel_folders()
     assert installed == Path(sys.prefix) / "share" / "fedboost" / "kernels"
     assert own == Path("/somewhere/fedboost/kernels")

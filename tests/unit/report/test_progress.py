@@ -218,3 +218,21 @@ def test_the_summary_shows_markup_and_codes_as_text():
     assert "[red]" in said
     assert "[bold]m" in said
     assert "[i]" in said
+
+
+def test_a_log_says_once_for_twenty_kernels_that_they_are_compiled():
+    out = io.StringIO()
+    with shown.Progress(Console(file=out, width=60), "credit") as progress:
+        for kernels in (1, 2, 20, 21, 40, 41):
+            progress.compiling(kernels)
+    said = "credit: compiling once on this machine, a first job about 30 s: kernel"
+    assert out.getvalue().splitlines() == [f"{said} {kernels}" for kernels in (1, 21, 41)]
+
+
+def test_the_screen_shows_compilation_until_the_first_round_is_done():
+    progress = shown.Progress(Console(file=io.StringIO()), "credit")
+    assert "compiling" not in on_screen(progress)
+    progress.compiling(7)
+    assert "compiling once on this machine, a first job about 30 s: kernel 7" in on_screen(progress)
+    progress.event(tree(1, 5, START))
+    assert "compiling" not in on_screen(progress)

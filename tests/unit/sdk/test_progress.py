@@ -7,7 +7,7 @@ import types
 import pytest
 
 from fedboost.messages.job_pb2 import Event, Progress, RoundDone, StateChanged, Waiting
-from fedboost.sdk.progress import in_notebook, watching
+from fedboost.sdk.progress import InNotebook, in_notebook, watching
 
 RUNNING = Event(at=1.0, state=StateChanged(state="running"))
 TREE = Event(at=2.0, round=RoundDone(progress=Progress(round="tree", done=1, of=2), seconds=1.0))
@@ -93,3 +93,15 @@ def test_a_card_is_whole_when_the_work_fails(notebook):
     with pytest.raises(KeyError):
         work()
     assert "running" in notebook.shown[-1]
+
+
+def test_a_notebook_says_below_the_card_that_kernels_are_compiled(notebook):
+    with watching("auto", "credit") as hear:
+        assert isinstance(hear, InNotebook)
+        hear.compiling(3)
+        hear.compiling(4)
+    said = "compiling once on this machine, a first job about 30 s: kernel"
+    assert [text for text in notebook.shown if said in text] == [
+        f"<p>{said} 3</p>",
+        f"<p>{said} 4</p>",
+    ]
