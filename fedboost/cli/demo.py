@@ -22,7 +22,7 @@ from fedboost.core import objectives
 from fedboost.data.holdout import validation_rows
 from fedboost.data.ids import encode_ids
 from fedboost.data.sources import SourceSpec
-from fedboost.ground.errors import ConfigError
+from fedboost.ground.errors import ConfigError, install_advice
 from fedboost.ground.settings import parse_settings
 from fedboost.job import JobSpec
 from fedboost.runtime.cluster.local import DATASET
@@ -90,7 +90,7 @@ def _demo_data() -> tuple[NDArray[np.float32], NDArray[np.int64], list[str]]:
         from sklearn.datasets import load_breast_cancer
     except ImportError:
         raise ConfigError(
-            "the demo needs scikit-learn and xgboost", todo="pip install 'fedboost[demo]'"
+            "the demo needs scikit-learn and xgboost", todo=install_advice("demo")
         ) from None
     loaded = load_breast_cancer()
     names = [str(name).replace(" ", "_") for name in loaded.feature_names]

@@ -151,3 +151,8 @@ BY_CODE: dict[str, type[FedboostError]] = {
         JobError,
     )
 }
+
+
+def install_advice(extra: str) -> str:
+    """Return the commands that install an extra; no package index has fedboost."""
+    return f"in a clone: pip install -e '.[{extra}]'; from a wheel: pip install 'WHEEL[{extra}]'"

@@ -22,7 +22,7 @@ from pydantic import (
 )
 from pydantic_core import CoreSchema, core_schema
 
-from fedboost.ground.errors import ConfigError
+from fedboost.ground.errors import ConfigError, install_advice
 
 if TYPE_CHECKING:
     from fedboost.ground.strict_yaml import Loader
@@ -56,7 +56,7 @@ def optional_library(module: str, key: str, extra: str) -> Any:
     except ImportError:
         raise ConfigError(
             f"{key} needs a package that is not installed",
-            todo=f"pip install 'fedboost[{extra}]'",
+            todo=install_advice(extra),
             key=key,
         ) from None
 

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from fedboost.core import categories, objectives
 from fedboost.ground.arrays import Floats
-from fedboost.ground.errors import ConfigError
+from fedboost.ground.errors import ConfigError, install_advice
 from fedboost.model import rounds
 from fedboost.model.export import shortest_float
 from fedboost.model.vertical import LEAF, Whole
@@ -38,7 +38,7 @@ def import_xgboost(extra: str) -> Any:
         import xgboost
     except ImportError:
         raise ConfigError(
-            "this needs xgboost, which is not installed", todo=f"pip install 'fedboost[{extra}]'"
+            "this needs xgboost, which is not installed", todo=install_advice(extra)
         ) from None
     return xgboost
 

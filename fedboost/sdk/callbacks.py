@@ -2,7 +2,8 @@
 
     model.fit(X, y, eval_set=(X_held, y_held), callbacks=[MLflowCallback()])
 
-Each library is an extra: ``pip install 'fedboost[mlflow]'``, ``[wandb]`` or ``[tensorboard]``.
+Each library is an extra, ``mlflow``, ``wandb`` or ``tensorboard``; in a clone:
+``pip install -e '.[mlflow]'``.
 """
 
 from __future__ import annotations

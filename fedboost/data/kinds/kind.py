@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, BinaryIO, TypeAlias
 
-from fedboost.ground.errors import DataError
+from fedboost.ground.errors import DataError, install_advice
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -38,7 +38,7 @@ class Library:
         except ImportError:
             raise DataError(
                 f"{self.what} needs a library that is not installed",
-                todo=f"pip install 'fedboost[{self.extra}]' where the party runs",
+                todo=f"where the party runs, {install_advice(self.extra)}",
                 kind="the table needs a library that is not installed",
             ) from None
 

@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
-from fedboost.ground.errors import ConfigError, FedboostError
+from fedboost.ground.errors import ConfigError, FedboostError, install_advice
 from fedboost.messages import (
     exchange_pb2,
     exchange_pb2_grpc,
@@ -164,7 +164,7 @@ def _open_traces(config: DaemonConfig, role: CertificateRole) -> Traces | None:
             raise
         raise ConfigError(
             "traces needs OpenTelemetry, which is not installed",
-            todo="pip install 'fedboost[otel]', or leave `traces` out",
+            todo=f"{install_advice('otel')}; or leave `traces` out",
         ) from None
     return Traces(config.traces, role, config.name)
 

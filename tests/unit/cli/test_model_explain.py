@@ -13,7 +13,7 @@ from click.testing import CliRunner
 from fedboost.cli.groups import model_group
 from fedboost.core.params import TreeParams
 from fedboost.flow import Artefact
-from fedboost.ground.errors import ConfigError, DataError
+from fedboost.ground.errors import ConfigError, DataError, install_advice
 from fedboost.model import contributions, shards, vertical, whole
 from fedboost.report.contributions import Effect, effects_svg
 from tests.support.models import random_model
@@ -192,7 +192,7 @@ def test_without_xgboost_the_error_names_the_extra(frame, tmp_path, monkeypatch)
 
     monkeypatch.setattr(builtins, "__import__", without)
     error = refused(tmp_path, "--data", f"bank={file}")
-    assert error.todo == "pip install 'fedboost[explain]'"
+    assert error.todo == install_advice("explain")
 
 
 def test_nodes_that_weigh_nothing_are_refused_and_never_written():

@@ -19,7 +19,7 @@ from fedboost.data.reading import columns_of, read_sheet, read_table
 from fedboost.data.row_count import row_count_bound
 from fedboost.data.selection import Selection
 from fedboost.data.sources import Connection, SourceSpec
-from fedboost.ground.errors import ConfigError, DataError, UnreachableError
+from fedboost.ground.errors import ConfigError, DataError, UnreachableError, install_advice
 from fedboost.ground.settings import SecretReference, parse_settings
 
 TABLE = pa.table(
@@ -153,9 +153,9 @@ def test_a_library_that_is_not_installed_is_named(monkeypatch):
         monkeypatch.setitem(__import__("sys").modules, name, None)
     for url in ("duckdb:", "postgresql://h/d"):
         asked = SourceSpec(sql="select 1", connection=Connection(url=url))
-        assert refusal(DataError, asked).todo.startswith("pip install 'fedboost[sql]'")
+        assert refusal(DataError, asked).todo.endswith(install_advice("sql"))
     delta = SourceSpec(path=".", format="delta")
-    assert refusal(DataError, delta).todo.startswith("pip install 'fedboost[delta]'")
+    assert refusal(DataError, delta).todo.endswith(install_advice("delta"))
 
 
 def test_a_secret_stands_in_no_text_of_a_log(monkeypatch):

@@ -370,6 +370,15 @@ def test_the_lock_holds_everything_the_project_asks_for():
     assert not locked & {"fedboost", "pip"}
 
 
+def test_nothing_advises_to_install_a_package_that_an_index_would_give_in_our_name():
+    advised = re.compile(r"pip install[^\n`&]*[\s'\"]fedboost(?!-[\d{])")
+    assert advised.search("pip install 'fedboost[sql]'")
+    places = [ROOT / name for name in ("fedboost", "docs", "deploy", "README.md")]
+    files = [p for place in places for p in ([place] if place.is_file() else place.rglob("*"))]
+    texts = {p: p.read_text() for p in files if p.suffix in (".py", ".md", ".ipynb")}
+    assert [str(p) for p, text in texts.items() if advised.search(text)] == []
+
+
 def test_every_document_stands_in_the_navigation():
     docs = ROOT / "docs"
     found = {p.relative_to(docs) for kind in ("*.md", "*.ipynb") for p in docs.rglob(kind)}

@@ -84,7 +84,7 @@ def test_what_xgboost_does_otherwise_is_refused(raw, word):
 def test_a_guest_without_xgboost_refuses_before_hosts_send_anything(monkeypatch):
     monkeypatch.setitem(sys.modules, "xgboost", None)
     job = open_job({**SMALL, "trainer": "xgboost"})
-    with pytest.raises(ConfigError, match=r"pip install 'fedboost\[xgboost\]'"):
+    with pytest.raises(ConfigError, match=r"pip install -e '\.\[xgboost\]'"):
         settings.check_table(
             GUEST_ROLE,
             parse_settings(FederBoostVerticalParams, job.params),

@@ -19,7 +19,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from fedboost.ground import part_workers
-from fedboost.ground.errors import ConfigError, UnreachableError
+from fedboost.ground.errors import ConfigError, UnreachableError, install_advice
 from fedboost.ground.part_workers import Embedded, MakePart, PartWorkers
 from fedboost.runtime.config.daemons import DaskWorkers, PartyConfig
 from fedboost.runtime.party.workers.cluster_ca import check_own_ca
@@ -145,7 +145,7 @@ class DaskPartWorkers:
         except ModuleNotFoundError:
             raise ConfigError(
                 "workers.dask needs Dask, which is not installed",
-                todo="pip install 'fedboost[dask]', or set workers: embedded",
+                todo=f"{install_advice('dask')}; or set workers: embedded",
             ) from None
         dask.config.set(
             {
@@ -251,7 +251,7 @@ class DaskPartWorkers:
         except (ImportError, AttributeError) as error:
             raise ConfigError(
                 "a worker of the Dask cluster cannot run fedboost",
-                todo=f"install fedboost[dask]=={ours[0]} where the workers run",
+                todo=f"where the workers run, install fedboost {ours[0]} with its extra dask",
                 private=str(error),
                 workers=self._where,
             ) from None

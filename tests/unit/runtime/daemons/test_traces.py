@@ -44,7 +44,7 @@ def test_traces_without_the_extra_are_a_mistake_of_the_settings(monkeypatch):
     assert daemon._open_traces(coordinator(), "coordinator") is None
     with pytest.raises(ConfigError, match="needs OpenTelemetry, which is not installed") as caught:
         daemon._open_traces(coordinator(traces=NOBODY), "coordinator")
-    assert "pip install 'fedboost[otel]'" in caught.value.todo
+    assert "pip install -e '.[otel]'" in caught.value.todo
 
 
 def test_a_call_takes_its_place_and_nothing_else_from_its_metadata():

@@ -13,7 +13,7 @@ from distributed import Client
 from fedboost.core.row_parts import SharedTable
 from fedboost.encrypted.cells.adding import PlacedRows
 from fedboost.ground import part_workers
-from fedboost.ground.errors import ConfigError, FedboostError, UnreachableError
+from fedboost.ground.errors import ConfigError, FedboostError, UnreachableError, install_advice
 from fedboost.ground.part_workers import Embedded
 from fedboost.ground.settings import parse_settings
 from fedboost.runtime.config.daemons import DaskWorkers
@@ -192,7 +192,7 @@ def test_files_that_cannot_be_read_are_named(cluster):
 def test_without_the_extra_it_is_named(cluster, monkeypatch):
     monkeypatch.setitem(sys.modules, "distributed", None)
     error = refusal(ConfigError, lambda: DaskPartWorkers(cluster.settings()).count)
-    assert "fedboost[dask]" in error.todo
+    assert install_advice("dask") in error.todo
 
 
 def test_workers_that_are_lost_again_and_again_end_the_layer(own, monkeypatch):
