@@ -31,6 +31,7 @@ from fedboost.messages.job_pb2 import JobJournal, JobStatus
 from fedboost.model import kinds, shards
 from fedboost.pages import token
 from fedboost.report.progress import Progress
+from fedboost.report.story import state_in_words
 from fedboost.runtime.client.client import CoordinatorClient, result_of
 from fedboost.runtime.cluster import local
 from fedboost.runtime.cluster.cluster import ClusterProcesses, TrialProcesses
@@ -70,7 +71,7 @@ async def run_or_resume(
         if not keeps:
             await client.cancel(job)
         state = "paused" if keeps else "cancelled"
-        click.echo(f"{job} is {state}: its daemons stop with this command", err=True)
+        click.echo(f"{job} {state_in_words(state)}: its daemons stop with this command", err=True)
         if keeps:
             click.echo(GO_ON, err=True)
         raise

@@ -144,7 +144,7 @@ def _warnings(forecast: Estimate) -> Iterator[str]:
             yield f"{who} needs {units.in_bytes(n_bytes)} of memory at {party}{than}"
     for link, n_bytes in forecast.bytes.items():
         if n_bytes > BYTES_WARN:
-            yield f"{units.in_bytes(n_bytes)} travel from {link.replace('->', ' to ')}"
+            yield f"{units.in_bytes(n_bytes)} go from {link.replace('->', ' to ')}"
     if forecast.seconds["total"] > SECONDS_WARN:
         yield f"the job takes {units.in_seconds(forecast.seconds['total'])}"
 
@@ -224,4 +224,4 @@ def warm(as_json: bool) -> None:
         click.echo(json.dumps({**counts, "folder": str(folder), "cold": done.cold}))
         return
     click.echo(f"compiled {len(done.compiled)} kernels, {done.read} were there already")
-    click.echo(f"they lie in {folder}; it took {done.seconds:.0f} s")
+    click.echo(f"stored in {folder} in {done.seconds:.0f} s")

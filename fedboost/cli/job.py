@@ -11,6 +11,7 @@ from fedboost.cli.complete import jobs_there
 from fedboost.cli.connect import JSON, YES, CoordinatorAccess, connection_options
 from fedboost.cli.groups import job_group
 from fedboost.messages.job_pb2 import JobStatus
+from fedboost.report.story import state_in_words
 from fedboost.runtime.client.client import CoordinatorClient
 
 
@@ -54,9 +55,8 @@ def status(job: str, as_json: bool, coordinator: CoordinatorAccess) -> None:
     if as_json:
         click.echo(json.dumps(_as_dict(status)))
         return
-    click.echo(
-        f"{status.id} ({status.protocol}) is {status.state}, since {_local_time(status.updated)}"
-    )
+    is_what = f"{state_in_words(status.state)}, since {_local_time(status.updated)}"
+    click.echo(f"{status.id} ({status.protocol}) {is_what}")
     if status.progress.of:
         click.echo(f"{status.progress.done} of {status.progress.of} {status.progress.round}s done")
     if status.encryption:
@@ -82,7 +82,7 @@ def cancel(job: str, coordinator: CoordinatorAccess) -> None:
       fedboost job cancel credit-1a2b3c4d
     """
     status = coordinator.call_coordinator(lambda client: client.cancel(job))
-    click.echo(f"{job} is {status.state}")
+    click.echo(f"{job} {state_in_words(status.state)}")
 
 
 @job_group.command("delete")
@@ -110,7 +110,7 @@ def delete(jobs: tuple[str, ...], yes: bool, as_json: bool, coordinator: Coordin
         for job in jobs:
             await client.delete(job)
             if not as_json:
-                click.echo(f"{job} is deleted")
+                click.echo(f"deleted {job}")
 
     coordinator.call_coordinator(delete_jobs)
     if as_json:

@@ -36,8 +36,8 @@ async def watch_job(client: Jobs, job: str, *, after: int = 0) -> JobStatus:
     try:
         return await follow_job(client, job, after=after)
     except asyncio.CancelledError:
-        click.echo(f"{job} goes on without this command", err=True)
-        for does, what in (("watch", "see how it goes"), ("cancel", "end it")):
+        click.echo(f"{job} keeps running", err=True)
+        for does, what in (("watch", "follow it"), ("cancel", "end it")):
             click.echo(f"to {what}: fedboost job {does} {job}", err=True)
         raise
 
@@ -146,11 +146,11 @@ class Turns:
             if self.code:
                 break
         if waiting and self.code:
-            click.echo(f"not begun: {', '.join(waiting)}", err=True)
+            click.echo(f"not started: {', '.join(waiting)}", err=True)
 
     def _print_not_run(self, job: JobSpec, error: FedboostError) -> None:
         """Print that a job could not be submitted, or not be followed to its end."""
-        for line in (f"job {job.name} could not be run to its end", *error.lines()):
+        for line in (f"job {job.name} did not finish", *error.lines()):
             click.echo(line, err=True)
         left = {"job": None, "name": job.name, "state": JobState.FAILED, "error": error.said()}
         self.outcomes[job.parties.table().guest] = left

@@ -85,11 +85,11 @@ def approve(job: str, yes: bool, config: Path, tls: Path | None) -> int:
     for wanted in known.jobs:
         if wanted.id == job:
             click.echo("\n".join(_request_lines(wanted)), err=True)
-    if not yes and not click.confirm(f"let {job} run?", err=True):
+    if not yes and not click.confirm(f"approve {job}?", err=True):
         click.echo("nothing was approved", err=True)
         return 1
     job_status: OwnedJob = _ask_daemon(config, tls, "Approve", job_pb2.JobId(id=job))
-    click.echo(f"{job_status.id} is approved")
+    click.echo(f"approved {job_status.id}")
     return 0
 
 
@@ -104,7 +104,7 @@ def deny(job: str, reason: str, config: Path, tls: Path | None) -> None:
       fedboost party deny credit-1a2b3c4d --config configs/party-bank.yaml --tls certs
     """
     job_status: OwnedJob = _ask_daemon(config, tls, "Deny", DenyRequest(id=job, reason=reason))
-    click.echo(f"{job_status.id} is denied")
+    click.echo(f"denied {job_status.id}")
 
 
 @party_group.command("reload")
@@ -152,7 +152,7 @@ def forget(
     request = ForgetRequest(id=job, keeps_model=keep_model)
     job_status: OwnedJob = _ask_daemon(config, tls, "Forget", request)
     summary = {"deleted": job_status.id, "keeps_model": keep_model}
-    click.echo(json.dumps(summary) if as_json else f"{job_status.id} is deleted")
+    click.echo(json.dumps(summary) if as_json else f"deleted {job_status.id}")
     return 0
 
 

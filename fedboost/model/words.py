@@ -46,8 +46,8 @@ def measure_parts(
 def label_warning(host: str) -> Warned:
     """Return the guest's warning that a host's column may hold the label."""
     text = (
-        f"{host}: one split of its column alone ranks the labels almost perfectly (AUC beyond "
-        f"{0.5 + GIVES_AWAY:g}); ask its owner whether the column is known when the model predicts"
+        f"{host}: a column alone nearly gives the answer (AUC beyond {0.5 + GIVES_AWAY:g}). "
+        "Ask its owner whether the column is known at prediction time."
     )
     return Warned(party=host, warning=text)
 

@@ -27,12 +27,12 @@ from fedboost.runtime.store.store import OVER, JobState, StoredJob
 
 TONES = {Risk.LOW: "good", Risk.MEDIUM: "wait", Risk.HIGH: "bad"}
 RECKONED = (
-    "This is a forecast from your own settings and store. “Similar” counts jobs here, agreed "
-    "to and not failed, of which each line above is the same: who asks, protocol, parties, data "
-    "set, columns, label, noise. What could be learnt are the equations about the rows of a bin, "
-    "of the most that your policy allows. High: the policy refuses, nothing hides what leaves, or "
-    "all jobs together pass the policy’s warning. Medium: something is new, the job takes over a "
-    "tenth of the budget, or nobody can say how much. Your policy’s limits hold in any case."
+    "This forecast uses only your own settings and records. A similar job is one you approved "
+    "that did not fail, with the same person, protocol, parties, data set, columns, label and "
+    "noise. The budget is the number of sums per bin and row that your policy allows over all "
+    "jobs. High risk: the policy refuses the job, nothing hides what leaves, or all jobs together "
+    "pass your warning level. Medium: something is new, the job takes over a tenth of the budget, "
+    "or the amount is unknown. Your policy’s limits apply in any case."
 )
 
 
@@ -71,7 +71,7 @@ def request_sentence(owned: OwnedJob) -> Html:
     verb = " wanted to run " if owned.state in OVER else " wants to run "
     who = asks_at(owned.submitter or "nobody", owned.coordinator or "nobody")
     asker, protocol, dataset = (tag("b", words) for words in (who, owned.protocol, owned.dataset))
-    on = join(" on ", dataset) if owned.dataset else " without a data set of ours"
+    on = join(" on ", dataset) if owned.dataset else " without any data of yours"
     parties = listed_names(list(owned.parties))
     return join(asker, verb, protocol, on, f" among {parties}.")
 
@@ -146,8 +146,7 @@ def _message_table(asking: Asking) -> Html:
         drawn = details(f"{kinds} to {to}: what each reveals, and what protects it", listed)
     tells = tag("p", tag("b", "In numbers: "), f"the job {asking.tells}.") if asking.tells else ""
     intro = (
-        "These kinds of messages and no others leave this daemon in the job; the ledger gets a "
-        "row for each."
+        "Only these kinds of messages leave this daemon in the job; the ledger records every one."
     )
     status = tag("p", asking.told, class_="note")
     return section("leaving", "What leaves", drawn, tells, status, intro=intro)
@@ -215,8 +214,8 @@ def deny_form(view: OwnedJobView, session: BrowserSession) -> list[object]:
     """Ask for confirmation before a job is refused."""
     here = f"/jobs/{view.job.id}"
     words = (
-        "It fails for every party, and says that this party’s owner denied it. That cannot be "
-        "taken back: another job has to be submitted."
+        "The job fails for every party, and all of them read that you denied it. This cannot be "
+        "undone; a new job has to be submitted."
     )
     limit = str(REASON_CHARS_MAX)
     reason = tag(

@@ -79,8 +79,8 @@ def jobs_page(
 
 
 def _active_in_words(active: Sequence[JobStatus]) -> str:
-    states = [f"{status.name} is {status.state}" for status in active]
-    return f"{units.plural(len(active), 'job goes', 'jobs go')} on. {'; '.join(states)}"
+    states = [f"{status.name} {story.state_in_words(status.state)}" for status in active]
+    return f"{units.plural(len(active), 'active job')}. {'; '.join(states)}"
 
 
 def _job_card(status: JobStatus) -> Html:
@@ -208,7 +208,7 @@ def _state_panel(facts: Story) -> Html:
         if warned
         else ""
     )
-    sentence = f"{status.name} is {facts.state}"
+    sentence = f"{status.name} {story.state_in_words(facts.state)}"
     if status.waiting:
         sentence += ", waiting for " + listed_names(
             list(dict.fromkeys(w.party for w in status.waiting))
@@ -231,7 +231,7 @@ def cancel_form(status: JobStatus, session: BrowserSession) -> list[object]:
     """Ask for confirmation before a job is cancelled."""
     done = status.progress.done
     kept = (
-        f" {units.plural(done, status.progress.round or 'round')} done so far are lost."
+        f" {units.plural(done, status.progress.round or 'round')} done so far will be lost."
         if done
         else ""
     )
@@ -243,8 +243,8 @@ def cancel_form(status: JobStatus, session: BrowserSession) -> list[object]:
         tag("h1", f"Cancel {status.name}?"),
         tag(
             "p",
-            f"It ends for good, on every party, and what it has left there is removed.{kept} "
-            "The ledgers keep what has left.",
+            f"The job ends for good, and every party deletes its files of the job.{kept} "
+            "The ledgers stay as they are.",
             class_="intro",
         ),
         parts.button_row(yes, no),

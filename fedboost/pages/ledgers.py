@@ -16,7 +16,7 @@ from fedboost.runtime.ledger.rows import Row as LedgerRow
 
 PATH, ROWS_PATH = "/ledger", "/ledger/rows"
 LEDGER_SELECTS = ("way", "peer", "kind")
-WAYS = {"out": "left", "in": "came"}
+WAYS = {"out": "sent", "in": "received"}
 JOBS_PER_PAGE, ROWS_PER_PAGE = 20, 50
 
 
@@ -82,7 +82,7 @@ def _job_card(job: str, amounts: Sequence[Amount], *, is_open: bool) -> Html:
         "p",
         tag("a", "The job", href=f"/jobs/{job}"),
         " · ",
-        tag("a", "Its rows, one by one", href=f"{ROWS_PATH}?{urlencode({'job': job})}"),
+        tag("a", "All its rows", href=f"{ROWS_PATH}?{urlencode({'job': job})}"),
     )
     return tag(
         "details",

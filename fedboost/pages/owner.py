@@ -14,6 +14,7 @@ from fedboost.pages.audits import Running
 from fedboost.pages.sessions import BrowserSession
 from fedboost.report import audit, units
 from fedboost.report.html import Html, join, tag
+from fedboost.report.story import state_in_words
 from fedboost.report.tables import Band, TableRow, absence_note, html_table, listed_names, section
 from fedboost.runtime.jobs.submitted import asks_at
 from fedboost.runtime.ledger.rows import Amount
@@ -57,7 +58,7 @@ def jobs_page(seen: Sequence[OwnedJobView], at: int, news: str = "") -> list[obj
             cards if asking else absence_note("No job asks for your approval."),
         ),
         parts.live_part(
-            "going", tag("h2", "Running"), now if going else absence_note("No job runs here.")
+            "going", tag("h2", "Running"), now if going else absence_note("No job is running here.")
         ),
         section(
             "past",
@@ -78,7 +79,7 @@ def _waiting_card(view: OwnedJobView) -> Html:
         approval.list_of_uses(owned),
         tag("p", "asked ", parts.time_since(view.job.created), " ago", class_="facts"),
         parts.button_row(
-            parts.button_link("Look at it and decide", f"/jobs/{owned.id}", "strong-button")
+            parts.button_link("Review and decide", f"/jobs/{owned.id}", "strong-button")
         ),
         class_="card edge-wait",
     )
@@ -148,7 +149,7 @@ def job_page(
     said_why = tag("p", stored.reason, class_="reason") if stored.reason else ""
     by = "" if view.decision is None else _decision_in_words(view.decision)
     wants = join(tag("p", approval.request_sentence(view.owned)), approval.list_of_uses(view.owned))
-    spoken = parts.announcement(f"{stored.name} is {stored.state.shown}")
+    spoken = parts.announcement(f"{stored.name} {state_in_words(stored.state.shown)}")
     shown: list[object]
     if isinstance(asking, Asking):
         shown = approval.technical_tables(asking)
@@ -186,11 +187,11 @@ def _decision_buttons(view: OwnedJobView, here: str, *, has_report: bool) -> Htm
         parts.button_link("Approve…", f"{here}/approve", "strong-button")
         if view.waits_for_us
         else "",
-        parts.button_link("Deny…" if waits else "Deny from here on…", f"{here}/deny", "danger")
+        parts.button_link("Deny…" if waits else "Stop this job…", f"{here}/deny", "danger")
         if may_deny
         else "",
         parts.button_link("Full report", f"{here}/report") if has_report else "",
-        parts.button_link("Its rows in the ledger", f"/ledger/rows?job={view.job.id}"),
+        parts.button_link("Ledger rows", f"/ledger/rows?job={view.job.id}"),
     )
 
 
@@ -200,7 +201,7 @@ def _messages_table(job: str, amounts: Sequence[Amount]) -> Html:
     if not amounts:
         return section("passed", title, absence_note("Nothing was sent or received yet."))
     rows: list[TableRow] = []
-    for direction, words in (("out", "Left"), ("in", "Came")):
+    for direction, words in (("out", "Sent"), ("in", "Received")):
         chosen = [amount for amount in amounts if amount.direction == direction]
         if chosen:
             rows.append(Band(f"{words}: {units.in_bytes(sum(amount.bytes for amount in chosen))}"))
@@ -211,7 +212,7 @@ def _messages_table(job: str, amounts: Sequence[Amount]) -> Html:
             rows.append([kind, way, *counts, units.in_bytes(amount.bytes)])
     numbers = ["messages", "values", "bytes"]
     drawn = html_table("By kind and peer", ["message", "way"], rows, numbers=numbers, folds=True)
-    more = tag("p", tag("a", "Every row of it in the ledger", href=f"/ledger/rows?job={job}"))
+    more = tag("p", tag("a", "All its ledger rows", href=f"/ledger/rows?job={job}"))
     return section("passed", title, drawn, more)
 
 
@@ -223,15 +224,15 @@ def _audit_panel(stored: StoredJob, audited: AuditView, session: BrowserSession)
         start = tag("p", "The audit is running, for ", parts.time_since(audited.running.since), ".",
                     role="status", class_="working")  # fmt: skip
     elif audited.can_start and audited.running is None:
-        words = "Audit it again" if audited.findings else "Audit it"
+        words = "Run the audit again" if audited.findings else "Run an audit"
         start = parts.button_row(parts.button_form(words, f"/jobs/{stored.id}/audit", session.csrf))
     failed = "" if audited.failure is None else frame.error_box(audited.failure, "No audit")
     if audited.findings:
         return join(findings, start, failed)
     why = (
-        "No audit of this job has run. It attacks what this party has kept of the job, here, and "
-        "asks nobody."
+        "No audit of this job has run. An audit attacks this party’s own record of the job and "
+        "contacts nobody."
         if audited.can_start
-        else "This party has kept no record of the job that could be attacked."
+        else "This party has no record of the job to audit."
     )
     return section(audit.NAME, audit.TITLE, absence_note(why), start, failed)

@@ -49,8 +49,8 @@ from fedboost.runtime.store.transcripts import Transcripts
 PARTY_NEWS = {  # messages about finished actions, by a word in the address
     "approved": "You have approved the job.",
     "denied": "You have denied the job.",
-    "audit": "The audit is at work; what it finds will stand below.",
-    "again": "The data sets are read again.",
+    "audit": "The audit is running; its findings will appear below.",
+    "again": "Reading the data sets again.",
 }
 
 

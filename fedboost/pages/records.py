@@ -30,9 +30,7 @@ def datasets_page(
     """Show each data set's name, kind, columns and rows; never a cell."""
     cards = [_dataset_card(name, config, shapes[name]) for name in config.datasets]
     again = (
-        parts.button_row(parts.button_form("Read them again", "/data", session.csrf))
-        if cards
-        else ""
+        parts.button_row(parts.button_form("Read again", "/data", session.csrf)) if cards else ""
     )
     intro = "Names, types and counts. Values of cells are never shown."
     shown = tag("div", *cards, class_="cards") if cards else absence_note(
@@ -59,7 +57,7 @@ def _dataset_card(name: str, config: PartyConfig, shape: Outline | FedboostError
             ("Rows", units.in_count(shape.rows)),
             ("Columns", units.in_count(len(shape.columns))),
         ]
-    body: object = tag("p", "being read …", role="status", class_="working")
+    body: object = tag("p", "reading …", role="status", class_="working")
     if isinstance(shape, FedboostError):
         body = frame.error_box(shape, "It cannot be read")
     elif isinstance(shape, Outline):
@@ -96,14 +94,14 @@ def accounts_page(entries: Sequence[AccountEntry], policy: Policy) -> list[objec
         ]
         for total in totals_by_dataset(entries, policy.disclosure_apart)
     ]
-    heads = [Column("data set"), Column("told to"), Column("placed", "number")]
+    heads = [Column("data set"), Column("released to"), Column("placed", "number")]
     heads.append(Column("so far, and the limits", "wide"))
     listed: list[TableRow] = [_entry_row(entry) for entry in reversed(entries)]
     columns = ["job", "data set", "guest", "at", "state"]
     numbers = ["sums", "expected", "placed", "ε per row"]
     return [
         *head,
-        html_table("In all", heads, rows, folds=True),
+        html_table("Total", heads, rows, folds=True),
         html_table("By job, newest first", columns, listed, numbers=numbers, folds=True),
     ]
 

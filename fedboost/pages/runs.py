@@ -168,7 +168,7 @@ def list_page(
         news,
         filters,
         tag("p", fact, class_="facts", role="status"),
-        _runs_form(shown, choice, session) if shown else absence_note("No job is like that."),
+        _runs_form(shown, choice, session) if shown else absence_note("No job matches."),
         further,
     ]
 
@@ -278,9 +278,11 @@ def _overlaid_charts(runs: Sequence[ListedRun], curves: Mapping[str, RoundCurves
             note = better_direction(name)
             chart = LineChart(name, lines, Axis("round", whole=True), Axis(name), note)
             charts.append(line_chart(chart))
-    intro = "By round, on rows held out where a job has them. A point says its value."
+    intro = "By round, on rows held out where a job has them. Hover over a point for its value."
     drawn = (
-        tag("div", *charts, class_="charts two") if charts else absence_note("No curve was told.")
+        tag("div", *charts, class_="charts two")
+        if charts
+        else absence_note("No curve was reported.")
     )
     return section("curves", "Curves", drawn, intro=intro)
 
@@ -307,7 +309,7 @@ def _results_table(runs: Sequence[ListedRun]) -> Html:
                 units.in_bytes(sent) if sent else units.NOTHING,
             ]
         )
-    drawn = html_table("What came of each run", ["job"], rows, numbers=numbers, folds=True)
+    drawn = html_table("Result of each run", ["job"], rows, numbers=numbers, folds=True)
     return section("results", "Results", drawn)
 
 
@@ -338,8 +340,8 @@ def _rehearsals_table(runs: Sequence[ListedRun]) -> Html:
         return join()
     heads = [Column("job"), Column("metric"), Column("alone", "number")]
     heads += [Column("together", "number"), Column("between organisations")]
-    heads += [Column("the least change that would be accepted")]
-    intro = "What the default policy of another organisation would say; no policy was asked."
+    heads += [Column("smallest change that helps")]
+    intro = "The verdict of default policies; no owner was asked."
     drawn = html_table("Rehearsals", heads, rows, folds=True)
     return section("rehearsal", "Between organisations", drawn, intro=intro)
 
@@ -353,7 +355,7 @@ def _accepted_in_words(run: ListedRun) -> str:
             rehearsal.get("jobs_left"),
             max((rehearsal.get("placed") or {}).values(), default=0),
         )
-        words = f"accepted, {'any number of' if left is None else left} such jobs left"
+        words = f"accepted, {'any number of' if left is None else left} more like it"
         return words + f"; an attack could place {placed:.0%} of a host's rows" * (placed > 0)
     return f"refused by {rehearsal.get('refused_by') or 'the default policy'}"
 

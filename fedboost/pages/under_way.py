@@ -13,6 +13,7 @@ from fedboost.pages.records import LIMIT, SPENT
 from fedboost.report import units
 from fedboost.report.charts import Bar, bar_list
 from fedboost.report.html import Html, join, tag
+from fedboost.report.story import state_in_words
 from fedboost.report.tables import absence_note, listed_names
 from fedboost.runtime.ledger.rows import Amount
 
@@ -34,18 +35,20 @@ class JobUnderWay:
 def running_page(under_way: Sequence[JobUnderWay]) -> list[object]:
     """Show a card for each job that goes on."""
     cards = tag("div", *map(_job_card, under_way), class_="cards one")
-    states = ", ".join(f"{job.view.owned.name} is {job.view.job.state.shown}" for job in under_way)
+    states = ", ".join(
+        f"{job.view.owned.name} {state_in_words(job.view.job.state.shown)}" for job in under_way
+    )
     intro = (
-        "What this daemon knows by itself: its step, whom it waits for, what has left so far. How "
-        "many rounds are done stands on the coordinator’s page."
+        "This party’s own view: its step, whom it waits for, and what it has sent. The "
+        "coordinator’s page counts the rounds."
     )
     return [
         tag("h1", "Running"),
         tag("p", intro, class_="intro"),
         parts.live_part(
             "running",
-            parts.announcement(states or "No job runs here"),
-            cards if under_way else absence_note("No job runs here."),
+            parts.announcement(states or "No job is running here"),
+            cards if under_way else absence_note("No job is running here."),
         ),
     ]
 
@@ -56,7 +59,10 @@ def _job_card(job: JobUnderWay) -> Html:
     terms = f"{owned.protocol} on {owned.dataset or 'no data set'} for {owned.submitter}, among "
     left, came = ([a for a in job.amounts if a.direction == way] for way in ("out", "in"))
     facts: list[tuple[object, object]] = [("Step", _current_step(job))]
-    facts += [("Left so far", _amounts_in_words(left)), ("Came so far", _amounts_in_words(came))]
+    facts += [
+        ("Sent so far", _amounts_in_words(left)),
+        ("Received so far", _amounts_in_words(came)),
+    ]
     facts += [("Budget", drawn) for drawn in (*map(_budget_bar, job.released), *job.noisy)]
     return tag(
         "article",
@@ -71,7 +77,7 @@ def _job_card(job: JobUnderWay) -> Html:
 
 def _current_step(job: JobUnderWay) -> Html:
     if not job.stage:
-        return join("none: the job waits, or a stage begins")
+        return join("none: the job is waiting, or a stage is starting")
     waits = f", waits for {listed_names(list(job.now.waits_for))}" if job.now.waits_for else ""
     step = tag("code", job.now.step) if job.now.step else "between two steps"
     return join(step, f" of {job.stage}{waits}")

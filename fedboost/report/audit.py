@@ -18,7 +18,7 @@ LINKED = {
     "all": "linked across all trees",
 }
 INTRO = (
-    "A party's attacks on its own record of the job, which never left it. Precision: of the rows "
+    "A party attacks its own record of the job. Precision: of the rows "
     "that an attacker names, the share that is right. AUC: of a row with and one without, how "
     "often the first is ranked before the second. Guessing is the lower bar."
 )

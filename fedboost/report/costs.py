@@ -30,7 +30,7 @@ def times_section(story: Story) -> Html:
     """Return seconds of every step for each of its parties, and of every round."""
     title = "Where the time went"
     if not story.steps:
-        return section("time", title, absence_note("No step was done."))
+        return section("time", title, absence_note("No step has run."))
     total = sum(step.seconds for step in story.steps)
     most = max((max(step.parties.values(), default=0.0) for step in story.steps), default=0.0)
     rows: list[TableRow] = []
@@ -44,11 +44,11 @@ def times_section(story: Story) -> Html:
                 [_step_name(step.step), calls, drawn, took, units.in_percent(step.seconds, total)]
             )
     heads = [Column("step"), Column("calls", "number"), Column("seconds of each party", "wide")]
-    numbers = ["until all were done", "share"]
+    numbers = ["until all finished", "share"]
     drawn = html_table("Seconds per step and party", heads, rows, numbers=numbers, folds=True)
     intro = (
-        "Parties that do the same step work at the same time, so a step lasts as long as its "
-        "slowest party and the way there and back."
+        "Parties work on a step at the same time, so it takes as long as its slowest party, plus "
+        "the network."
     )
     return section("time", title, _rounds_chart(story), drawn, intro=intro)
 

@@ -27,7 +27,7 @@ UNKNOWN_MESSAGE = (
     "not known to this version of fedboost.",
 )
 
-BARE = "the job's scheme hides nothing: what is said to be encrypted lay open"
+BARE = "the job's scheme hides nothing: all values that it encrypted were readable"
 
 
 class LedgerLine(Protocol):
@@ -105,8 +105,8 @@ def disclosure_section(story: Story, ledger: Sequence[LedgerLine]) -> Html:
     else:
         drawn = absence_note("No message was sent from party to party.")
     intro = (
-        "Beyond the result that all agreed on. Every link is encrypted and both ends show a "
-        "certificate; “protected” says what hides a message's content from the party that gets it."
+        "In addition to the agreed result. Every link is encrypted, and both ends show a "
+        "certificate; “protected” says what hides a message from its receiver."
     )
     bare = tag("p", protection(f"not at all: {BARE}.")) if story.hides_nothing else join()
     parts = (
@@ -146,10 +146,10 @@ def _sums_part(story: Story) -> Html:
     heads.append(Column("in all, and the limits", "wide"))
     note = (
         "The guest knows every gradient, so each sum that a host releases is an equation about who "
-        "is in a bin. Counted are those about one bin of the host's most told column, divided by "
-        "its training rows: the more there are, the more rows can be found. A guest that attacks, "
-        "with its data or a changed program, reads more from a sum: at most it could place so many "
-        "of the rows in their bins."
+        "is in a bin. We count the sums for a bin of the host's most used column, divided by "
+        "its training rows: more sums reveal more rows. A cheating guest reads more from a sum "
+        "and could find the bins of at most the given share of "
+        "rows."
     )
     drawn = html_table("Released sums per bin and row", heads, rows, folds=True)
     return join(drawn, tag("p", note, class_="note"))
@@ -168,7 +168,7 @@ def _noise_part(story: Story) -> Html:
         ]
         for bound in story.told.privacy
     ]
-    numbers = ["ε per value", "ε per row", "not told truly"]
+    numbers = ["ε per value", "ε per row", "changed by noise"]
     return html_table(
         "Local differential privacy, given the cut points", ["values of"], rows, numbers=numbers
     )
@@ -220,13 +220,13 @@ def _reports_part(story: Story) -> Html:
         units.plural(used, "importance value") if used else "",
     ]
     words = [part for part in parts if part]
-    listed = "nothing but that steps were done, their seconds and bytes"
+    listed = "only the steps done, with their seconds and bytes"
     if words:
         listed = ", ".join(words) + ", and every step's seconds and bytes"
     return tag(
         "p",
         tag("b", "The coordinator "),
-        f"was told {listed}. Data, keys and ciphertexts never pass through it.",
+        f"received {listed}. Data, keys and ciphertexts never pass through it.",
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fedboost.report import units
 from fedboost.report.html import Html, join, tag
-from fedboost.report.story import Story, fault_lines, ordered_splits
+from fedboost.report.story import Story, fault_lines, ordered_splits, state_in_words
 from fedboost.report.tables import (
     Band,
     Column,
@@ -16,7 +16,7 @@ from fedboost.report.tables import (
 )
 
 UNFINISHED_STATES = ("waiting for approval", "queued", "running", "paused")
-STOPPED = {"paused": "is paused", "failed": "failed", "cancelled": "was cancelled"}
+STOPPED = ("paused", "failed", "cancelled")
 TIMES = {  # keys of the result's seconds, in words
     "total": "The whole job, at work",
     "waited": "Waiting for approval",
@@ -33,7 +33,7 @@ def trouble_banner(story: Story) -> Html:
     if story.state not in STOPPED:
         return join()
     lines = fault_lines(story.status.reason) or ("No reason was recorded.",)
-    title = tag("h2", f"The job {STOPPED[story.state]}: {lines[0]}")
+    title = tag("h2", f"The job {state_in_words(story.state)}: {lines[0]}")
     return tag(
         "div", title, *(tag("p", line) for line in lines[1:]), role="alert", class_="trouble"
     )
@@ -101,7 +101,7 @@ def _metrics_table(story: Story) -> Html:
     final = story.final_metrics()
     if not final:
         return absence_note(
-            "No metrics were told: the guest's policy keeps them back, the protocol has none, "
+            "No metrics: the guest's policy withholds them, the protocol has none, "
             "or the job ended before its first round."
         )
     splits = ordered_splits(final)

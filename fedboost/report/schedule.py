@@ -34,7 +34,7 @@ def schedule_section(story: Story) -> Html:
     trees = units.plural(sum(sizes), "tree")
     work = sum(size * rate for size, rate in zip(sizes, rates, strict=True))
     intro = (
-        f"What the job plans: {trees} in {units.plural(len(sizes), 'round')}, which together see "
+        f"Planned: {trees} in {units.plural(len(sizes), 'round')}, which together see "
         f"as many rows as {work:,.2f} trees on all of them. The trees of a round are averaged."
     )
     rows: list[TableRow] = [

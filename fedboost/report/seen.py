@@ -55,7 +55,7 @@ class JobProgress:
         elif what == "round":
             self._take_round(event.round)
         elif what == "lost":
-            lost = f"{printable(event.lost.party)} is lost, the job goes on without it"
+            lost = f"{printable(event.lost.party)} is lost; the job continues without it"
             self.warnings.append(lost)
         elif what == "warned":
             self.warnings.append(printable(event.warned.warning))

@@ -329,6 +329,12 @@ _STATES = {
     "cancelled": ("Cancelled", "bad"),
     "finished": ("Finished", "good"),
 }
+_ENDED = {"failed": "failed", "cancelled": "was cancelled", "finished": "finished"}
+
+
+def state_in_words(state: str) -> str:
+    """Return a state as a verb: `is running`, `failed`, `was cancelled`."""
+    return _ENDED.get(state, f"is {state}")
 
 
 def tone_of(state: str) -> str:
@@ -366,7 +372,7 @@ def _passing_moments(event: Event) -> Iterator[Moment]:
     if event.HasField("stage"):
         yield Moment(event.at, f"Stage {event.stage.stage} done", details=())
     elif event.HasField("lost"):
-        yield Moment(event.at, f"Lost {event.lost.party}, went on without it", "wait")
+        yield Moment(event.at, f"Lost {event.lost.party}, continued without it", "wait")
     elif event.HasField("warned"):
         yield Moment(
             event.at, f"Warning about {event.warned.party}", "wait", (event.warned.warning,)

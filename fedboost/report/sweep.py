@@ -32,7 +32,7 @@ def trials_section(record: SweepRecord) -> Html:
     intro = (
         f"{metric} on rows held out, mean ± standard deviation over folds; "
         f"{'higher' if record.sweep.bigger_is_better else 'lower'} is better. "
-        "A stroke is a fold, the dot their mean."
+        "Each stroke is a fold, the dot their mean."
     )
     if standings[0].rank is None:
         return section("trials", "Trials", absence_note("No trial has finished yet."), intro=intro)
@@ -118,7 +118,7 @@ def jobs_section(record: SweepRecord) -> Html:
         state = join(entry.state, tag("span", why, class_="way note") if why else "")
         name = tag("code", entry.job or member.key)
         rows.append([name, settings_in_words(member.trial.values), fold, state, value, took])
-    intro = "Each is a job of its own, with a report of its own: fedboost job report JOB."
+    intro = "Each job has its own report: fedboost job report JOB."
     drawn = html_table("Jobs", heads, rows, numbers=[metric, "time"], folds=True)
     return section("jobs", "Jobs", drawn, intro=intro)
 
@@ -128,10 +128,12 @@ def disclosure_section(record: SweepRecord) -> Html:
     items = []
     if record.earlier.alignment is not None:
         job = tag("code", record.earlier.alignment)
-        items.append(tag("li", "The rows in common were found once, by ", job, "."))
+        items.append(tag("li", "The shared rows were found once, by ", job, "."))
     if record.earlier.reuse is not None:
         first = tag("code", record.earlier.reuse)
-        items.append(tag("li", "What hosts disclosed to ", first, " served every later job."))
+        items.append(
+            tag("li", "Everything that hosts disclosed to ", first, " served every later job.")
+        )
     sums: dict[str, float] = {}
     for entry in record.entries.values():
         for host, count in entry.released.items():
@@ -141,4 +143,4 @@ def disclosure_section(record: SweepRecord) -> Html:
         items.append(tag("li", words))
     if not items:
         return join()
-    return section("told", "What the jobs told together", tag("ul", *items))
+    return section("told", "What the jobs disclosed together", tag("ul", *items))

@@ -42,9 +42,7 @@ def terms_section(story: Story) -> Html:
     if settings:
         parts.append(html_table("What the job says", heads, settings))
     more = (
-        details(
-            f"Defaults ({len(defaults)})", html_table("What it leaves to defaults", heads, defaults)
-        )
+        details(f"Defaults ({len(defaults)})", html_table("Defaults that apply", heads, defaults))
         if defaults
         else ""
     )

@@ -31,7 +31,7 @@ def learning_section(story: Story) -> Html:
     title = "Learning curve"
     charts = [chart for name in story.metric_names if (chart := _metric_chart(story, name))]
     if not charts:
-        why = f"The policy of {story.guest} keeps the metrics of single rounds back."
+        why = f"{story.guest}'s policy withholds the metrics of single rounds."
         if not story.rounds:
             why = f"The job has not finished a {story.round_name}."
         return section("learning", title, absence_note(why))
@@ -64,9 +64,9 @@ def separation_section(story: Story) -> Html:
     if objective is not None and (known is None or not known.has_chances):
         why = f"These curves exist for two classes only; the job's objective is {objective}."
     elif story.result is None:
-        why = "These curves are told when the model is done, and the job did not get there."
+        why = "These curves come with the finished model; the job has none."
     else:
-        why = f"The policy of {story.guest} keeps these curves back."
+        why = f"{story.guest}'s policy withholds these curves."
     return section("curves", title, absence_note(why))
 
 
@@ -84,7 +84,11 @@ def importance_section(story: Story) -> Html:
     shares = sorted(story.told.importance, key=lambda s: (-s.gain, s.party, s.feature))
     total = sum(share.gain for share in shares)
     if not shares or total <= 0.0:
-        why = "Told when the model is done." if story.result is None else "No split was told."
+        why = (
+            "Shown once the model is finished."
+            if story.result is None
+            else "No split was reported."
+        )
         return section("importance", title, absence_note(why))
     named = [share for share in shares if share.feature]
     listed = [share for share in shares if not share.feature or share in named[:IMPORTANCES_MAX]]
@@ -106,7 +110,7 @@ def importance_section(story: Story) -> Html:
     if story.is_whole:
         heads, rows = heads[:1] + heads[2:], [row[:1] + row[2:] for row in rows]
         whose = "All parties have these columns, and each holds the whole model."
-    intro = f"Gain of every split, summed. {whose}"
+    intro = f"Total gain of all splits. {whose}"
     numbers = ["share of gain", "splits"]
     drawn = html_table("Importance by gain", heads, list(rows), numbers=numbers, folds=True)
     return section("importance", title, drawn, intro=intro)

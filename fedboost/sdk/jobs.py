@@ -257,6 +257,6 @@ _WORDS: dict[str, Any] = {
     "round": _round_words,
     "finished": lambda _: "the result is there",
     "stage": lambda facts: f"stage {facts['stage']} done in {units.in_seconds(facts['seconds'])}",
-    "lost": lambda facts: f"{facts['party']} is lost, the job goes on without it",
+    "lost": lambda facts: f"{facts['party']} is lost; the job continues without it",
     "warned": lambda facts: f"{facts['party']} is warned: {facts['warning']}",
 }

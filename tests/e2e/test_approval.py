@@ -45,7 +45,7 @@ def test_a_job_waits_for_a_person_and_runs_once_that_person_agrees(town):
     assert (asked.code, asked.out) == (130, "")  # nobody answers
     assert "id columns: id\ncolumns: all but id\nlabel: none\n" in asked.err
     approved = world.owner(town, "manual", "approve", id_, "--yes", user=OWNER)
-    assert (approved.code, approved.out) == (0, f"{id_} is approved\n")
+    assert (approved.code, approved.out) == (0, f"approved {id_}\n")
     world.watch(town, id_)
     seconds = world.result(world.call(town, "journal", id_))["seconds"]
     assert seconds["waited"] > 0.0
@@ -97,7 +97,7 @@ def test_only_an_approver_of_that_party_may_look_approve_and_deny(town):
         assert "key policy.approvers" in said.err
     assert world.call(town, "status", id_).state == "waiting for approval"
     said = world.ask(town, "job", "cancel", id_)
-    assert (said.code, said.out) == (0, f"{id_} is cancelled\n")
+    assert (said.code, said.out) == (0, f"{id_} was cancelled\n")
     assert seen_by_manual(town, id_)["state"] == "cancelled"
     late = world.owner(town, "manual", "approve", id_, "--yes", user=OWNER)
     assert late.code == 1

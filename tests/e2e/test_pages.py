@@ -191,7 +191,7 @@ def test_a_job_is_submitted_approved_watched_and_audited_on_the_pages(town, boar
         house, "no similar job ran here; everything that leaves could be learnt", ".card .forecast"
     )
     town.draw(house, "asked")
-    house.click("text=Look at it and decide")
+    house.click("text=Review and decide")
     shows(house, "Your policy allows this job.")
     assert not house.locator("text=CandidateSums").first.is_visible()
     house.click("#leaving summary")
@@ -212,7 +212,7 @@ def test_a_job_is_submitted_approved_watched_and_audited_on_the_pages(town, boar
     shows(board, "sum_candidates", "#time")
     shows(house, "finished", ".badge")
     shows(house, "Left: ", "#passed")
-    house.get_by_role("button", name="Audit it").click()
+    house.get_by_role("button", name="Run an audit").click()
     shows(house, "The audit is running", "#live-audit")
     go(board, f"/jobs/{job}/report")
     assert board.locator("h1", has_text="credit").is_visible()
@@ -312,13 +312,13 @@ def test_an_owner_sees_at_which_step_a_job_is_and_what_has_left(town, board, hou
     assert re.search(r"\d+ messages with [\d,]+ values, .* to bank", before)
     town.draw(house, "running")
     assert world.ask(town.cluster, "job", "cancel", job).code == 0
-    shows(house, "No job runs here.")
+    shows(house, "No job is running here.")
 
 
 def test_a_denied_job_says_so_on_both_pages(board, house):
     submit(board, JOB)
     go(house, "/")
-    house.click("text=Look at it and decide")
+    house.click("text=Review and decide")
     house.click("text=Deny…")
     house.get_by_role("button", name="Deny it").click()
     shows(house, "You have denied the job.")

@@ -86,8 +86,8 @@ def test_ctrl_c_ends_a_command_that_waits_and_not_the_job(town):
         shown += watching.stdout.read()
         assert watching.wait(ENDS_S) == 130
     assert [line for line in shown.splitlines() if line][-4:] == [
-        f"{id_} goes on without this command",
-        f"to see how it goes: fedboost job watch {id_}",
+        f"{id_} keeps running",
+        f"to follow it: fedboost job watch {id_}",
         f"to end it: fedboost job cancel {id_}",
         "interrupted",
     ]

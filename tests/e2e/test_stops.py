@@ -75,7 +75,7 @@ def test_a_cancelled_job_ends_on_every_party_and_nothing_works_on(cluster):
     id_ = in_the_second_tree(cluster)
     began = time.monotonic()
     said = world.ask(cluster, "job", "cancel", id_)
-    assert (said.code, said.out) == (0, f"{id_} is cancelled\n")
+    assert (said.code, said.out) == (0, f"{id_} was cancelled\n")
     assert time.monotonic() - began < world.SHOWN_S
     assert world.call(cluster, "status", id_).reason.what == "cancelled by user"
     for party in cluster.names:

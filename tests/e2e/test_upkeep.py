@@ -231,7 +231,7 @@ def test_a_job_and_what_parties_keep_of_it_are_deleted_while_daemons_run(
     assert (cluster.store("bank") / "models" / id_).exists()
     verified = world.fedboost("ledger", "verify", "--config", cluster.config("telco"))
     assert verified.code == 0, verified.err
-    assert world.ask(cluster, "job", "delete", id_, "--yes").out == f"{id_} is deleted\n"
+    assert world.ask(cluster, "job", "delete", id_, "--yes").out == f"deleted {id_}\n"
     listed = world.ask(cluster, "job", "list", "--json").last["jobs"]
     assert id_ not in [job["id"] for job in listed]
     assert figures(cluster, "telco")["fedboost_disclosed_sums", "data", "bank"] > 0

@@ -430,7 +430,7 @@ def test_whoever_was_lost_is_named_on_the_page_and_in_the_terminal(tables, tmp_p
     lost = Fate("measure", "asked", 2)
     ended = run(tmp_path, tables, spec_of(dropout="continue"), monkeypatch, [lost])
     page = render_page(ended.journals[-1])
-    assert "Lost shop, went on without it" in page
+    assert "Lost shop, continued without it" in page
     assert "host, lost" in page
     assert 'id="curves"' not in page
     assert "each holds the whole model" in page
@@ -440,5 +440,5 @@ def test_whoever_was_lost_is_named_on_the_page_and_in_the_terminal(tables, tmp_p
     for event in ended.journals[-1].events:
         shown.event(event)
     said.print(result_summary(ended.result))
-    assert "job: shop is lost, the job goes on without it" in text.getvalue()
+    assert "job: shop is lost; the job continues without it" in text.getvalue()
     assert re.search(r"^lost +shop", text.getvalue(), re.MULTILINE)

@@ -151,7 +151,7 @@ def test_a_round_that_a_party_left_half_way_begins_anew_with_another_network(
     left = [party for party in PARTIES if party != LOST]
     assert whose(tables, model, left) == ["all", "left", "left", "left"]
     page = render_page(ended.journals[-1])
-    assert f"Lost {LOST}, went on without it" in page
+    assert f"Lost {LOST}, continued without it" in page
 
 
 @pytest.mark.parametrize("step", ["deal_shares", "sum_outputs"])

@@ -120,13 +120,13 @@ class Policy(Settings):
         if self.guest_replayable and ask.guest_replayable is False:
             raise key_refusal(
                 "guest_replayable",
-                "takes part only where the guest can show afterwards that it was honest",
+                "requires that the guest can prove afterwards that it was honest",
                 "set replayable: true in the job",
             )
         if self.gradient_check and ask.gradient_check is False:
             raise key_refusal(
                 "gradient_check",
-                "takes part only where hosts check that gradients keep to their bits",
+                "requires that hosts check the gradients' bits",
                 "set gradient_check: true in the job's params",
             )
         self._judge_encryption(ask)

@@ -82,7 +82,7 @@ class Decisions:
             )
         return decision
 
-    def of(self, job: str, manifest_sha256: bytes) -> Decision | None:
+    def last_decision(self, job: str, manifest_sha256: bytes) -> Decision | None:
         """Return the last decision about exactly this manifest of the job, or None."""
         with self._store.transaction() as sql:
             row = sql.execute(
@@ -155,7 +155,7 @@ class JobVerdicts:
         new = sorted(job_lines - frozenset[tuple[str, str]]().union(*earlier))
         reasons = [f"new: {about} {says}" for about, says in new if says != declared.NONE]
         if not earlier:
-            reasons = ["new: all of it, no earlier job was agreed to here"]
+            reasons = ["everything is new: no job was approved here before"]
         signed = SignedJob(config.name, manifest.decode_manifest(job.manifest), job.manifest_sha256)
         share = self._revealed_share(config, job, signed)
         risk = Risk.MEDIUM if new and share.risk is Risk.LOW else share.risk
@@ -186,39 +186,61 @@ class JobVerdicts:
             return unhidden
         planned = self._spending.planned(job)
         if planned is None or not (planned.releases.whole or planned.releases.by_row):
-            return _Share("no sums over our rows could be learnt")
+            return _Share("nothing about our rows could be learnt")
         attack = attack_in_words(config, signed, planned.rows)
         if not planned.rows:
             words = "the risk is known once shared rows are counted"
             return _Share(f"{words}; {attack}", risk=Risk.MEDIUM)
         policy, ratio, most = config.policy, planned.ratio, config.policy.disclosure_max
-        words = f"an ordinary job tells {planned.guest} {_part_in_words(ratio, most)}"
+        words = f"{planned.guest} would get {_part_in_words(ratio, most)}"
         few = _most_sums(planned, policy)
         words += (
-            f", with few rows in common at most {_part_in_words(few, most)}" if few > ratio else ""
+            f", with fewer shared rows up to {_part_in_words(few, most)}" if few > ratio else ""
         )
         words = f"{words}; {attack}"
-        reasons = [f"an ordinary job is one of {planned.rows:,} rows, as in {planned.last}"]
+        reasons = [f"this assumes {planned.rows:,} shared rows, as in {planned.last}"]
         if planned.before:
             earlier = _percent_text(planned.before, most)
-            reasons.append(f"earlier jobs have taken {earlier} of the budget")
+            reasons.append(f"earlier jobs used {earlier} of the budget")
         risk = Risk.MEDIUM if ratio > SHARE_LOW * most else Risk.LOW
         is_high = planned.total > policy.disclosure_warn
         return _Share(words, tuple(reasons), Risk.HIGH if is_high else risk)
 
 
-def expected_excess(spending: Spending, policy: Policy, job: StoredJob) -> str:
-    """Say how far a waiting job passes the policy if it has as many rows in common as the last job
-    on the table; empty where it passes no limit, or there was no such job.
+@dataclass(frozen=True)
+class BudgetUse:
+    """Sums per bin and row of earlier jobs and of a waiting one, beside the policy's limit."""
+
+    before: float
+    job: float
+    limit: float  # may be inf
+    rows: int  # in common, as in the last job on the table
+    source: str  # that job
+
+    @property
+    def is_over(self) -> bool:
+        """Return True if the jobs together pass the limit."""
+        return self.before + self.job > self.limit
+
+    def excess_text(self) -> str:
+        """Say how far the jobs pass the limit."""
+        earlier = f", of which earlier jobs used {_percent_text(self.before, self.limit)}"
+        needs = _percent_text(self.before + self.job, self.limit)
+        return (
+            f"With {self.rows:,} rows in common, as in {self.source}, it needs {needs} "
+            f"of the budget{earlier * (self.before > 0)}."
+        )
+
+
+def budget_use(spending: Spending, policy: Policy, job: StoredJob) -> BudgetUse | None:
+    """Return what a waiting job would take with as many rows in common as the last job on the
+    table; None if there was no such job, or sums tell nothing.
     """
-    planned, most = spending.planned(job), policy.disclosure_max
-    if planned is None or not planned.rows or planned.total <= most:
-        return ""
-    earlier = f", of which earlier jobs have taken {_percent_text(planned.before, most)}"
-    return (
-        f"With {planned.rows:,} rows in common, as in {planned.last}, it needs "
-        f"{_percent_text(planned.total, most)} of the budget{earlier * (planned.before > 0)}."
-    )
+    planned = spending.planned(job)
+    if planned is None or not planned.rows:
+        return None
+    most = policy.disclosure_max
+    return BudgetUse(planned.before, planned.ratio, most, planned.rows, planned.last)
 
 
 def attack_in_words(config: PartyConfig, job: SignedJob, rows: int = 0) -> str:
@@ -231,10 +253,7 @@ def attack_in_words(config: PartyConfig, job: SignedJob, rows: int = 0) -> str:
     finest = None if table is None else table.groups_at_most
     known = [most for most in (bins, finest) if most is not None]
     groups = f"one of {min(known)} groups" if known else "its group"
-    return (
-        "a guest that attacks, with its data or a changed program, could place "
-        f"{share} of the{people} rows, each in {groups}"
-    )
+    return f"a cheating guest could place {share} of the{people} rows, each in {groups}"
 
 
 def _most_sums(planned: Planned, policy: Policy) -> float:
@@ -256,15 +275,15 @@ def _unhidden_share(job: SignedJob) -> _Share | None:
     """Return the share of unhidden values in sums; None if all that leaves is hidden."""
     asks = job.protocol.policy.asks(job.params)
     if asks.insecure:
-        words = "everything that leaves could be learnt: its scheme hides nothing"
+        words = "its scheme hides nothing: all that leaves can be read"
         return _Share(words, risk=Risk.HIGH)
     if asks.epsilon == math.inf and job.role is HOST:
-        return _Share("our values could be learnt: no noise hides them", risk=Risk.HIGH)
+        return _Share("our values leave without noise", risk=Risk.HIGH)
     if asks.epsilon is not None and job.role is HOST:
-        words = f"each value could be learnt as far as noise of ε {asks.epsilon:g} lets it"
+        words = f"each value leaves with noise of ε {asks.epsilon:g}"
         return _Share(words, risk=Risk.MEDIUM)
     if job.contributors is not None:
-        words = "only sums over several parties could be learnt, counted as they leave"
+        words = "only sums over several parties leave"
         return _Share(words, risk=Risk.MEDIUM)
     return None
 

@@ -115,7 +115,7 @@ def test_the_first_job_that_does_not_finish_ends_the_row(capsys, end, state, cod
     assert (left["job"], left["state"]) == ("fraud-fund-01", state)
     assert left["error"]["what"] == end[1].what
     assert f"Job fraud-fund-01 {state}" in said.err
-    assert "not begun: fraud-mill" in said.err
+    assert "not started: fraud-mill" in said.err
 
 
 def test_a_later_job_that_is_refused_does_not_hide_what_the_others_have(capsys):
@@ -130,7 +130,7 @@ def test_a_later_job_that_is_refused_does_not_hide_what_the_others_have(capsys):
         "state": "failed",
         "error": gone.said(),
     }
-    assert "the coordinator is not there\nto do: start it\nnot begun: fraud-mill" in said.err
+    assert "the coordinator is not there\nto do: start it\nnot started: fraud-mill" in said.err
 
 
 def test_a_first_job_that_is_refused_is_an_error_as_always(capsys):

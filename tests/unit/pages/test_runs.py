@@ -171,14 +171,14 @@ def test_the_four_lines_of_a_rehearsal_stand_where_a_job_has_them():
     )
     for words in ("0.7100", "refused by policy.disclosure_max", "max_depth: 2; 0.01 auc"):
         assert words in text
-    assert "accepted, 7 such jobs left" in text
+    assert "accepted, 7 more like it" in text
     by_party = {"metric": None, "alone": {"a": 0.5, "b": 0.7}, "accepted": True, "jobs_left": None}
     several = run(3, rehearsal=by_party)
     text = join(
         *runs.comparison_page([several, accepted], {o.job.id: {} for o in (several, accepted)})
     )
     assert "0.6000" in text
-    assert "accepted, any number of such jobs left" in text
+    assert "accepted, any number of more like it" in text
     assert "None" not in text
     assert "between organisations" in join(*runs.list_page([with_it, RUNS[0]], choice(), SESSION))
     assert "rehearsal" not in join(*runs.comparison_page(RUNS, {o.job.id: {} for o in RUNS}))

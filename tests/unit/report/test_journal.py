@@ -406,3 +406,17 @@ def test_a_curve_has_a_limit():
     kept.events[-1].finished.told.curves[0].y.CopyFrom(points)
     with pytest.raises(PeerError, match="10000 is the most"):
         story.read_story(kept)
+
+
+@pytest.mark.parametrize(
+    ("state", "words"),
+    [
+        ("running", "is running"),
+        ("waiting for approval", "is waiting for approval"),
+        ("failed", "failed"),
+        ("cancelled", "was cancelled"),
+        ("finished", "finished"),
+    ],
+)
+def test_a_state_is_said_with_its_own_verb(state, words):
+    assert story.state_in_words(state) == words

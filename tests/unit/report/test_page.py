@@ -262,7 +262,7 @@ def test_a_failed_job_says_why_and_shows_how_far_it_came():
     assert "The job failed: telco sent 31 packages, its counts need 32" in text
     assert "To do: ask telco's operators for their log" in text
     assert "The job has no result. These are the metrics of tree 7." in part(page, "result")
-    assert "told when the model is done, and the job did not get there" in part(page, "curves")
+    assert "come with the finished model; the job has none" in part(page, "curves")
     assert page.count("<polyline") == 5
     shown = part(page, "timeline")
     assert shown.index("Paused") < shown.index("Resumed") < shown.index("Failed")
@@ -289,15 +289,15 @@ def test_an_empty_journal_has_a_page():
     page = Page(
         render_page(JobJournal(status=JobStatus(id="j", name="n", state="waiting for approval")))
     )
-    assert "No step was done." in page.text
+    assert "No step has run." in page.text
     assert "No message was sent." in page.text
 
 
 def test_what_the_guest_keeps_back_is_said_and_not_drawn():
     page = render_page(journal(told=(), paused_after=None))
-    assert "The policy of bank keeps the metrics of single rounds back." in part(page, "learning")
-    assert "The policy of bank keeps these curves back" in part(page, "curves")
-    assert "No metrics were told" in part(page, "result")
+    assert "bank's policy withholds the metrics of single rounds." in part(page, "learning")
+    assert "bank's policy withholds these curves" in part(page, "curves")
+    assert "No metrics: the guest's policy withholds them" in part(page, "result")
 
 
 def test_regression_has_no_curves_of_two_classes_and_says_so():

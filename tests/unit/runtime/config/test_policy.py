@@ -141,7 +141,7 @@ def test_a_guest_that_cannot_be_checked_is_told_what_the_job_lacks():
 
 
 def test_a_policy_may_want_gradients_checked():
-    with pytest.raises(PolicyError, match="that gradients keep to their bits") as caught:
+    with pytest.raises(PolicyError, match="hosts check the gradients' bits") as caught:
         policy(gradient_check=True).judge(replace(ASK, gradient_check=False))
     assert caught.value.where["key"] == "policy.gradient_check"
     assert "set gradient_check: true in the job" in str(caught.value.todo)

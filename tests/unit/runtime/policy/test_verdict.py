@@ -63,9 +63,9 @@ def test_the_same_job_again_is_like_it_and_takes_a_small_share_of_a_wide_budget(
     def test(own):
         said = own.asked(rules=ROOM)
         assert said.risk == "low"
-        assert said.forecast.startswith("1 similar job ran here; an ordinary job tells bank 0.")
+        assert said.forecast.startswith("1 similar job ran here; bank would get 0.")
         assert " sums per bin and row (" in said.forecast
-        assert "% of the budget), with few rows in common at most " in said.forecast
+        assert "% of the budget), with fewer shared rows up to " in said.forecast
         assert said.forecast.endswith("could place all of the 240 rows, each in one of 16 groups")
         assert any(f"as in {own.ran}" in reason for reason in said.because)
         assert not any(reason.startswith("new:") for reason in said.because)
@@ -78,11 +78,11 @@ def test_at_most_is_said_for_the_fewest_rows_that_the_policy_lets_pass(owner):
         entry = own.node.spending.account.entries()[0]
         room = {"disclosure_max": 2 * (entry.planned + entry.counted), "intersection_min": 5}
         said = own.asked(rules={**ROOM, **room})
-        stated = float(said.forecast.split("at most ")[1].split(" ")[0])
+        stated = float(said.forecast.split("shared rows up to ")[1].split(" ")[0])
         assert stated == pytest.approx(room["disclosure_max"] - entry.counted, rel=0.05)
         few = own.asked("few", rules={**ROOM, "intersection_min": 200})
         planned = own.node.spending.planned(own.node.store.job("few")).releases.ratio(200)
-        assert f"at most {planned:.2g} sums" in few.forecast
+        assert f"up to {planned:.2g} sums" in few.forecast
 
     owner(test)
 
