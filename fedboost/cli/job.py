@@ -11,6 +11,7 @@ from fedboost.cli.complete import jobs_there
 from fedboost.cli.connect import JSON, YES, CoordinatorAccess, connection_options
 from fedboost.cli.groups import job_group
 from fedboost.messages.job_pb2 import JobStatus
+from fedboost.report.steps import step_title
 from fedboost.report.story import state_in_words
 from fedboost.runtime.client.client import CoordinatorClient
 
@@ -62,7 +63,7 @@ def status(job: str, as_json: bool, coordinator: CoordinatorAccess) -> None:
     if status.encryption:
         click.echo(f"encryption: {status.encryption}")
     for waiting in status.waiting:
-        step = waiting.step.replace("_", " ")
+        step = step_title(waiting.step)
         click.echo(f"waiting for {waiting.party}, {step}, {time.time() - waiting.since:.0f} s")
     for warning in status.warnings:
         click.echo(f"warning: {warning}")

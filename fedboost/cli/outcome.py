@@ -75,7 +75,11 @@ def print_result(
     """
     status = journal.status
     if status.state == JobState.FINISHED:
-        Console(stderr=as_json).print(result_summary(result))
+        from fedboost.report.story import read_story
+        from fedboost.report.training import stop_in_words
+
+        summary = result_summary(result, stop_in_words(read_story(journal)))
+        Console(stderr=as_json).print(summary)
         return 0, result
     error = faults.error_of_fault(status.reason)
     if status.state == JobState.PAUSED and not error.todo:

@@ -11,19 +11,11 @@ from fedboost.pages.frame import hidden_field, post_form
 from fedboost.report import units
 from fedboost.report.html import Html, join, tag
 from fedboost.report.seen import RECENT_ROUNDS
+from fedboost.report.steps import step_title
 from fedboost.report.story import RoundSummary, tone_of
 from fedboost.report.tables import listed_names
 
 RUNNING = "running"
-# Names of awaited steps that belong to no protocol.
-WAITS = {
-    "approval": "the owner’s approval",
-    "its return": "its return",
-    "begin": "beginning: reading its table",
-    "open": "opening the stage",
-    "close": "closing the stage",
-    "finish": "finishing",
-}
 
 
 def live_part(name: str, *content: object) -> Html:
@@ -81,9 +73,10 @@ def awaited_parties(status: JobStatus) -> Html:
     lines = []
     for step, who in steps.items():
         parties = [tag("b", listed_names([party for party, _ in who]))]
-        what = WAITS.get(step) or step.replace("_", " ")
         first = min(at for _, at in who)
-        lines.append(tag("li", "waits for ", *parties, f", {what}, ", time_since(first)))
+        lines.append(
+            tag("li", "waits for ", *parties, f", {step_title(step)}, ", time_since(first))
+        )
     return tag("ul", *lines, class_="waits") if lines else join()
 
 

@@ -17,9 +17,9 @@ from fedboost.pages.asking import settings_in_words
 from fedboost.pages.choosing import Choice
 from fedboost.pages.sessions import BrowserSession
 from fedboost.report import units
+from fedboost.report.benefit import metric_alone
 from fedboost.report.charts import Axis, Line, LineChart, Point, line_chart
 from fedboost.report.html import Html, join, tag
-from fedboost.report.progress import metric_alone
 from fedboost.report.story import COLOURS
 from fedboost.report.tables import Column, TableRow, absence_note, details, html_table, section
 from fedboost.report.training import better_direction

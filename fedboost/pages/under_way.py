@@ -13,6 +13,7 @@ from fedboost.pages.records import LIMIT, SPENT
 from fedboost.report import units
 from fedboost.report.charts import Bar, bar_list
 from fedboost.report.html import Html, join, tag
+from fedboost.report.steps import step_title
 from fedboost.report.story import state_in_words
 from fedboost.report.tables import absence_note, listed_names
 from fedboost.runtime.ledger.rows import Amount
@@ -78,9 +79,9 @@ def _job_card(job: JobUnderWay) -> Html:
 def _current_step(job: JobUnderWay) -> Html:
     if not job.stage:
         return join("none: the job is waiting, or a stage is starting")
-    waits = f", waits for {listed_names(list(job.now.waits_for))}" if job.now.waits_for else ""
-    step = tag("code", job.now.step) if job.now.step else "between two steps"
-    return join(step, f" of {job.stage}{waits}")
+    waits = f", waiting for {listed_names(list(job.now.waits_for))}" if job.now.waits_for else ""
+    step = step_title(job.now.step) if job.now.step else "between two steps"
+    return join(f"{job.stage}: {step}{waits}")
 
 
 def _amounts_in_words(amounts: Sequence[Amount]) -> str:

@@ -2,6 +2,7 @@
 
 Modules:
     audit          results of attacks as bars
+    benefit        the guest's model alone beside the common one
     card           a job as a card in a notebook
     charts         line charts and bars in SVG
     contributions  contributions of columns as bars
@@ -14,6 +15,7 @@ Modules:
     progress       progress in the terminal
     schedule       forests from round to round
     seen           a job's state from its events, for progress
+    steps          titles of steps
     story          reads a journal once and checks it
     sweep          sections about a sweep
     tables         tables and lists

@@ -8,6 +8,7 @@ from typing import TypeVar
 from fedboost.report import units
 from fedboost.report.charts import Axis, Bar, Line, LineChart, bar_list, line_chart
 from fedboost.report.html import Html, tag
+from fedboost.report.steps import step_title
 from fedboost.report.story import COLOURS, PartyLink, StepTotal, Story, Traffic
 from fedboost.report.tables import (
     Band,
@@ -214,4 +215,5 @@ def _bytes_of_step(step: StepTotal) -> int:
 
 
 def _step_name(name: str) -> Html:
-    return tag("code", name)
+    words = step_title(name)
+    return tag("span", words[:1].upper() + words[1:], title=name)

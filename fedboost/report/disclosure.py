@@ -11,6 +11,7 @@ from fedboost.messages.reveals import REVEALS
 from fedboost.report import units
 from fedboost.report.charts import Bar, bar_list
 from fedboost.report.html import Html, join, tag
+from fedboost.report.steps import step_title
 from fedboost.report.story import COLOURS, PartyLink, StepTotal, Story, Traffic, known_protocol
 from fedboost.report.tables import (
     Band,
@@ -182,7 +183,7 @@ def _message_kind(step: StepTotal) -> str:
 
 def _message_name(message: Disclosed) -> Html:
     if not message.kind:
-        return join("of ", tag("code", message.step))
+        return join("of ", tag("span", step_title(message.step), title=message.step))
     return tag("span", message.kind.rpartition(".")[2], class_="kind", title=message.kind)
 
 

@@ -14,6 +14,7 @@ from fedboost.report.tables import (
     html_table,
     section,
 )
+from fedboost.report.training import stop_in_words
 
 UNFINISHED_STATES = ("waiting for approval", "queued", "running", "paused")
 STOPPED = ("paused", "failed", "cancelled")
@@ -40,10 +41,15 @@ def trouble_banner(story: Story) -> Html:
 
 
 def warning_list(story: Story) -> Html:
-    """Return the warnings to the job's users, each once; empty without any."""
+    """Return the warnings to the job's users, each once, in a fold; empty without any."""
     of_result = () if story.result is None else story.result.warnings
     warned = dict.fromkeys((*story.status.warnings, *of_result))
-    return join(*(tag("p", f"Warning: {words}", class_="warned") for words in warned))
+    if not warned:
+        return join()
+    summary = tag("summary", units.plural(len(warned), "warning"))
+    return tag(
+        "details", summary, tag("ul", *(tag("li", words) for words in warned)), class_="warned"
+    )
 
 
 def main_figures(story: Story) -> Html:
@@ -81,6 +87,8 @@ def outcome_section(story: Story) -> Html:
         )
         if story.final_metrics():
             intro += f" These are the metrics of {story.round_name} {story.rounds[-1].done}."
+    elif stopped := stop_in_words(story):
+        intro = f"Training {stopped}."
     figures = tag("div", *parts, class_="pair")
     return section("result", "Result", figures, intro=intro)
 

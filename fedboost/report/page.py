@@ -9,6 +9,7 @@ from fedboost.audit.findings import Finding
 from fedboost.messages.job_pb2 import JobJournal
 from fedboost.report import (
     audit,
+    benefit,
     costs,
     disclosure,
     outcome,
@@ -55,8 +56,9 @@ def render_page(
     main = tag(
         "main",
         outcome.trouble_banner(story),
-        outcome.warning_list(story),
+        benefit.benefit_section(story),
         outcome.main_figures(story),
+        outcome.warning_list(story),
         _contents(story, is_audited=bool(findings)),
         outcome.outcome_section(story),
         training.learning_section(story),

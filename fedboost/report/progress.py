@@ -15,6 +15,7 @@ from rich.text import Text
 from fedboost.ground.printable import printable
 from fedboost.messages.job_pb2 import Event, Waiting
 from fedboost.report import units
+from fedboost.report.benefit import rehearsal_lines
 from fedboost.report.seen import JobProgress, metric_words, waiting_words
 from fedboost.report.story import ordered_splits
 
@@ -167,9 +168,13 @@ def compilation_words(kernels: int) -> str:
     return f"compiling once on this machine, a first job about {FIRST_JOB_S} s: kernel {kernels}"
 
 
-def result_summary(result: Mapping[str, Any]) -> RenderableType:
-    """Return a finished job's result for people, from the keys of `--json`; keys may be absent."""
+def result_summary(result: Mapping[str, Any], stopped: str = "") -> RenderableType:
+    """Return a finished job's result for people, from the keys of `--json`; keys may be absent.
+
+    `stopped` says where early stopping ended the job.
+    """
     parts: list[RenderableType] = [Text(_headline(result), style="bold")]
+    parts += [Text(stopped)] if stopped else []
     metrics = result.get("metrics") or {}
     if metrics:
         parts += [Text(), _metrics_table(metrics)]
@@ -177,39 +182,6 @@ def result_summary(result: Mapping[str, Any]) -> RenderableType:
     if result.get("rehearsal"):
         parts += [Text(), Text("\n".join(rehearsal_lines(result["rehearsal"])))]
     return Group(*parts)
-
-
-def rehearsal_lines(rehearsal: Mapping[str, Any]) -> list[str]:
-    """Return the benefit of a federation and the verdict of default policies, three lines or
-    four.
-    """
-    metric = printable(rehearsal.get("metric") or "metric")
-    which, single = metric_alone(rehearsal)
-    federated = f"federated: {metric} {units.metric_text(rehearsal.get('federated'))}"
-    if rehearsal.get("group_rows_min"):
-        federated += (
-            f" (measured without the default group_rows_min of {rehearsal['group_rows_min']}, "
-            "which may change it)"
-        )
-    lines = [f"{which}: {metric} {units.metric_text(single)}", federated]
-    left = rehearsal.get("jobs_left")
-    if rehearsal["accepted"]:
-        more = "any number of" if left is None else left
-        return [*lines, f"With default policies this job is accepted, and {more} more like it."]
-    party, _, key = printable(rehearsal["refused_by"]).partition(": ")
-    lines.append(f"With default policies {party} would refuse this job ({key}).")
-    if rehearsal.get("change"):
-        change = f"{printable(rehearsal['change'])} ({printable(rehearsal['cost'])})"
-        return [*lines, f"Smallest change that helps: {change}"]
-    return [*lines, "A smaller job does not help: the owner must allow it."]
-
-
-def metric_alone(rehearsal: Mapping[str, Any]) -> tuple[str, float | None]:
-    """Return the metric without a federation from a rehearsal, with its description."""
-    several = [value for value in (rehearsal.get("alone") or {}).values() if value is not None]
-    if several:
-        return "each party alone, on average", sum(several) / len(several)
-    return "guest alone", rehearsal.get("guest_alone")
 
 
 def _headline(result: Mapping[str, Any]) -> str:

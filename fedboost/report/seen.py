@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from fedboost.ground.printable import printable
 from fedboost.messages.job_pb2 import Event, RoundDone, StateChanged, Waiting
 from fedboost.report import units
+from fedboost.report.steps import step_title
 from fedboost.report.story import fault_lines, ordered_splits
 
 RECENT_ROUNDS = 5  # that the estimate of the time left is taken from
@@ -103,7 +104,7 @@ class JobProgress:
             return f"{self.round_name} {self.done} of {self.of}"
         if self._is_scoring:
             return f"{self.round_name} {self.done}"
-        at = " ".join(part for part in (self.stage, self.step.replace("_", " ")) if part)
+        at = ": ".join(part for part in (self.stage, step_title(self.step)) if part)
         return at or self.state or "starting"
 
     @property
@@ -150,7 +151,7 @@ def waiting_words(waiting: Sequence[Waiting], now: float) -> str:
     if since < WAIT_SHOWN_S:
         return ""
     parties = ", ".join(printable(entry.party) for entry in waiting if entry.step == first.step)
-    step = printable(first.step).replace("_", " ")
+    step = step_title(printable(first.step))
     return f"waiting for {parties}, {step}, {units.in_seconds(float(round(since)))}"
 
 

@@ -25,6 +25,23 @@ SPLITS = ("train", "validation")  # order of parts of the rows
 Point = tuple[float, float]
 
 
+class Rehearsal(Settings):
+    """Verdict of default policies on a job, and the models without a federation."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    metric: str | None = None
+    guest_alone: float | None = None
+    alone: dict[str, float | None] | None = None  # by party, of a job that all of them train
+    federated: float | None = None
+    accepted: bool
+    refused_by: str | None = None
+    jobs_left: int | None = None
+    change: str | None = None
+    cost: str | None = None
+    group_rows_min: int | None = None
+
+
 class Result(Settings):
     """The result of a job as `--json` prints it; keys we do not know are passed over."""
 
@@ -47,6 +64,7 @@ class Result(Settings):
     exchanges: int = 0
     model: str = ""
     report: str = ""
+    rehearsal: Rehearsal | None = None  # of a job whose parties all run here
 
     @property
     def own_rounds(self) -> int:

@@ -122,6 +122,19 @@ def effective_params(story: Story) -> dict[str, Any]:
     return story.said_params if params is None else params.model_dump(mode="json")
 
 
+def stop_in_words(story: Story) -> str:
+    """Return where early stopping ended the job, and why; empty if it did not."""
+    patience = effective_params(story).get("early_stopping_rounds")
+    if story.result is None or not patience or not story.rounds:
+        return ""
+    last, kept = story.rounds[-1], story.result.own_rounds
+    if last.done >= last.of:
+        return ""
+    words = f"stopped at {last.done} of {units.plural(last.of, story.round_name)}: "
+    words += f"no better for {units.plural(patience, 'round')}"
+    return words + f"; the first {kept} are kept" * (0 < kept < last.done)
+
+
 def kept_rule(story: Story, last: int) -> tuple[float, str] | None:
     """Return where early stopping has cut the `last` rounds, for a chart; None if it has not."""
     kept = 0 if story.result is None else story.result.own_rounds

@@ -38,7 +38,7 @@ def test_a_job_waits_for_a_person_and_runs_once_that_person_agrees(town):
     id_ = waiting(town)
     said = world.ask(town, "job", "status", id_)
     assert "is waiting for approval" in said.out
-    assert "waiting for manual, approval" in said.out
+    assert "waiting for manual, the owner’s approval" in said.out
     assert [w.party for w in world.call(town, "status", id_).waiting] == ["manual"]
     assert seen_by_manual(town, id_)["state"] == "waiting for approval"
     asked = world.owner(town, "manual", "approve", id_, user=OWNER)

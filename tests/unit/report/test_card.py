@@ -59,7 +59,7 @@ def test_a_running_job_shows_how_far_it_is_its_metrics_and_who_is_waited_for():
     said = words(html)
     for part in ("credit", "running", "credit-1a", "tree 4 of 8", "0.8400", "about", "9 s so far"):
         assert part in said
-    assert "waiting for telco, sum candidates, 9 s" in said
+    assert "waiting for telco, adding up encrypted gradients, 9 s" in said
     assert 'style="width: 50.0%"' in html
     assert 'aria-valuenow="4"' in html
     assert "<polyline" in html

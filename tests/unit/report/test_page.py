@@ -28,6 +28,7 @@ from fedboost.report import charts, disclosure, progress, units
 from fedboost.report.charts import Axis, Bar, Line, LineChart
 from fedboost.report.page import SECTIONS, audit_page, render_page
 from fedboost.report.story import read_story
+from fedboost.report.training import stop_in_words
 from tests.unit.report.test_journal import journal
 
 EVIL = "\"'><script>alert(1)</script><img src=x onerror=alert(1)>&amp;\u202e"
@@ -539,8 +540,74 @@ def test_a_warning_is_shown_once_wherever_it_was_said():
     told = json.loads(finished.result) | {"warnings": ["said at the end", "said by both"]}
     finished.result = json.dumps(told).encode()
     warned.status.warnings.append("said by both")
-    shown = Page(render_page(warned)).text
-    assert shown.count("Warning: said by both") == shown.count("Warning: said at the end") == 1
+    page = render_page(warned)
+    fold = page[page.index('<details class="warned"><summary>2 warnings</summary>') :]
+    fold = fold[: fold.index("</details>")]
+    assert fold.count("said by both") == fold.count("said at the end") == 1
+
+
+def stopped_early(kept: int, last: int, patience: int) -> JobJournal:
+    """The journal of a job that early stopping ended after `last` of 25 trees."""
+    stopped = journal(kept=kept, paused_after=None, params={"early_stopping_rounds": patience})
+    fitting = [e for e in stopped.events if not e.round.progress.done > last]
+    del stopped.events[:]
+    stopped.events.extend(fitting)
+    return stopped
+
+
+def test_a_report_and_the_terminal_say_where_early_stopping_ended_the_job():
+    story = read_story(stopped_early(17, 22, 5))
+    words = stop_in_words(story)
+    assert words == "stopped at 22 of 25 trees: no better for 5 rounds; the first 17 are kept"
+    assert f"Training {words}." in part(render_page(stopped_early(17, 22, 5)), "result")
+    out = io.StringIO()
+    Console(file=out, width=200).print(progress.result_summary({"name": "credit"}, words))
+    assert words in out.getvalue()
+    assert stop_in_words(read_story(stopped_early(25, 25, 5))) == ""
+    assert stop_in_words(read_story(journal(kept=21))) == ""
+
+
+REHEARSAL = {
+    "metric": "auc",
+    "guest_alone": 0.71,
+    "federated": 0.78,
+    "accepted": False,
+    "refused_by": "telco: disclosure_max",
+    "jobs_left": 0,
+    "change": None,
+    "cost": None,
+    "placed": {"telco": 0.4},
+}
+
+
+def rehearsed(**changes) -> JobJournal:
+    """The journal of a job on one machine, with its rehearsal."""
+    ended = journal()
+    finished = ended.events[-1].finished
+    told = json.loads(finished.result) | {"rehearsal": REHEARSAL | changes}
+    finished.result = json.dumps(told).encode()
+    return ended
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({}, "better than a model without the others: auc 0.7800 together, 0.7100 for the guest"),
+        ({"federated": 0.7}, "worse than a model without the others: auc 0.7000 together"),
+        ({"metric": "logloss"}, "worse than a model without the others: logloss 0.7800 together"),
+        ({"alone": {"bank": 0.7, "shop": 0.6}}, "0.6500 for the parties alone, on average"),
+    ],
+)
+def test_the_first_thing_on_a_report_is_what_the_federation_brings(changes, words):
+    page = render_page(rehearsed(**changes))
+    assert words in part(page, "benefit")
+    assert page.index('id="benefit"') < page.index('class="figures"') < page.index("<nav")
+    assert "telco would refuse this job (disclosure_max)." in part(page, "benefit")
+
+
+@pytest.mark.parametrize("unknown", [{"federated": None}, {"guest_alone": None}])
+def test_a_report_without_both_models_compares_nothing(unknown):
+    assert 'id="benefit"' not in render_page(rehearsed(**unknown))
 
 
 FOUND = [

@@ -145,7 +145,7 @@ def test_the_display_says_who_is_waited_for_and_since_when():
             Waiting(party="bank", step="commit", since=START - 1.0),
         ]
     )
-    assert "waiting for shop, telco, sum candidates, 42 s" in on_screen(progress)
+    assert "waiting for shop, telco, adding up encrypted gradients, 42 s" in on_screen(progress)
     progress.waiting([])
     assert "waiting" not in on_screen(progress)
 
@@ -157,7 +157,7 @@ def test_without_a_terminal_waiting_is_said_every_ten_seconds_and_not_at_once():
         clock.now = START + second
         progress.waiting([Waiting(party="telco", step="approval", since=START)])
     said = out.getvalue().splitlines()
-    assert said == [f"credit: waiting for telco, approval, {s} s" for s in (10, 20, 30)]
+    assert said == [f"credit: waiting for telco, the owner’s approval, {s} s" for s in (10, 20, 30)]
 
 
 def test_on_a_terminal_the_display_moves_and_leaves_stdout_alone(capsys):

@@ -9,7 +9,7 @@ from fedboost.ground.errors import ConfigError
 from fedboost.ground.settings import parse_settings
 from fedboost.ground.workers import Serial
 from fedboost.job import JobSpec
-from fedboost.report.progress import rehearsal_lines
+from fedboost.report.benefit import rehearsal_lines
 from fedboost.runtime.cluster.local import open_cluster
 from fedboost.runtime.config.daemons import PartyConfig
 from fedboost.runtime.coordinator.walker import NO_VERDICT
