@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,62}")
 JOB_ID = r"^[a-z0-9][a-z0-9-]{0,79}$"
 AUTO = "auto"  # the encryption scheme is chosen before the parties sign
+PURPOSE_CHARS_MAX = 500  # a sentence or two
 FOLDS_MAX = 1000  # each fold is a separate job
 
 
@@ -213,6 +214,15 @@ class JobSpec(Settings):
     # Whether the guest keeps its secrets and the received messages, so that its owner can show an
     # auditor that it was honest.
     replayable: bool = False
+    # Why the job runs, in a sentence, for the owners who approve it.
+    purpose: str | None = Field(None, min_length=1, max_length=PURPOSE_CHARS_MAX)
+
+    @field_validator("purpose")
+    @classmethod
+    def _one_line(cls, said: str | None) -> str | None:
+        if said is not None and not (said.isprintable() and said.strip()):
+            raise ValueError("a purpose is one line of printable characters")
+        return said
 
     @field_validator("alignment", mode="before")
     @classmethod
@@ -257,10 +267,8 @@ class JobSpec(Settings):
 
     @model_serializer(mode="wrap")
     def _written(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Leave out `alignment` and `replayable` if the job sets neither, as older versions signed
-        it.
-        """
-        later = ("alignment", "replayable")
+        """Leave out keys that the job does not set, as older versions signed it."""
+        later = ("alignment", "replayable", "purpose")
         return {key: value for key, value in write(self).items() if key not in later or value}
 
     @property

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -10,6 +11,7 @@ from fedboost.pages import frame, parts
 from fedboost.pages.asking import Asking, PolicyRule, settings_in_words
 from fedboost.pages.sessions import BrowserSession
 from fedboost.report import units
+from fedboost.report.charts import Bar, budget_meter
 from fedboost.report.disclosure import protection
 from fedboost.report.html import Html, join, tag
 from fedboost.report.tables import (
@@ -22,10 +24,11 @@ from fedboost.report.tables import (
     section,
 )
 from fedboost.runtime.jobs.submitted import asks_at
-from fedboost.runtime.policy.approval import REASON_CHARS_MAX, Decision, Risk
+from fedboost.runtime.policy.approval import REASON_CHARS_MAX, BudgetUse, Decision, Risk
 from fedboost.runtime.store.store import OVER, JobState, StoredJob
 
 TONES = {Risk.LOW: "good", Risk.MEDIUM: "wait", Risk.HIGH: "bad"}
+EARLIER_COLOUR, JOB_COLOUR = 2, 1  # as in the style sheet
 RECKONED = (
     "This forecast uses only your own settings and records. A similar job is one you approved "
     "that did not fail, with the same person, protocol, parties, data set, columns, label and "
@@ -101,17 +104,29 @@ def _verdict_table(asking: Asking) -> Html:
     ]
     drawn = html_table("Your policy and this job", heads, rows, folds=True) if rows else ""
     verdict = tag("p", tag("b", "Your policy allows this job."), " Some limits are checked later.")
-    if asking.excess:
-        verdict = _excess(asking)
+    if asking.budget is not None and asking.budget.is_over:
+        verdict = _excess(asking.budget)
     if asking.refusal is not None:
         verdict = frame.error_box(asking.refusal, "Your policy refuses this job")
     folded = details(f"{units.plural(len(rows), 'key')} of your policy, one by one", drawn)
     return section("verdict", "What your policy says", verdict, folded if rows else "")
 
 
-def _excess(asking: Asking) -> Html:
+def budget_of_job(budget: BudgetUse | None) -> Html:
+    """Draw the budget with marks for earlier jobs, this job and the limit; nothing if unknown."""
+    if budget is None or budget.limit == math.inf:
+        return join()
+    shown = [
+        Bar(budget.before, EARLIER_COLOUR, f"earlier jobs: {budget.before:.2g}"),
+        Bar(budget.job, JOB_COLOUR, f"this job: {budget.job:.2g}"),
+    ]
+    title = tag("p", tag("b", "Budget"), " of sums per bin and row, over all jobs")
+    return tag("div", title, budget_meter(shown, budget.limit, f"limit: {budget.limit:g}"))
+
+
+def _excess(budget: BudgetUse) -> Html:
     """Warn that an approval may change nothing."""
-    words = f" {asking.excess} To allow it, raise policy.disclosure_max."
+    words = f" {budget.excess_text()} To allow it, raise policy.disclosure_max."
     refuses = "Your policy will probably refuse this job once it runs, even if you approve it."
     return tag("p", tag("b", refuses), words, role="alert")
 
@@ -204,7 +219,8 @@ def approve_form(view: OwnedJobView, asking: Asking, session: BrowserSession) ->
         forecast_of_job(view.owned, explains=True),
         list_of_uses(view.owned),
         "" if asking.refusal is None else frame.error_box(asking.refusal, "Your policy refuses it"),
-        _excess(asking) if asking.excess else "",
+        budget_of_job(asking.budget),
+        _excess(asking.budget) if asking.budget is not None and asking.budget.is_over else "",
         _message_table(asking),
         form,
     ]

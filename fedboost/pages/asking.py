@@ -22,7 +22,7 @@ from fedboost.runtime.jobs.manifest import Manifest
 from fedboost.runtime.jobs.signed import SignedJob
 from fedboost.runtime.party.node.node import PartyNode
 from fedboost.runtime.policy import declared
-from fedboost.runtime.policy.approval import expected_excess
+from fedboost.runtime.policy.approval import BudgetUse, budget_use
 from fedboost.runtime.store.store import StoredJob
 
 
@@ -57,7 +57,7 @@ class Asking:
     role: str
     rules: Sequence[PolicyRule]
     refusal: FedboostError | None  # the policy's objection
-    excess: str  # an expected refusal as the job runs; empty: none
+    budget: BudgetUse | None  # None where it is not known yet
     leaving: Sequence[Leaving]
     tells: str  # content of sums about our table; empty: none
     told: str  # messages from us to the coordinator
@@ -80,7 +80,7 @@ def read_request(node: PartyNode, job: StoredJob) -> Asking:
         role=" and ".join(signed.table.roles_of(node.config.name)),
         rules=() if ask is None else tuple(_policy_rules(node, signed, ask, policy)),
         refusal=refusal,
-        excess=expected_excess(node.spending, policy, job),
+        budget=budget_use(node.spending, policy, job),
         leaving=tuple(_outgoing_messages(signed)),
         tells=node.spending.said(job),
         told=_reports_in_words(signed, policy),
@@ -104,6 +104,8 @@ def _policy_rules(
     yield PolicyRule(
         "Coordinator", ask.coordinator, _names_or_none(policy.coordinators), "policy.coordinators"
     )
+    if policy.purpose_required:
+        yield PolicyRule("Purpose", ask.purpose or "none", "required", "policy.purpose_required")
     yield PolicyRule(
         "Other parties", listed_names(ask.peers), _names_or_none(policy.peers), "policy.peers"
     )

@@ -151,8 +151,10 @@ def job_page(
     wants = join(tag("p", approval.request_sentence(view.owned)), approval.list_of_uses(view.owned))
     spoken = parts.announcement(f"{stored.name} {state_in_words(stored.state.shown)}")
     shown: list[object]
+    budget: Html | str = ""
     if isinstance(asking, Asking):
         shown = approval.technical_tables(asking)
+        budget = approval.budget_of_job(asking.budget) if view.waits_for_us else ""
     else:
         shown = [frame.error_box(asking, "This version cannot read what the job asks")]
     return [
@@ -160,6 +162,7 @@ def job_page(
         parts.success_note(news),
         parts.live_part("state", tag("div", spoken, state, wants, said_why, by, class_="now")),
         parts.live_part("forecast", approval.forecast_of_job(view.owned, explains=True)),
+        budget,
         parts.live_part("actions", _decision_buttons(view, here, has_report=known.has_report)),
         *shown,
         parts.live_part("passed", _messages_table(stored.id, known.amounts)),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -9,16 +10,16 @@ from fedboost.messages.job_pb2 import Released
 from fedboost.messages.party_pb2 import StepReply
 from fedboost.pages import parts
 from fedboost.pages.approval import OwnedJobView
-from fedboost.pages.records import LIMIT, SPENT
+from fedboost.pages.records import SPENT
 from fedboost.report import units
-from fedboost.report.charts import Bar, bar_list
+from fedboost.report.charts import Bar, bar_list, budget_meter
 from fedboost.report.html import Html, join, tag
 from fedboost.report.steps import step_title
 from fedboost.report.story import state_in_words
 from fedboost.report.tables import absence_note, listed_names
 from fedboost.runtime.ledger.rows import Amount
 
-EARLIER_COLOUR = 2  # colour, as in the style sheet
+EARLIER_COLOUR, EXPECTED_COLOUR = 2, 6  # as in the style sheet
 
 
 @dataclass(frozen=True)
@@ -97,16 +98,16 @@ def _amounts_in_words(amounts: Sequence[Amount]) -> str:
 
 
 def _budget_bar(released: Released) -> Html:
-    """Draw the sums per bin and row so far, the most that is expected, and the limit."""
-    before, most = released.before, released.max
-    steps = [
-        (before, EARLIER_COLOUR, f"{before:.2g} by earlier jobs"),
-        (before + released.counted, SPENT, f"{before + released.counted:.2g} with this one so far"),
-        (before + released.planned, SPENT, f"{before + released.planned:.2g} expected at its end"),
-        (most, LIMIT, f"refused above {most:g}"),
+    """Draw the sums per bin and row so far, those still expected, and the limit."""
+    before, counted = released.before, released.counted
+    rest = max(0.0, released.planned - counted)
+    shown = [
+        Bar(before, EARLIER_COLOUR, f"earlier jobs: {before:.2g}"),
+        Bar(counted, SPENT, f"this job so far: {counted:.2g}"),
+        Bar(rest, EXPECTED_COLOUR, f"still expected: {rest:.2g}"),
     ]
-    shown = [Bar(value, colour, words) for value, colour, words in steps if value < float("inf")]
-    drawn = bar_list(shown, max(bar.value for bar in shown))
     attack = f"an attack could place {released.placed.counted:.0%} of the rows so far"
-    about = f"sums per bin and row; {attack}"
-    return join(tag("span", about, class_="note"), drawn)
+    about = tag("span", f"sums per bin and row; {attack}", class_="note")
+    if released.max == math.inf:
+        return join(about, bar_list(shown, max(bar.value for bar in shown)))
+    return join(about, budget_meter(shown, released.max, f"limit: {released.max:g}"))

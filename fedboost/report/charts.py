@@ -18,6 +18,7 @@ MARKED_MAX = 12  # lines with few points show each
 BAR, PITCH = 10, 17  # height of a bar, and from one to the next
 HAIR_SHARE = 0.4  # percent of the width for a bar too short to be seen
 LEGEND_MAX = 12  # lines; beyond, colours and dashes repeat
+METER = 22  # height of a meter
 BAR_SHARE = 52.0  # percent of the width for the longest bar, where words follow it
 
 Point = tuple[float, float]
@@ -162,6 +163,25 @@ def bar_list(group: Sequence[Bar], most: float) -> Html:
         aria_label="; ".join(words) or None,
         aria_hidden=None if words else "true",
     )
+
+
+def budget_meter(parts: Sequence[Bar], limit: float, words: str) -> Html:
+    """Return one bar of stacked parts with a mark at the limit, and a legend below it."""
+    total = sum(bar.value for bar in parts)
+    full = 1.05 * max(total, limit) or 1.0
+    drawn, begin = [], 0.0
+    for bar in parts:
+        place = {"x": f"{100 * begin / full:.2f}%", "width": f"{100 * bar.value / full:.2f}%"}
+        drawn.append(tag("rect", y=4, height=METER - 8, class_=f"f{bar.colour}", **place))
+        begin += bar.value
+    mark = f"{100 * limit / full:.2f}%"
+    track = tag("rect", y=4, width="100%", height=METER - 8, class_="track")
+    line = tag("line", x1=mark, x2=mark, y1=0, y2=METER, class_="limit")
+    said = "; ".join([*(bar.words for bar in parts), words])
+    picture = tag("svg", track, *drawn, line, height=METER, role="img", aria_label=said)
+    legend = [tag("li", tag("span", class_=f"swatch b{bar.colour}"), bar.words) for bar in parts]
+    legend.append(tag("li", tag("span", class_="swatch limit"), words))
+    return tag("div", picture, tag("ul", *legend), class_="meter")
 
 
 def _thinned_points(points: Sequence[Point], most: int) -> Sequence[Point]:

@@ -126,14 +126,17 @@ def _html_head(title: str) -> Html:
 def _head_of_page(story: Story) -> Html:
     hosts = [party for party in story.roles if party != story.guest]
     with_whom = f"{story.guest} with {listed_names(hosts)}" if hosts else story.guest
-    facts = [story.status.protocol, with_whom, units.date_text(story.status.created)]
+    by = f"by {story.status.submitter}" if story.status.submitter else ""
+    facts = [story.status.protocol, with_whom, by, units.date_text(story.status.created)]
     tone = f"badge {tone_of(story.state)}".strip()
     badge = tag("span", story.state or "unknown", class_=tone)
+    purpose = story.spec.get("purpose")
     return tag(
         "header",
         tag("p", "fedboost job report", class_="kicker"),
         tag("h1", _job_title(story), " ", badge),
         tag("p", *_separated([fact for fact in facts if fact]), class_="facts"),
+        tag("p", f"Purpose: {purpose}") if isinstance(purpose, str) else "",
         tag("p", tag("code", story.status.id), class_="facts"),
     )
 

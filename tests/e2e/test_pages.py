@@ -29,6 +29,7 @@ PICTURES = ROOT / "docs" / "pictures"
 AUDIT_MS = 150_000  # it gives way to everything else on the machine
 JOB = """\
 name: credit
+purpose: Credit risk of new customers
 protocol: secureboost
 parties: {guest: bank, hosts: [telco, shop]}
 data:

@@ -32,4 +32,5 @@ class Ask:
     key_trees: int | None
     quantile_tolerance: int | None
     roles: tuple[str, ...]
+    purpose: str | None
     guest_replayable: bool | None  # of a job with another party as guest

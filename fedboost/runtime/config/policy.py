@@ -52,6 +52,7 @@ class Policy(Settings):
     """The owner's rules; everything not allowed here is refused."""
 
     approve: Literal["always", "never"] = "always"  # whether a person must approve each job
+    purpose_required: bool = False  # whether a job must say its `purpose`
     approvers: Names = ()  # users who may list, approve and deny jobs, and fetch our models
     coordinators: Names = ()  # coordinators whose jobs may run
     peers: Names = ()  # parties that may take part in one job with us
@@ -110,6 +111,10 @@ class Policy(Settings):
     def judge(self, ask: Ask) -> None:
         """Raise PolicyError for the first key that forbids the job's request."""
         check_allowed("coordinators", self.coordinators, ask.coordinator, "jobs of the coordinator")
+        if self.purpose_required and not ask.purpose:
+            raise key_refusal(
+                "purpose_required", "requires a purpose, the job has none", "set purpose in the job"
+            )
         for peer in ask.peers:
             check_allowed("peers", self.peers, peer, "jobs together with the party")
         if ask.dataset is not None:

@@ -119,6 +119,8 @@ def request_in_words(config: PartyConfig, terms: Manifest) -> list[tuple[str, st
     params = parse_settings(protocol.params, terms.params, section="params")
     members = table.of(tuple(Role))
     lines = [("role", " and ".join(table.roles_of(party)))]
+    if spec.purpose:
+        lines.insert(0, ("purpose", spec.purpose))
     others = [f"{p} ({' and '.join(table.roles_of(p))})" for p in members if p != party]
     lines.append(("parties", names_in_words(others)))
     selection, model = spec.data.get(party), protocol.used_model(params)

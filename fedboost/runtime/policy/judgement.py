@@ -258,6 +258,7 @@ class Judge:
             key_trees=asks.key_trees if job.role is GUEST else None,
             quantile_tolerance=None if dataset is None else asks.quantile_tolerance,
             roles=tuple(str(role) for role in job.table.roles_of(name)),
+            purpose=job.manifest.spec.purpose,
             guest_replayable=None if job.role is GUEST else job.manifest.spec.replayable,
         )
 

@@ -254,7 +254,7 @@ def test_every_policy_allows_the_job():
         peers = tuple(peer for peer in everybody if peer != name)
         ask = Ask("coordinator", peers, dataset, protocol.name, asks.scheme, asks.key_bits,
                   asks.gradient_bits, asks.insecure, None, False, asks.host_noise,
-                  asks.gradient_check, asks.key_trees, None, ("guest",), None)  # fmt: skip
+                  asks.gradient_check, asks.key_trees, None, ("guest",), None, None)  # fmt: skip
         party.policy.judge(ask)
 
 

@@ -35,6 +35,7 @@ def ask_of(params):
         key_trees=None,
         quantile_tolerance=None,
         roles=("host",),
+        purpose=None,
         guest_replayable=None,
     )
 

@@ -82,6 +82,7 @@ def test_a_broken_scheme_needs_the_jobs_word_and_every_policys():
         key_trees=None,
         quantile_tolerance=None,
         roles=("host",),
+        purpose=None,
         guest_replayable=None,
     )
     rules = {

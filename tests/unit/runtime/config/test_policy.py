@@ -32,6 +32,7 @@ ASK = Ask(
     key_trees=None,
     quantile_tolerance=None,
     roles=("host",),
+    purpose=None,
     guest_replayable=None,
 )
 
@@ -43,6 +44,14 @@ def policy(**keys) -> Policy:
 def test_what_the_policy_names_is_allowed():
     policy().judge(ASK)
     policy().judge(replace(ASK, peers=("telco", "shop"), key_bits=3072, gradient_bits=6))
+
+
+def test_a_policy_may_require_a_purpose():
+    policy(purpose_required=True).judge(replace(ASK, purpose="credit risk of new customers"))
+    with pytest.raises(PolicyError, match="requires a purpose") as caught:
+        policy(purpose_required=True).judge(ASK)
+    assert caught.value.where["key"] == "policy.purpose_required"
+    assert "set purpose in the job" in caught.value.todo
 
 
 def test_an_empty_policy_denies():
@@ -316,6 +325,7 @@ def test_every_key_is_enforced_somewhere():
         "quantile_tolerance_min", "jobs_open_max", "jobs_per_day", "metrics_max",
         "aggregation_apart_min", "aggregation_noise", "totals_max", "lattice_key_trees_max",
         "holdout_max", "peer_ids_max", "placed_max", "guest_replayable", "gradient_check",
+        "purpose_required",
     }  # fmt: skip
     assert judged == set(Policy.model_fields)
 

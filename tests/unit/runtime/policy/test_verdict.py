@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from fedboost.ground.workers import Serial
-from fedboost.pages.approval import technical_tables
+from fedboost.pages.approval import budget_of_job, technical_tables
 from fedboost.pages.asking import read_request
 from fedboost.report.html import join
 from fedboost.runtime.cluster.local import open_cluster
@@ -26,10 +26,11 @@ class Owner:
     node: Any
     ran: str  # the finished job
 
-    def asked(self, id_="next", rules=None, submitter=None, **params):
+    def asked(self, id_="next", rules=None, submitter=None, purpose=None, **params):
         """Return what the owner reads of a job like the finished one but for this."""
         node, terms = self.node, manifest.decode_manifest(self.node.store.job(self.ran).manifest)
-        spec = terms.spec.model_copy(update={"params": {**terms.spec.params, **params}})
+        said = {"params": {**terms.spec.params, **params}, "purpose": purpose}
+        spec = terms.spec.model_copy(update=said)
         changed = {"job": id_, "spec": spec, "submitter": submitter or terms.submitter}
         text = terms.model_copy(update=changed).encode()
         node.store.add_job(id_, "next", text, JobState.WAITING)
@@ -126,14 +127,46 @@ def test_an_owner_reads_before_approving_that_the_job_will_be_refused_as_it_runs
         entry = own.node.spending.account.entries()[0]
         told = entry.planned + entry.counted
         own.asked("wide", rules={**ROOM, "disclosure_max": 3 * told})
-        assert read_request(own.node, own.node.store.job("wide")).excess == ""
+        assert read_request(own.node, own.node.store.job("wide")).budget.is_over is False
         own.asked("tight", rules={**ROOM, "disclosure_max": 0.9 * told})
         asking = read_request(own.node, own.node.store.job("tight"))
         assert asking.refusal is None
-        assert asking.excess.startswith(f"With 240 rows in common, as in {own.ran}, it needs 1")
+        said = asking.budget.excess_text()
+        assert said.startswith(f"With 240 rows in common, as in {own.ran}, it needs 1")
         shown = join(*technical_tables(asking))
         assert "Your policy will probably refuse this job once it runs, even if you" in shown
         assert "Your policy allows this job" not in shown
+
+    owner(test)
+
+
+def test_a_page_draws_one_meter_with_earlier_jobs_this_job_and_the_limit(owner):
+    def test(own):
+        entry = own.node.spending.account.entries()[0]
+        own.asked(rules=ROOM)
+        budget = read_request(own.node, own.node.store.job("next")).budget
+        assert budget.before == pytest.approx(entry.counted, rel=0.05)
+        drawn = budget_of_job(budget)
+        assert drawn.count("<svg") == 1
+        for words in (f"earlier jobs: {budget.before:.2g}", f"this job: {budget.job:.2g}"):
+            assert words in drawn
+        assert "limit: 10" in drawn
+        assert budget_of_job(None) == ""
+
+    owner(test)
+
+
+def test_an_owner_reads_the_purpose_of_a_job_that_says_one(owner):
+    def test(own):
+        assert all(use.about != "purpose" for use in own.asked("silent", rules=ROOM).uses)
+        said = own.asked("said", purpose="Risk of new customers")
+        assert (said.uses[0].about, said.uses[0].says) == ("purpose", "Risk of new customers")
+        asking = read_request(own.node, own.node.store.job("silent"))
+        assert asking.refusal is None
+        own.asked("silent again", rules={**ROOM, "purpose_required": True})
+        asking = read_request(own.node, own.node.store.job("silent"))
+        assert asking.refusal.where["key"] == "policy.purpose_required"
+        assert read_request(own.node, own.node.store.job("said")).refusal is None
 
     owner(test)
 
