@@ -163,7 +163,7 @@ def test_an_owner_reads_the_purpose_of_a_job_that_says_one(owner):
         assert (said.uses[0].about, said.uses[0].says) == ("purpose", "Risk of new customers")
         asking = read_request(own.node, own.node.store.job("silent"))
         assert asking.refusal is None
-        own.asked("silent again", rules={**ROOM, "purpose_required": True})
+        own.asked("again", rules={**ROOM, "purpose_required": True})
         asking = read_request(own.node, own.node.store.job("silent"))
         assert asking.refusal.where["key"] == "policy.purpose_required"
         assert read_request(own.node, own.node.store.job("said")).refusal is None
