@@ -28,6 +28,7 @@ from fedboost.runtime.policy.approval import REASON_CHARS_MAX, BudgetUse, Decisi
 from fedboost.runtime.store.store import OVER, JobState, StoredJob
 
 TONES = {Risk.LOW: "good", Risk.MEDIUM: "wait", Risk.HIGH: "bad"}
+COLUMNS_MAX = 60  # listed by name
 EARLIER_COLOUR, JOB_COLOUR = 2, 1  # as in the style sheet
 RECKONED = (
     "This forecast uses only your own settings and records. A similar job is one you approved "
@@ -79,9 +80,16 @@ def request_sentence(owned: OwnedJob) -> Html:
     return join(asker, verb, protocol, on, f" among {parties}.")
 
 
-def list_of_uses(owned: OwnedJob) -> Html:
-    """List the job's uses of this party's data."""
-    return parts.fact_list([(use.about.capitalize(), use.says) for use in owned.uses])
+def list_of_uses(owned: OwnedJob, columns: Sequence[str] = ()) -> Html:
+    """List the job's uses of this party's data, with the names of its `columns` if known."""
+    facts: list[tuple[object, object]] = []
+    for use in owned.uses:
+        says: object = use.says
+        if use.about == "columns" and columns:
+            more = f" and {len(columns) - COLUMNS_MAX} more" * (len(columns) > COLUMNS_MAX)
+            says = f"{', '.join(columns[:COLUMNS_MAX])}{more} ({len(columns)} in all)"
+        facts.append((use.about.capitalize(), says))
+    return parts.fact_list(facts)
 
 
 def technical_tables(asking: Asking) -> list[object]:
@@ -217,7 +225,7 @@ def approve_form(view: OwnedJobView, asking: Asking, session: BrowserSession) ->
         tag("h1", f"Approve {view.owned.name}?"),
         tag("p", request_sentence(view.owned), class_="intro"),
         forecast_of_job(view.owned, explains=True),
-        list_of_uses(view.owned),
+        list_of_uses(view.owned, asking.columns),
         "" if asking.refusal is None else frame.error_box(asking.refusal, "Your policy refuses it"),
         budget_of_job(asking.budget),
         _excess(asking.budget) if asking.budget is not None and asking.budget.is_over else "",

@@ -59,12 +59,18 @@ class Asking:
     refusal: FedboostError | None  # the policy's objection
     budget: BudgetUse | None  # None where it is not known yet
     leaving: Sequence[Leaving]
+    columns: Sequence[str]  # by name; empty where the table has not been read
     tells: str  # content of sums about our table; empty: none
     told: str  # messages from us to the coordinator
 
 
-def read_request(node: PartyNode, job: StoredJob) -> Asking:
-    """Return a job from the party's store; raise FedboostError if this version cannot read it."""
+def read_request(
+    node: PartyNode, job: StoredJob, columns_of: Mapping[str, Sequence[str]] | None = None
+) -> Asking:
+    """Return a job from the party's store; raise FedboostError if this version cannot read it.
+
+    `columns_of`: all columns of each data set that has been read.
+    """
     terms = manifest.decode_manifest(job.manifest)
     digest = job.manifest_sha256
     signed = SignedJob(node.config.name, terms, digest)
@@ -82,9 +88,23 @@ def read_request(node: PartyNode, job: StoredJob) -> Asking:
         refusal=refusal,
         budget=budget_use(node.spending, policy, job),
         leaving=tuple(_outgoing_messages(signed)),
+        columns=tuple(_used_columns(node, terms, columns_of or {})),
         tells=node.spending.said(job),
         told=_reports_in_words(signed, policy),
     )
+
+
+def _used_columns(
+    node: PartyNode, terms: Manifest, columns_of: Mapping[str, Sequence[str]]
+) -> Iterator[str]:
+    """Yield the features that the job uses of our data set."""
+    use = terms.spec.data.get(node.config.name)
+    table = None if use is None else node.config.datasets.get(use.dataset or "")
+    if use is None or table is None:
+        return
+    unused = {*table.kept_back, *use.ignore, use.label, use.weight}
+    named = use.columns or table.columns or columns_of.get(use.dataset or "", ())
+    yield from (name for name in named if name not in unused)
 
 
 def _dataset_rules(node: PartyNode, signed: SignedJob) -> Iterator[PolicyRule]:

@@ -148,7 +148,9 @@ def job_page(
     state = tag("p", parts.state_badge(stored.state.shown), " for ", since, class_="state-line")
     said_why = tag("p", stored.reason, class_="reason") if stored.reason else ""
     by = "" if view.decision is None else _decision_in_words(view.decision)
-    wants = join(tag("p", approval.request_sentence(view.owned)), approval.list_of_uses(view.owned))
+    columns = asking.columns if isinstance(asking, Asking) else ()
+    uses = approval.list_of_uses(view.owned, columns)
+    wants = join(tag("p", approval.request_sentence(view.owned)), uses)
     spoken = parts.announcement(f"{stored.name} {state_in_words(stored.state.shown)}")
     shown: list[object]
     budget: Html | str = ""

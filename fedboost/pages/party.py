@@ -10,6 +10,7 @@ from pathlib import Path
 
 from aiohttp import web
 
+from fedboost.data.outline import Outline
 from fedboost.ground.disk import read_file
 from fedboost.ground.errors import FedboostError, PolicyError
 from fedboost.messages import job_pb2
@@ -127,8 +128,9 @@ class _Pages:
         """Show one job: its request, the policy's verdict, the messages, an audit's findings."""
         self._check_user()
         session, news = self._gate.session(request), PARTY_NEWS.get(request.query.get("done", ""))
+        columns = await self._known_columns()
         view, main = await asyncio.to_thread(
-            self._job, request.match_info["job"], session, news or ""
+            self._job, request.match_info["job"], session, news or "", columns
         )
         is_over = view.job.state in FINAL and self._audits.running is None
         shown = PageContent(view.owned.name, main, "/", follows_s=0.0 if is_over else FOLLOWS_S)
@@ -146,7 +148,8 @@ class _Pages:
     async def show_approve_form(self, request: web.Request) -> web.Response:
         """Show the outgoing messages, and ask for approval."""
         self._check_user()
-        view, wants = await asyncio.to_thread(self._asked, request.match_info["job"])
+        columns = await self._known_columns()
+        view, wants = await asyncio.to_thread(self._asked, request.match_info["job"], columns)
         main = approval.approve_form(view, wants, self._gate.session(request))
         return self._gate.answer(request, PageContent(f"Approve {view.owned.name}?", main, "/"))
 
@@ -280,17 +283,27 @@ class _Pages:
         except FedboostError:  # a job of another version, only partly readable
             return OwnedJobView(job, outlined_job(job), decision)
 
-    def _asked(self, id_: str) -> tuple[OwnedJobView, Asking]:
+    async def _known_columns(self) -> dict[str, list[str]]:
+        """Return the columns of each data set, once it has been read."""
+        declared = self._node.config.datasets
+        shapes = {name: await self._shapes.of(name, source) for name, source in declared.items()}
+        return {
+            name: [column for column, _ in shape.columns]
+            for name, shape in shapes.items()
+            if isinstance(shape, Outline)
+        }
+
+    def _asked(self, id_: str, columns: dict[str, list[str]]) -> tuple[OwnedJobView, Asking]:
         view = self._view_of_job(id_)
-        return view, asking.read_request(self._node, view.job)
+        return view, asking.read_request(self._node, view.job, columns)
 
     def _job(
-        self, id_: str, session: BrowserSession, news: str
+        self, id_: str, session: BrowserSession, news: str, columns: dict[str, list[str]]
     ) -> tuple[OwnedJobView, list[object]]:
         view = self._view_of_job(id_)
         wants: Asking | FedboostError
         try:
-            wants = asking.read_request(self._node, view.job)
+            wants = asking.read_request(self._node, view.job, columns)
         except FedboostError as error:
             wants = error
         known = JobRecords(

@@ -188,9 +188,7 @@ def test_a_job_is_submitted_approved_watched_and_audited_on_the_pages(town, boar
     job = submit(board, JOB)
     shows(board, "waits for telco, the owner’s approval")
     shows(house, "user on the page of coordinator wants to run secureboost on data", ".card")
-    shows(
-        house, "no similar job ran here; everything that leaves could be learnt", ".card .forecast"
-    )
+    shows(house, "no similar job ran here; its scheme hides nothing", ".card .forecast")
     town.draw(house, "asked")
     house.click("text=Review and decide")
     shows(house, "Your policy allows this job.")
@@ -198,7 +196,7 @@ def test_a_job_is_submitted_approved_watched_and_audited_on_the_pages(town, boar
     house.click("#leaving summary")
     shows(house, "CandidateSums", "#leaving")
     house.click("text=Approve…")
-    shows(house, "New: all of it", ".forecast")
+    shows(house, "Everything is new", ".forecast")
     town.draw(house, "approve", 1400)
     house.click("#leaving summary")
     shows(house, "CandidateSums", "#leaving")
@@ -210,9 +208,10 @@ def test_a_job_is_submitted_approved_watched_and_audited_on_the_pages(town, boar
     board.wait_for_selector("svg polyline.line")
     town.draw(board, "job", 1500)
     shows(board, "finished", ".badge")
-    shows(board, "sum_candidates", "#time")
+    shows(board, "Adding up encrypted gradients", "#time")
+    assert "sum_candidates" not in board.inner_text("#time")
     shows(house, "finished", ".badge")
-    shows(house, "Left: ", "#passed")
+    shows(house, "Sent: ", "#passed")
     house.get_by_role("button", name="Run an audit").click()
     shows(house, "The audit is running", "#live-audit")
     go(board, f"/jobs/{job}/report")
@@ -226,7 +225,7 @@ def test_the_ledger_the_account_and_the_data_sets_are_the_owners_to_read(town, h
     jobs = house.locator(".group").count()
     if jobs > 1:  # of a single one all is shown
         house.locator(".group summary").first.click()
-    shows(house, "Left: ", ".group")
+    shows(house, "Sent: ", ".group")
     house.get_by_label("Kind").select_option("CandidateSums")
     house.get_by_role("button", name="Show", exact=True).click()
     assert 0 < house.locator(".group").count() <= jobs
@@ -304,8 +303,8 @@ def test_an_owner_sees_at_which_step_a_job_is_and_what_has_left(town, board, hou
     shows(board, "waits for telco, the owner’s approval")
     assert world.owner(town.cluster, "telco", "approve", job, "--yes").code == 0
     go(house, "/running")
-    shows(house, "of secureboost", ".card")
-    shows(house, "expected at its end", ".card svg")
+    shows(house, "secureboost: ", ".card")
+    shows(house, "still expected: ", ".card .meter")
     before = house.locator(".card dd").nth(1).inner_text()
     house.wait_for_function(
         "before => document.querySelectorAll('.card dd')[1].innerText !== before", arg=before
@@ -342,7 +341,7 @@ def test_a_dead_party_is_shown_and_the_job_is_cancelled_by_two_clicks(town, boar
     shows(board, "running", ".card .badge")
     go(board, f"/jobs/{job}")
     board.click("text=Cancel…")
-    shows(board, "It ends for good")
+    shows(board, "The job ends for good")
     board.get_by_role("button", name="Cancel the job").click()
     shows(board, "The job is cancelled.")
     shows(board, "cancelled by user", "[role=alert]")

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from fedboost.ground.workers import Serial
-from fedboost.pages.approval import budget_of_job, technical_tables
+from fedboost.pages.approval import budget_of_job, list_of_uses, technical_tables
 from fedboost.pages.asking import read_request
 from fedboost.report.html import join
 from fedboost.runtime.cluster.local import open_cluster
@@ -167,6 +167,20 @@ def test_an_owner_reads_the_purpose_of_a_job_that_says_one(owner):
         asking = read_request(own.node, own.node.store.job("silent"))
         assert asking.refusal.where["key"] == "policy.purpose_required"
         assert read_request(own.node, own.node.store.job("said")).refusal is None
+
+    owner(test)
+
+
+def test_a_page_names_the_columns_that_a_job_uses(owner):
+    def test(own):
+        said = own.asked("named", rules=ROOM)
+        known = {said.dataset: ["id", "age", "income"]}
+        stored = own.node.store.job("named")
+        assert read_request(own.node, stored).columns == ()
+        columns = read_request(own.node, stored, known).columns
+        assert columns == ("age", "income")
+        assert "age, income (2 in all)" in list_of_uses(said, columns)
+        assert "all but id" in list_of_uses(said)
 
     owner(test)
 
