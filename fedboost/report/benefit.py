@@ -44,10 +44,10 @@ def _comparison_in_words(name: str, which: str, single: float, together: float) 
     gain = together - single
     if known is not None and not known.bigger_is_better:
         gain = -gain
-    than = "better than" if gain > 0 else "worse than" if gain < 0 else "the same as"
-    both = f"{units.metric_text(together)} together, {units.metric_text(single)} for the"
-    who = which if which.startswith("guest") else "parties alone, on average"
-    return f"The parties’ common model is {than} a model without the others: {name} {both} {who}."
+    how = "a better" if gain > 0 else "a worse" if gain < 0 else "an equally good"
+    both = f"{name} {units.metric_text(together)}, against {units.metric_text(single)}"
+    who = "guest" if which.startswith("guest") else "average party"
+    return f"All parties together get {how} model: {both} for the {who} alone."
 
 
 def rehearsal_lines(rehearsal: Mapping[str, Any]) -> list[str]:

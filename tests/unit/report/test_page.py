@@ -592,10 +592,10 @@ def rehearsed(**changes) -> JobJournal:
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({}, "better than a model without the others: auc 0.7800 together, 0.7100 for the guest"),
-        ({"federated": 0.7}, "worse than a model without the others: auc 0.7000 together"),
-        ({"metric": "logloss"}, "worse than a model without the others: logloss 0.7800 together"),
-        ({"alone": {"bank": 0.7, "shop": 0.6}}, "0.6500 for the parties alone, on average"),
+        ({}, "get a better model: auc 0.7800, against 0.7100 for the guest alone."),
+        ({"federated": 0.7}, "get a worse model: auc 0.7000, against 0.7100"),
+        ({"metric": "logloss"}, "get a worse model: logloss 0.7800"),
+        ({"alone": {"bank": 0.7, "shop": 0.6}}, "against 0.6500 for the average party alone."),
     ],
 )
 def test_the_first_thing_on_a_report_is_what_the_federation_brings(changes, words):
