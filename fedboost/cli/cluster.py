@@ -31,7 +31,7 @@ from fedboost.messages.job_pb2 import JobJournal, JobStatus
 from fedboost.model import kinds, shards
 from fedboost.pages import token
 from fedboost.report.progress import Progress
-from fedboost.report.story import state_in_words
+from fedboost.report.states import state_in_words
 from fedboost.runtime.client.client import CoordinatorClient, result_of
 from fedboost.runtime.cluster import local
 from fedboost.runtime.cluster.cluster import ClusterProcesses, TrialProcesses

@@ -11,8 +11,8 @@ from fedboost.cli.complete import jobs_there
 from fedboost.cli.connect import JSON, YES, CoordinatorAccess, connection_options
 from fedboost.cli.groups import job_group
 from fedboost.messages.job_pb2 import JobStatus
+from fedboost.report.states import person_of, state_in_words
 from fedboost.report.steps import step_title
-from fedboost.report.story import state_in_words
 from fedboost.runtime.client.client import CoordinatorClient
 
 
@@ -37,7 +37,12 @@ def list_jobs(as_json: bool, coordinator: CoordinatorAccess) -> None:
     for job in jobs:
         done = f"{job.progress.done}/{job.progress.of}" if job.progress.of else ""
         table.add_row(
-            job.id, job.protocol, job.state, done, job.submitter, _local_time(job.updated)
+            job.id,
+            job.protocol,
+            job.state,
+            done,
+            person_of(job.submitter),
+            _local_time(job.updated),
         )
     Console().print(table if jobs else "no jobs")
 

@@ -229,14 +229,14 @@ def _outgoing_messages(signed: SignedJob) -> Iterator[Leaving]:
 
 def _reports_in_words(signed: SignedJob, policy: Policy) -> str:
     """Describe in a sentence the reports from this party to the coordinator."""
-    always = "that steps are done, how long they took, and how many bytes went to whom"
+    always = "when steps finish, how long they took, and how many bytes went to whom"
     if "figures" in policy.tells:
-        always += ", and of an error about our table also rows and columns"
+        always += "; of an error in our table also rows and columns"
     if signed.role is not GUEST and signed.protocol.tables.rows is not RowsUsed.OWN:
-        return f"The coordinator hears {always}."
+        return f"The coordinator learns {always}."
     words = {"metrics": "the metrics of every round", "curves": "curves and importance at the end"}
     more = [words[tell] for tell in words if tell in policy.tells]
-    return f"The coordinator hears {', '.join(['row counts', *more, always])}."
+    return f"The coordinator learns {', '.join(['row counts', *more, always])}."
 
 
 def settings_in_words(settings: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

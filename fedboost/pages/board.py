@@ -12,6 +12,7 @@ from fedboost.pages import frame, parts
 from fedboost.pages.sessions import BrowserSession
 from fedboost.report import costs, outcome, story, terms, training, units
 from fedboost.report.html import Html, join, tag
+from fedboost.report.states import person_of, state_in_words
 from fedboost.report.story import Story
 from fedboost.report.tables import (
     TableRow,
@@ -79,7 +80,7 @@ def jobs_page(
 
 
 def _active_in_words(active: Sequence[JobStatus]) -> str:
-    states = [f"{status.name} {story.state_in_words(status.state)}" for status in active]
+    states = [f"{status.name} {state_in_words(status.state)}" for status in active]
     return f"{units.plural(len(active), 'active job')}. {'; '.join(states)}"
 
 
@@ -88,7 +89,11 @@ def _job_card(status: JobStatus) -> Html:
         "h2", tag("a", status.name, href=f"/jobs/{status.id}"), " ", parts.state_badge(status.state)
     )
     by = join(
-        status.protocol, " · by ", status.submitter, " · ", parts.time_to_minute(status.created)
+        status.protocol,
+        " · by ",
+        person_of(status.submitter),
+        " · ",
+        parts.time_to_minute(status.created),
     )
     reason = status.reason.what
     return tag(
@@ -157,7 +162,7 @@ def job_page(
 
 def _job_head(status: JobStatus, facts: Story | None) -> Html:
     parties = "" if facts is None else listed_names(list(facts.roles))
-    by = f"by {status.submitter}" if status.submitter else ""
+    by = f"by {person_of(status.submitter)}" if status.submitter else ""
     known = [status.protocol, parties, by]
     words: list[object] = [f"{fact} · " for fact in known if fact]
     attempt = f" · attempt {status.attempt}" if status.attempt > 1 else ""
@@ -208,7 +213,7 @@ def _state_panel(facts: Story) -> Html:
         if warned
         else ""
     )
-    sentence = f"{status.name} {story.state_in_words(facts.state)}"
+    sentence = f"{status.name} {state_in_words(facts.state)}"
     if status.waiting:
         sentence += ", waiting for " + listed_names(
             list(dict.fromkeys(w.party for w in status.waiting))

@@ -14,7 +14,7 @@ from fedboost.pages.audits import Running
 from fedboost.pages.sessions import BrowserSession
 from fedboost.report import audit, units
 from fedboost.report.html import Html, join, tag
-from fedboost.report.story import state_in_words
+from fedboost.report.states import state_in_words
 from fedboost.report.tables import Band, TableRow, absence_note, html_table, listed_names, section
 from fedboost.runtime.jobs.submitted import asks_at
 from fedboost.runtime.ledger.rows import Amount

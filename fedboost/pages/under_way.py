@@ -14,8 +14,8 @@ from fedboost.pages.records import SPENT
 from fedboost.report import units
 from fedboost.report.charts import Bar, bar_list, budget_meter
 from fedboost.report.html import Html, join, tag
+from fedboost.report.states import state_in_words
 from fedboost.report.steps import step_title
-from fedboost.report.story import state_in_words
 from fedboost.report.tables import absence_note, listed_names
 from fedboost.runtime.ledger.rows import Amount
 

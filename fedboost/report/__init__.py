@@ -15,6 +15,7 @@ Modules:
     progress       progress in the terminal
     schedule       forests from round to round
     seen           a job's state from its events, for progress
+    states         states of jobs in words
     steps          titles of steps
     story          reads a journal once and checks it
     sweep          sections about a sweep

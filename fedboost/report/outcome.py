@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from fedboost.report import units
 from fedboost.report.html import Html, join, tag
-from fedboost.report.story import Story, fault_lines, ordered_splits, state_in_words
+from fedboost.report.states import state_in_words
+from fedboost.report.story import Story, fault_lines, ordered_splits
 from fedboost.report.tables import (
     Band,
     Column,

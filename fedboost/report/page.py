@@ -21,6 +21,7 @@ from fedboost.report import (
 )
 from fedboost.report.disclosure import LedgerLine
 from fedboost.report.html import Html, join, style_sheet, tag
+from fedboost.report.states import person_of
 from fedboost.report.story import Story, read_story, tone_of
 from fedboost.report.tables import listed_names
 from fedboost.sweep.record import SweepRecord
@@ -126,7 +127,7 @@ def _html_head(title: str) -> Html:
 def _head_of_page(story: Story) -> Html:
     hosts = [party for party in story.roles if party != story.guest]
     with_whom = f"{story.guest} with {listed_names(hosts)}" if hosts else story.guest
-    by = f"by {story.status.submitter}" if story.status.submitter else ""
+    by = f"by {person_of(story.status.submitter)}" if story.status.submitter else ""
     facts = [story.status.protocol, with_whom, by, units.date_text(story.status.created)]
     tone = f"badge {tone_of(story.state)}".strip()
     badge = tag("span", story.state or "unknown", class_=tone)

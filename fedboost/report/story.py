@@ -17,6 +17,7 @@ from fedboost.ground.errors import ConfigError, PeerError
 from fedboost.ground.settings import Settings, parse_settings
 from fedboost.messages.fault_pb2 import Fault
 from fedboost.messages.job_pb2 import Curve, Event, JobJournal, JobStatus, StatusReport, StepDone
+from fedboost.report.states import person_of
 
 CURVE_POINTS_MAX = 10_000  # of one curve; guests thin theirs out to a few hundred
 COLOURS = 6  # of the style sheet, the last for all further items
@@ -25,7 +26,7 @@ SPLITS = ("train", "validation")  # order of parts of the rows
 Point = tuple[float, float]
 
 
-class Rehearsal(Settings):
+class JobRehearsal(Settings):
     """Verdict of default policies on a job, and the models without a federation."""
 
     model_config = ConfigDict(extra="ignore")
@@ -64,7 +65,7 @@ class Result(Settings):
     exchanges: int = 0
     model: str = ""
     report: str = ""
-    rehearsal: Rehearsal | None = None  # of a job whose parties all run here
+    rehearsal: JobRehearsal | None = None  # of a job whose parties all run here
 
     @property
     def own_rounds(self) -> int:
@@ -347,12 +348,6 @@ _STATES = {
     "cancelled": ("Cancelled", "bad"),
     "finished": ("Finished", "good"),
 }
-_ENDED = {"failed": "failed", "cancelled": "was cancelled", "finished": "finished"}
-
-
-def state_in_words(state: str) -> str:
-    """Return a state as a verb: `is running`, `failed`, `was cancelled`."""
-    return _ENDED.get(state, f"is {state}")
 
 
 def tone_of(state: str) -> str:
@@ -361,7 +356,7 @@ def tone_of(state: str) -> str:
 
 
 def _moments(status: JobStatus, events: list[Event]) -> Iterator[Moment]:
-    by = f"by {status.submitter}" if status.submitter else ""
+    by = f"by {person_of(status.submitter)}" if status.submitter else ""
     yield Moment(status.created, "Submitted", details=(by,) if by else ())
     rested = ended = False
     for event in events:

@@ -304,7 +304,7 @@ def test_an_owner_sees_at_which_step_a_job_is_and_what_has_left(town, board, hou
     assert world.owner(town.cluster, "telco", "approve", job, "--yes").code == 0
     go(house, "/running")
     shows(house, "secureboost: ", ".card")
-    shows(house, "still expected: ", ".card .meter")
+    shows(house, "still expected: ", ".card svg")
     before = house.locator(".card dd").nth(1).inner_text()
     house.wait_for_function(
         "before => document.querySelectorAll('.card dd')[1].innerText !== before", arg=before

@@ -29,7 +29,7 @@ from fedboost.messages.job_pb2 import (
     StepDone,
 )
 from fedboost.messages.job_pb2 import Metric as ToldMetric
-from fedboost.report import story
+from fedboost.report import states, story
 
 START = 1_772_442_000.0  # a Monday morning in March 2026
 RING = ("blind_ids", "pass_on", "close_ring")
@@ -408,6 +408,11 @@ def test_a_curve_has_a_limit():
         story.read_story(kept)
 
 
+@pytest.mark.parametrize("submitter", ["ana", "ana via coordinator hq"])
+def test_a_person_is_named_wherever_the_job_was_submitted(submitter):
+    assert states.person_of(submitter) == "ana"
+
+
 @pytest.mark.parametrize(
     ("state", "words"),
     [
@@ -419,4 +424,4 @@ def test_a_curve_has_a_limit():
     ],
 )
 def test_a_state_is_said_with_its_own_verb(state, words):
-    assert story.state_in_words(state) == words
+    assert states.state_in_words(state) == words
