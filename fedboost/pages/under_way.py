@@ -14,7 +14,7 @@ from fedboost.pages.records import SPENT
 from fedboost.report import units
 from fedboost.report.charts import Bar, bar_list, budget_meter
 from fedboost.report.html import Html, join, tag
-from fedboost.report.states import state_in_words
+from fedboost.report.states import person_of, state_in_words
 from fedboost.report.steps import step_title
 from fedboost.report.tables import absence_note, listed_names
 from fedboost.runtime.ledger.rows import Amount
@@ -58,7 +58,7 @@ def running_page(under_way: Sequence[JobUnderWay]) -> list[object]:
 def _job_card(job: JobUnderWay) -> Html:
     view, owned = job.view, job.view.owned
     link = tag("a", owned.name or owned.id, href=f"/jobs/{owned.id}")
-    terms = f"{owned.protocol} on {owned.dataset or 'no data set'} for {owned.submitter}, among "
+    terms = f"{owned.protocol} on {owned.dataset or 'no data set'} for {person_of(owned.submitter)}, among "
     left, came = ([a for a in job.amounts if a.direction == way] for way in ("out", "in"))
     facts: list[tuple[object, object]] = [("Step", _current_step(job))]
     facts += [

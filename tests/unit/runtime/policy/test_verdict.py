@@ -127,10 +127,13 @@ def test_an_owner_reads_before_approving_that_the_job_will_be_refused_as_it_runs
         entry = own.node.spending.account.entries()[0]
         told = entry.planned + entry.counted
         own.asked("wide", rules={**ROOM, "disclosure_max": 3 * told})
-        assert read_request(own.node, own.node.store.job("wide")).budget.is_over is False
+        wide = read_request(own.node, own.node.store.job("wide")).budget
+        assert wide is not None
+        assert not wide.is_over
         own.asked("tight", rules={**ROOM, "disclosure_max": 0.9 * told})
         asking = read_request(own.node, own.node.store.job("tight"))
         assert asking.refusal is None
+        assert asking.budget is not None
         said = asking.budget.excess_text()
         assert said.startswith(f"With 240 rows in common, as in {own.ran}, it needs 1")
         shown = join(*technical_tables(asking))
@@ -145,6 +148,7 @@ def test_a_page_draws_one_meter_with_earlier_jobs_this_job_and_the_limit(owner):
         entry = own.node.spending.account.entries()[0]
         own.asked(rules=ROOM)
         budget = read_request(own.node, own.node.store.job("next")).budget
+        assert budget is not None
         assert budget.before == pytest.approx(entry.counted, rel=0.05)
         drawn = budget_of_job(budget)
         assert drawn.count("<svg") == 1
@@ -165,6 +169,7 @@ def test_an_owner_reads_the_purpose_of_a_job_that_says_one(owner):
         assert asking.refusal is None
         own.asked("again", rules={**ROOM, "purpose_required": True})
         asking = read_request(own.node, own.node.store.job("silent"))
+        assert asking.refusal is not None
         assert asking.refusal.where["key"] == "policy.purpose_required"
         assert read_request(own.node, own.node.store.job("said")).refusal is None
 
