@@ -58,7 +58,8 @@ def running_page(under_way: Sequence[JobUnderWay]) -> list[object]:
 def _job_card(job: JobUnderWay) -> Html:
     view, owned = job.view, job.view.owned
     link = tag("a", owned.name or owned.id, href=f"/jobs/{owned.id}")
-    terms = f"{owned.protocol} on {owned.dataset or 'no data set'} for {person_of(owned.submitter)}, among "
+    person = person_of(owned.submitter)
+    terms = f"{owned.protocol} on {owned.dataset or 'no data set'} for {person}, among "
     left, came = ([a for a in job.amounts if a.direction == way] for way in ("out", "in"))
     facts: list[tuple[object, object]] = [("Step", _current_step(job))]
     facts += [
