@@ -344,7 +344,7 @@ class Contributor:
 
         A refused list loses no party for good: the job pauses and continues with the party.
         """
-        gone = [party for party in self._opened.over(statistic) if party not in present]
+        gone = [party for party in self._opened.parties_of(statistic) if party not in present]
         if gone:
             raise UnreachableError(
                 f"{what} was begun with {', '.join(gone)} and cannot be begun without",

@@ -16,7 +16,7 @@ class OpenedSums:
 
     notebook: Notebook
 
-    def over(self, fresh: int) -> PartyNames:
+    def parties_of(self, fresh: int) -> PartyNames:
         """Return the parties of a statistic; empty if it is not recorded."""
         return _parties_in_runs(self._recorded_runs, fresh)
 

@@ -254,6 +254,6 @@ def whole_model(shelves: Shelves, model: str, released: Sequence[Path]) -> Whole
         )
     kind.check_joined(facts)
     if kind.is_whole:
-        return kind.joined(shelves.shard(model), {})
+        return kind.join_shards(shelves.shard(model), {})
     guest = shelves.guest_shard(model)
-    return kind.joined(guest, host_shards(shelves, guest, released))
+    return kind.join_shards(guest, host_shards(shelves, guest, released))

@@ -67,7 +67,7 @@ class GrownList:
     def since(self, start: int) -> tuple[Texts, Arrays]:
         """Return texts and arrays of the values from index `start` on."""
         columns = FieldColumns()
-        self.codec.put(self.values[start : self.count], self.name, columns)
+        self.codec.put_values(self.values[start : self.count], self.name, columns)
         return columns.texts, columns.arrays
 
 
@@ -78,7 +78,7 @@ def split_state(kind: type[T], held: T) -> tuple[dict[str, Any], Arrays, dict[st
     The values of `Growing` lists are only in these lists.
     """
     columns = FieldColumns()
-    _codec_of(cast(Any, kind)).put([held], "", columns)
+    _codec_of(cast(Any, kind)).put_values([held], "", columns)
     return {TEXTS: columns.texts}, columns.arrays, columns.grown
 
 
@@ -102,7 +102,7 @@ def join_state(
 def load_state(kind: type[T], facts: Mapping[str, Any], arrays: Arrays) -> T:
     """Return the state that `join_state` joined; a DataError if a field is missing or unknown."""
     columns = FieldColumns(dict(facts.get(TEXTS, {})), dict(arrays))
-    [value] = _codec_of(cast(Any, kind)).take(1, "", columns)
+    [value] = _codec_of(cast(Any, kind)).take_values(1, "", columns)
     unknown = [*columns.texts, *columns.arrays]
     if unknown:
         raise DataError(f"a state has {unknown[0]}, which {kind.__name__} has not")
@@ -132,12 +132,12 @@ class FieldColumns:
     arrays: Arrays = field(default_factory=dict)
     grown: dict[str, GrownList] = field(default_factory=dict)
 
-    def put(self, name: str, values: NDArray[Any]) -> None:
+    def add_field(self, name: str, values: NDArray[Any]) -> None:
         """Add a field's values in any dtype; an empty array is left out."""
         if len(values):
             self.arrays[name] = values
 
-    def take(self, name: str, dtype: np.dtype[Any], count: int) -> NDArray[Any]:
+    def take_field(self, name: str, dtype: np.dtype[Any], count: int) -> NDArray[Any]:
         """Remove `count` values of a field and return them."""
         column = self.arrays.pop(name, np.empty(0, dtype)) if count else np.empty(0, dtype)
         if column.dtype != dtype or column.shape != (count,):
@@ -151,11 +151,11 @@ class Codec(ABC):
     """Encoding of values of one type, for all values of a field at once."""
 
     @abstractmethod
-    def put(self, values: Sequence[Any], name: str, into: FieldColumns) -> None:
+    def put_values(self, values: Sequence[Any], name: str, into: FieldColumns) -> None:
         """Add the values under a name."""
 
     @abstractmethod
-    def take(self, count: int, name: str, out: FieldColumns) -> list[Any]:
+    def take_values(self, count: int, name: str, out: FieldColumns) -> list[Any]:
         """Remove so many values and return them."""
 
 
@@ -165,25 +165,25 @@ class NumberCodec(Codec):
 
     dtype: np.dtype[Any]
 
-    def put(self, values: Sequence[Any], name: str, into: FieldColumns) -> None:
+    def put_values(self, values: Sequence[Any], name: str, into: FieldColumns) -> None:
         """Add the values as an array."""
-        into.put(name, np.array(values, self.dtype))
+        into.add_field(name, np.array(values, self.dtype))
 
-    def take(self, count: int, name: str, out: FieldColumns) -> list[Any]:
+    def take_values(self, count: int, name: str, out: FieldColumns) -> list[Any]:
         """Remove the values and return them as Python numbers; float32 stays numpy's."""
-        column = out.take(name, self.dtype, count)
+        column = out.take_field(name, self.dtype, count)
         return list(column) if self.dtype == np.float32 else cast(list[Any], column.tolist())
 
 
 class Strings(Codec):
     """Strings."""
 
-    def put(self, values: Sequence[Any], name: str, into: FieldColumns) -> None:
+    def put_values(self, values: Sequence[Any], name: str, into: FieldColumns) -> None:
         """Add the strings as a fact."""
         if values:
             into.texts[name] = list(values)
 
-    def take(self, count: int, name: str, out: FieldColumns) -> list[Any]:
+    def take_values(self, count: int, name: str, out: FieldColumns) -> list[Any]:
         """Remove the strings."""
         values = out.texts.pop(name, []) if count else []
         if len(values) != count:
@@ -198,18 +198,18 @@ class Blocks(Codec):
     dtype: np.dtype[Any]
     is_bytes: bool = False
 
-    def put(self, values: Sequence[Any], name: str, into: FieldColumns) -> None:
+    def put_values(self, values: Sequence[Any], name: str, into: FieldColumns) -> None:
         """Add copies of the arrays."""
         arrays = [np.frombuffer(v, np.uint8) if self.is_bytes else v for v in values]
-        SHAPES.put([array.shape for array in arrays], f"{name}.shape", into)
+        SHAPES.put_values([array.shape for array in arrays], f"{name}.shape", into)
         flat = [array.astype(self.dtype, copy=False).ravel() for array in arrays]
-        into.put(name, np.concatenate([np.empty(0, self.dtype), *flat]))
+        into.add_field(name, np.concatenate([np.empty(0, self.dtype), *flat]))
 
-    def take(self, count: int, name: str, out: FieldColumns) -> list[Any]:
+    def take_values(self, count: int, name: str, out: FieldColumns) -> list[Any]:
         """Remove the arrays; each is a copy."""
-        shapes = SHAPES.take(count, f"{name}.shape", out)
+        shapes = SHAPES.take_values(count, f"{name}.shape", out)
         sizes = [int(np.prod(shape)) for shape in shapes]
-        whole = out.take(name, self.dtype, sum(sizes))
+        whole = out.take_field(name, self.dtype, sum(sizes))
         parts = _split_lengths(whole, sizes)
         if self.is_bytes:
             return [part.tobytes() for part in parts]
@@ -222,15 +222,15 @@ class Optionals(Codec):
 
     inner: Codec
 
-    def put(self, values: Sequence[Any], name: str, into: FieldColumns) -> None:
+    def put_values(self, values: Sequence[Any], name: str, into: FieldColumns) -> None:
         """Add a bool for each value, False for None, and the values that are not None."""
-        into.put(name, np.array([value is not None for value in values], np.bool_))
-        self.inner.put([v for v in values if v is not None], f"{name}.value", into)
+        into.add_field(name, np.array([value is not None for value in values], np.bool_))
+        self.inner.put_values([v for v in values if v is not None], f"{name}.value", into)
 
-    def take(self, count: int, name: str, out: FieldColumns) -> list[Any]:
+    def take_values(self, count: int, name: str, out: FieldColumns) -> list[Any]:
         """Remove the values."""
-        given = out.take(name, np.dtype(np.bool_), count)
-        values = iter(self.inner.take(int(given.sum()), f"{name}.value", out))
+        given = out.take_field(name, np.dtype(np.bool_), count)
+        values = iter(self.inner.take_values(int(given.sum()), f"{name}.value", out))
         return [next(values) if there else None for there in given]
 
 
@@ -241,16 +241,16 @@ class Many(Codec):
     kind: type
     inner: Codec
 
-    def put(self, values: Sequence[Any], name: str, into: FieldColumns) -> None:
+    def put_values(self, values: Sequence[Any], name: str, into: FieldColumns) -> None:
         """Add the length of each, and all items."""
         ordered = [sorted(v) if self.kind in (set, frozenset) else v for v in values]
-        into.put(name, np.array([len(value) for value in ordered], np.int64))
-        self.inner.put([item for value in ordered for item in value], f"{name}.each", into)
+        into.add_field(name, np.array([len(value) for value in ordered], np.int64))
+        self.inner.put_values([item for value in ordered for item in value], f"{name}.each", into)
 
-    def take(self, count: int, name: str, out: FieldColumns) -> list[Any]:
+    def take_values(self, count: int, name: str, out: FieldColumns) -> list[Any]:
         """Remove the containers."""
-        lengths = out.take(name, np.dtype(np.int64), count).tolist()
-        items = self.inner.take(sum(lengths), f"{name}.each", out)
+        lengths = out.take_field(name, np.dtype(np.int64), count).tolist()
+        items = self.inner.take_values(sum(lengths), f"{name}.each", out)
         return [self.kind(part) for part in _split_lengths(items, lengths)]
 
 
@@ -262,18 +262,18 @@ class GrowingLists(Codec):
 
     many: Many
 
-    def put(self, values: Sequence[Any], name: str, into: FieldColumns) -> None:
+    def put_values(self, values: Sequence[Any], name: str, into: FieldColumns) -> None:
         """Add the length, and the list itself beside the state."""
         if len(values) != 1:
-            self.many.put(values, name, into)
+            self.many.put_values(values, name, into)
             return
         [items] = values
-        into.put(name, np.array([len(items)], np.int64))
+        into.add_field(name, np.array([len(items)], np.int64))
         into.grown[name] = GrownList(items, len(items), f"{name}.each", self.many.inner)
 
-    def take(self, count: int, name: str, out: FieldColumns) -> list[Any]:
+    def take_values(self, count: int, name: str, out: FieldColumns) -> list[Any]:
         """Remove the lists."""
-        return self.many.take(count, name, out)
+        return self.many.take_values(count, name, out)
 
 
 @dataclass(frozen=True)
@@ -283,17 +283,17 @@ class Fields(Codec):
     make: Any
     parts: Mapping[Any, Codec]  # by name, or by index
 
-    def put(self, values: Sequence[Any], name: str, into: FieldColumns) -> None:
+    def put_values(self, values: Sequence[Any], name: str, into: FieldColumns) -> None:
         """Add each part of all values."""
         for part, codec in self.parts.items():
             by_name = isinstance(part, str)
             held = [getattr(v, part) if by_name else v[part] for v in values]
-            codec.put(held, f"{name}.{part}" if name else part, into)
+            codec.put_values(held, f"{name}.{part}" if name else part, into)
 
-    def take(self, count: int, name: str, out: FieldColumns) -> list[Any]:
+    def take_values(self, count: int, name: str, out: FieldColumns) -> list[Any]:
         """Remove the parts, and make the values of them."""
         columns = {
-            part: codec.take(count, f"{name}.{part}" if name else part, out)
+            part: codec.take_values(count, f"{name}.{part}" if name else part, out)
             for part, codec in self.parts.items()
         }
         rows = zip(*columns.values(), strict=True) if columns else iter([()] * count)
@@ -306,13 +306,13 @@ class Dicts(Codec):
 
     pairs: Many
 
-    def put(self, values: Sequence[Any], name: str, into: FieldColumns) -> None:
+    def put_values(self, values: Sequence[Any], name: str, into: FieldColumns) -> None:
         """Add the dicts as lists of pairs."""
-        self.pairs.put([list(value.items()) for value in values], name, into)
+        self.pairs.put_values([list(value.items()) for value in values], name, into)
 
-    def take(self, count: int, name: str, out: FieldColumns) -> list[Any]:
+    def take_values(self, count: int, name: str, out: FieldColumns) -> list[Any]:
         """Remove the dicts."""
-        return [dict(value) for value in self.pairs.take(count, name, out)]
+        return [dict(value) for value in self.pairs.take_values(count, name, out)]
 
 
 INTS = NumberCodec(np.dtype(np.int64))

@@ -249,7 +249,9 @@ class _Pages:
         """Show the data sets' shapes."""
         self._check_user()
         declared = self._node.config.datasets
-        shapes = {name: await self._shapes.of(name, source) for name, source in declared.items()}
+        shapes = {
+            name: await self._shapes.outline_of(name, source) for name, source in declared.items()
+        }
         main = records.datasets_page(self._node.config, shapes, self._gate.session(request))
         follows = FOLLOWS_S if None in shapes.values() else 0.0
         content = PageContent("Data sets", main, "/data", follows_s=follows)

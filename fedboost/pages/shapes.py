@@ -24,7 +24,7 @@ class Shapes:
         self._reading: dict[str, asyncio.Task[None]] = {}
         self._one = asyncio.Semaphore(1)
 
-    async def of(self, name: str, source: SourceSpec) -> Outline | FedboostError | None:
+    async def outline_of(self, name: str, source: SourceSpec) -> Outline | FedboostError | None:
         """Return the data set's shape, or the error of reading it; None while it is being read."""
         now = await asyncio.to_thread(file_stamp, source)
         known = self._known.get(name)

@@ -120,7 +120,7 @@ def joined_model(shards: Shards, guest: str) -> Whole:
     facts = shards[guest].facts
     kind = kinds.kind_of(facts)
     kind.check_joined(facts)
-    whole = kind.joined(
+    whole = kind.join_shards(
         shards[guest], {party: shard for party, shard in shards.items() if party != guest}
     )
     margin = np.array(whole.facts["base_margin"]) - margin_shift(facts)

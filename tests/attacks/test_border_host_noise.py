@@ -41,7 +41,7 @@ def sides_read(scheme, patch):
     contexts = contexts_for("secureboost", frames, said)
     params, cuts = contexts[GUEST].params, binning.fit(values, 8, ())
     guest: Any = keys.guest_side(contexts[GUEST], 12, [OF_TREE])
-    host: Any = keys.host_side(contexts[HOST], guest.told(0), OF_TREE, cuts, are_all=True)
+    host: Any = keys.host_side(contexts[HOST], guest.key_message(0), OF_TREE, cuts, are_all=True)
     layout = keys.gh_layout(params, 12, OF_TREE, host.keys.key.plaintext_bits)
     mark = layout.modulus(OF_NODE)
     assert mark > 16 * NoiseScale.of(params, 12).sigma_of(OF_NODE).max()  # far above the noise

@@ -271,9 +271,9 @@ def _hostile(patched):
 
 def _equations_alone(patched):
     """Sums are charged as equations, and hardly for the bits that their fields hold."""
-    told = NodeField.told
+    told = NodeField.bits_by_column
     _hostile(patched)
-    patched.setattr(NodeField, "told", lambda *given: 1e-6 * told(*given))
+    patched.setattr(NodeField, "bits_by_column", lambda *given: 1e-6 * told(*given))
     patched.setattr(NodeField, "following_bits", _always(0.0))
 
 

@@ -22,7 +22,7 @@ BEGUN = int(time.time())  # what submissions of all runs are signed at
 
 def _seed_of_job(self: Vault, job: str, name: str = "seed") -> bytes:
     """A party's seed of a job that is the same in every run."""
-    if not self.has(job, name):
+    if not self.has_secret(job, name):
         process = PROCESS.get()
         assert process is not None
         told = json.dumps([process.name, job, name]).encode()

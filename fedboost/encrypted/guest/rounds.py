@@ -191,7 +191,7 @@ class Rounds(RoundsState):
         """
         return loop if self.stopping.stop else ""
 
-    def told(self) -> StatusReport:
+    def status_report(self) -> StatusReport:
         """Report the rounds: metrics of the best one, counts, curves."""
         best = self.best_round
         told = StatusReport(best=words.as_metrics(self.history[best]))

@@ -153,7 +153,7 @@ class Meter:
         rows; for columns that follow from its sibling, the bits beyond these.
         """
         field, n_bins = node.field, self._n_bins
-        told = field.told(node.candidates, n_bins)
+        told = field.bits_by_column(node.candidates, n_bins)
         if field.has_differences and follows.any():
             place, own = divmod(number, STRIDE)
             beside = self._layer[place * STRIDE + sibling(own)]

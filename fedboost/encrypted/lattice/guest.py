@@ -122,7 +122,7 @@ class LatticeGuest(GuestCipher):
     nonces: tuple[bytes, ...]  # ours, then each host's in the table's order
     seen: AnswersSeen = field(default_factory=AnswersSeen)
 
-    def told(self, first_tree: int) -> pb.EncryptionKey:
+    def key_message(self, first_tree: int) -> pb.EncryptionKey:
         """Return the message of the nonces."""
         return pb.EncryptionKey(
             scheme=self.scheme.parameters.name,

@@ -133,7 +133,7 @@ class PackedGuest(GuestCipher):
     layouts: Mapping[int, Layout]  # by the most rows that a host has
     secrets: Secrets | None = None  # of an attempt that can be replayed
 
-    def told(self, first_tree: int) -> pb.EncryptionKey:
+    def key_message(self, first_tree: int) -> pb.EncryptionKey:
         """Return the public key with its proof."""
         return pb.EncryptionKey(
             scheme=self.params.encryption.scheme,

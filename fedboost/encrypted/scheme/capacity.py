@@ -63,7 +63,7 @@ class NodeField:
     def following_bits(
         self, candidates: NodeCandidates, beside: TellingNode, n_bins: NDArray[np.integer[Any]]
     ) -> Floats:
-        """Return how many of the bits of `told` follow from a sibling's sums and the parent's,
+        """Return how many bits of `bits_by_column` follow from the sums of sibling and parent,
         float64 (columns,). Of a number that leaves under a smaller modulus only the lower bits
         follow.
         """
@@ -74,7 +74,9 @@ class NodeField:
         bits = min(self.bits[1], beside.field.bits[1])
         return np.asarray(np.log2(2.0 * n_bins + 2.0) + bits * sums, np.float64)
 
-    def told(self, candidates: NodeCandidates, n_bins: NDArray[np.integer[Any]]) -> Floats:
+    def bits_by_column(
+        self, candidates: NodeCandidates, n_bins: NDArray[np.integer[Any]]
+    ) -> Floats:
         """Return the most bits that the node's sums can reveal of each column, float64 (columns,).
 
         `n_bins` are the columns' bins. The number of candidates reveals something as well.

@@ -167,7 +167,7 @@ class GuestCipher(ABC):
     """The guest's cipher for an attempt's trees."""
 
     @abstractmethod
-    def told(self, first_tree: int) -> pb.EncryptionKey:
+    def key_message(self, first_tree: int) -> pb.EncryptionKey:
         """Return the message to the hosts; `first_tree` counts the trees of the model that the job
         continues.
         """

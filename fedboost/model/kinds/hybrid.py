@@ -94,7 +94,7 @@ class HybridModel(VerticalModel):
             return drawn
         return replace(drawn, root=branches.with_notes(drawn.root, ROOT, _leaf_notes(shard, tree)))
 
-    joined = ModelKind.joined
+    join_shards = ModelKind.join_shards
 
     def margins(
         self, shards: Shards, guest: str, frames: Frames, held: Mapping[str, Indices]

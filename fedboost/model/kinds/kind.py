@@ -179,7 +179,7 @@ class ModelKind(ABC):
 
     # All shards in one place
 
-    def joined(self, shard: Artefact, hosts: Shards) -> Whole:
+    def join_shards(self, shard: Artefact, hosts: Shards) -> Whole:
         """Return all trees with all splits; `shard` is the guest's, or a whole model's.
 
         Errors as in `check_joined`.

@@ -123,7 +123,7 @@ class VerticalModel(ModelKind):
         self.check_tree(shard.facts, tree)
         return branches.picture_of_shard(shard, tree)
 
-    def joined(self, shard: Artefact, hosts: Shards) -> Whole:
+    def join_shards(self, shard: Artefact, hosts: Shards) -> Whole:
         """See `vertical.join_shards`."""
         return vertical.join_shards(shard, hosts)
 

@@ -44,7 +44,7 @@ class WholeModel(VerticalModel):
         """Return a tree with all splits; errors as in `check_tree`."""
         return branches.picture_of_whole(whole.as_joined(shard), tree)
 
-    def joined(self, shard: Artefact, hosts: Shards) -> Whole:
+    def join_shards(self, shard: Artefact, hosts: Shards) -> Whole:
         """Return all trees; their columns belong to no party."""
         return whole.as_joined(shard)
 

@@ -97,7 +97,7 @@ def share_key(guest: Guest) -> Out:
         packing = guest.precision.layout(guest.key.plaintext_bits)
         bits = guest.precision.value_bits
         guest.side = PackedGuest(guest.params, guest.key, bits, dict.fromkeys(rows, packing))
-    return Out(send=guest.side.told(first_tree=0))
+    return Out(send=guest.side.key_message(first_tree=0))
 
 
 def share_rows(guest: Guest) -> Out:
@@ -261,7 +261,7 @@ def close_round(guest: Guest) -> Out:
 
 def close_model(guest: Guest) -> Out:
     """Report the finished model: metrics of the kept round, curves, importance."""
-    report, (tops, below) = guest.told(), _kept_trees(guest)
+    report, (tops, below) = guest.status_report(), _kept_trees(guest)
     seen = [part.node for part in below] if guest.is_scored else []
     report.importance.extend(words.importance(guest.context, [*tops, *seen]))
     report.answers = guest.side.answers_in_words()

@@ -160,7 +160,7 @@ def share_key(guest: Guest) -> Out:
     params, bits = guest.context.params, guest.rules.fixed.bits
     guest.side = keys.guest_side(guest.context, bits, [_n_training(guest)], guest.nonces)
     return Out(
-        send=guest.side.told(sum(guest.forest[: guest.first_round]) * params.trees_per_round)
+        send=guest.side.key_message(sum(guest.forest[: guest.first_round]) * params.trees_per_round)
     )
 
 
@@ -269,7 +269,7 @@ def close_round(guest: Guest) -> Out:
 
 def close_model(guest: Guest) -> Out:
     """Report the finished model: metrics of the kept round, curves, importance."""
-    report = guest.told()
+    report = guest.status_report()
     report.importance.extend(words.importance(guest.context, _kept_nodes(guest)))
     report.answers = guest.side.answers_in_words()
     return Out(told=report)

@@ -251,7 +251,7 @@ class DaemonConfig(Settings):
         """Return all addresses by name, ours included."""
         return {self.name: self.listen}
 
-    def pins(self) -> dict[CertificateOwner, Path | None]:
+    def pinned_authorities(self) -> dict[CertificateOwner, Path | None]:
         """Return the CA of each owner of a certificate who has another than ours."""
         return {}
 
@@ -274,7 +274,7 @@ class DaemonConfig(Settings):
         if self.page is not None:
             _check_page(self.page, self.tls)
         if self.tls is not None:  # frozen for everybody else: pins stand beside the names they pin
-            object.__setattr__(self, "tls", self.tls.with_pins(self.pins()))
+            object.__setattr__(self, "tls", self.tls.with_pins(self.pinned_authorities()))
         return self
 
 
@@ -318,7 +318,7 @@ class PartyConfig(DaemonConfig):
             self.name: self.listen,
         }
 
-    def pins(self) -> dict[CertificateOwner, Path | None]:
+    def pinned_authorities(self) -> dict[CertificateOwner, Path | None]:
         """Return the CA of each owner of a certificate who has another than ours."""
         return {
             **{("party", name): peer.ca for name, peer in self.peers.items()},
@@ -395,7 +395,7 @@ class CoordinatorConfig(DaemonConfig):
             self.name: self.listen,
         }
 
-    def pins(self) -> dict[CertificateOwner, Path | None]:
+    def pinned_authorities(self) -> dict[CertificateOwner, Path | None]:
         """Return the CA of each owner of a certificate who has another than ours."""
         return {
             **{("party", name): party.ca for name, party in self.parties.items()},

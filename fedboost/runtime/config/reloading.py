@@ -37,7 +37,7 @@ def changed_keys(old: DaemonConfig, new: DaemonConfig) -> list[str]:
     may = PARTY_KEYS if isinstance(old, PartyConfig) else COORDINATOR_KEYS
     differ = [key for key in type(old).model_fields if getattr(old, key) != getattr(new, key)]
     fixed = [key for key in differ if key not in may]
-    if "tls" in fixed and old.pins() != new.pins():
+    if "tls" in fixed and old.pinned_authorities() != new.pinned_authorities():
         fixed[fixed.index("tls")] = "a pinned `ca`"
     if fixed:
         raise ConfigError(

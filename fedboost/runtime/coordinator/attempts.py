@@ -235,7 +235,7 @@ class Attempts:
 
     def _remaining_parties(self, job: StoredJob) -> list[str]:
         """Return the job's parties without the hosts that it has lost for good."""
-        lost = self._journals.lost(job.id)
+        lost = self._journals.lost_hosts(job.id)
         return [p for p in manifest.read_outline(job.outline).parties if p not in lost]
 
     async def _resume_paused(self, id_: str) -> None:

@@ -173,7 +173,7 @@ class Journals:
         """Return the states of a job in order."""
         return [event.state for event in self._events_of_kind(job, "state")]
 
-    def lost(self, job: str) -> list[str]:
+    def lost_hosts(self, job: str) -> list[str]:
         """Return the hosts that a job has lost for good."""
         return [event.lost.party for event in self._events_of_kind(job, "lost")]
 

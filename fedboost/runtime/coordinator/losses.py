@@ -22,7 +22,7 @@ class Losses:
         self._values: dict[str, dict[int, float]] = {}
         self._warned: set[tuple[str, bool]] = set()
 
-    def hear(self, done: int, metrics: Iterable[Metric]) -> Iterator[str]:
+    def add_metrics(self, done: int, metrics: Iterable[Metric]) -> Iterator[str]:
         """Add the metrics after round `done`, from 1; yield new warnings, each kind once."""
         for metric in metrics:
             if metric.split != "train" or metric.name not in LOSSES:

@@ -265,7 +265,7 @@ class JobWalk:
             if event.WhichOneof("what") == "warned":
                 self.warned[event.warned.warning] = event.warned.party
             if event.WhichOneof("what") == "round" and event.round.stage == self.protocol.name:
-                list(self.losses.hear(event.round.progress.done, event.round.metrics))
+                list(self.losses.add_metrics(event.round.progress.done, event.round.metrics))
             if event.WhichOneof("what") == "stage":
                 self.stage_seconds[event.stage.stage] = event.stage.seconds
                 self.told_of[event.stage.stage] = event.stage.told
@@ -281,5 +281,5 @@ class JobWalk:
         done.metrics.extend(metrics)
         self.emit(Event(round=done))
         if stage == self.protocol.name:
-            for warning in self.losses.hear(progress.done, metrics):
+            for warning in self.losses.add_metrics(progress.done, metrics):
                 self._note_warning(self.table.guest, warning)

@@ -90,11 +90,11 @@ async def serve_party(
         links: PeerCalls = (peers := PeerLinks(standing.dialer, lambda: node.config.addresses()))  # noqa: PLW0108  # a reload replaces it
         metrics = _party_metrics(config, standing, workers)
         if metrics is not None:
-            links = metrics.on(links)
+            links = metrics.count_payloads_of(links)
         node = PartyNode(config, trust, store, links, workers)
         node.finishing.write_report, node.reread = write_report, reread
         node.parts.memory.of, node.parts.part_workers = memory_of, part_workers
-        shown: Any = node if metrics is None else metrics.around(node)
+        shown: Any = node if metrics is None else metrics.count_calls_of(node)
         traces = _open_traces(config, "party")
         if traces is not None:
             shown = _with_spans(node, shown, traces, standing)
@@ -135,7 +135,7 @@ async def serve_coordinator(
 
         def control_of(name: str) -> Any:
             link = PartyControl(standing.dialer, name, lambda: node.config.addresses())  # noqa: PLW0108
-            return link if walks is None else walks.around(link)
+            return link if walks is None else walks.trace_calls_of(link)
 
         node = CoordinatorNode(config, standing.certificates.fresh, store, control_of)
         node.reread = reread

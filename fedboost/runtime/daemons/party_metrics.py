@@ -33,16 +33,16 @@ class PartyMetrics(DaemonMetrics):
         self._node: PartyNode | None = None
         self._counted: dict[str, tuple[int, str, int]] = {}  # the last step of each job, by place
 
-    def around(self, node: PartyNode) -> CountedParty:
+    def count_calls_of(self, node: PartyNode) -> CountedParty:
         """Return a wrapper of the node that counts its calls."""
         self._node = node
         return CountedParty(node, self)
 
-    def on(self, links: PeerCalls) -> CountedLinks:
+    def count_payloads_of(self, links: PeerCalls) -> CountedLinks:
         """Return a wrapper of the links that counts their payloads."""
         return CountedLinks(links, self)
 
-    def passed(self, direction: str, peer: str, envelope: Envelope) -> None:
+    def count_payload(self, direction: str, peer: str, envelope: Envelope) -> None:
         """Count a payload that left (out) or came (in)."""
         other = self.name(peer)
         self.count("fedboost_payloads_total", direction, other)
@@ -60,11 +60,11 @@ class PartyMetrics(DaemonMetrics):
             self.observe("fedboost_own_step_seconds", spent.cost.seconds, stage, step)
             self.count("fedboost_own_step_cpu_seconds_total", stage, by=spent.cost.cpu_seconds)
 
-    def kept(self, stage: str) -> None:
+    def count_checkpoint(self, stage: str) -> None:
         """Count a checkpoint."""
         self.count("fedboost_checkpoints_total", self.stage(stage))
 
-    def over(self, job: str) -> None:
+    def forget_job(self, job: str) -> None:
         """Forget a job that is over here."""
         self._counted.pop(job, None)
 
@@ -138,27 +138,27 @@ class CountedParty:
     async def commit(self, caller: Peer, request: party_pb2.CommitRequest) -> party_pb2.CommitReply:
         """Commit and count the checkpoint, see `PartyNode`."""
         reply = await self._node.commit(caller, request)
-        self._metrics.kept(request.stage)
+        self._metrics.count_checkpoint(request.stage)
         return reply
 
     async def finish(self, caller: Peer, request: party_pb2.FinishRequest) -> party_pb2.FinishReply:
         """Finish a job and forget its counters, see `PartyNode`."""
         reply = await self._node.finish(caller, request)
         if request.result:
-            self._metrics.over(request.job)
+            self._metrics.forget_job(request.job)
         return reply
 
     async def stop(self, caller: Peer, request: party_pb2.StopRequest) -> party_pb2.StopReply:
         """Stop a job and forget its counters, see `PartyNode`."""
         reply = await self._node.stop(caller, request)
-        self._metrics.over(request.job)
+        self._metrics.forget_job(request.job)
         return reply
 
     async def accept(self, caller: Peer, envelope: Envelope, payload: bytes) -> bool:
         """Accept a message and count it, see `PartyNode`."""
         had = await self._node.accept(caller, envelope, payload)
         if not had:
-            self._metrics.passed("in", caller.name, envelope)
+            self._metrics.count_payload("in", caller.name, envelope)
         return had
 
 
@@ -176,4 +176,4 @@ class CountedLinks:
     async def deliver(self, envelope: Envelope, payload: bytes) -> None:
         """Deliver a message and count it, see `Links`."""
         await self.links.deliver(envelope, payload)
-        self.metrics.passed("out", envelope.receiver, envelope)
+        self.metrics.count_payload("out", envelope.receiver, envelope)

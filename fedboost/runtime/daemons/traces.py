@@ -91,12 +91,12 @@ class WalkTraces:
         self._traces = traces
         self._open: dict[tuple[str, int], list[tuple[str, Span]]] = {}  # outermost first
 
-    def around(self, control: Any) -> TracedControl:
+    def trace_calls_of(self, control: Any) -> TracedControl:
         """Return a wrapper of the link to a party whose calls carry their position."""
         return TracedControl(control, self)
 
     @contextmanager
-    def placed(self, call: str, request: Any) -> Iterator[None]:
+    def attach_span(self, call: str, request: Any) -> Iterator[None]:
         """Attach the innermost open span to a call."""
         key = request.job, request.attempt
         if call in ("begin", "open_stage", "run_step", "finish"):
@@ -158,7 +158,7 @@ class TracedControl:
             return method
 
         async def call_in_span(request: Any, *more: Any) -> Any:
-            with self._walks.placed(name, request):
+            with self._walks.attach_span(name, request):
                 return await method(request, *more)
 
         return call_in_span

@@ -145,7 +145,7 @@ class CountingGuest(GuestCipher):
     nonces: tuple[bytes, ...]
     seen: AnswersSeen = field(default_factory=AnswersSeen)
 
-    def told(self, first_tree: int) -> pb.EncryptionKey:
+    def key_message(self, first_tree: int) -> pb.EncryptionKey:
         """Return a key of the scheme's size."""
         params = self.cipher.params
         return pb.EncryptionKey(

@@ -50,7 +50,7 @@ def measure(cipher: str, timed: Timed) -> Found:
     nonces = (keys.own_nonce(guest), keys.own_nonce(host)) if scheme.takes_nonces else ()
     bits_each, sizes = scheme.bits_of(params, JOB_ROWS), scheme.sizes(params, JOB_ROWS)
     ours = scheme.guest_side(guest, bits_each, [JOB_ROWS], nonces)
-    theirs = scheme.host_side(host, ours.told(0), JOB_ROWS, 0, None)
+    theirs = scheme.host_side(host, ours.key_message(0), JOB_ROWS, 0, None)
     gh = np.random.default_rng(1).integers(0, 1 << bits_each, (sizes.rows_each // MESSAGE_PARTS, 2))
     gh[:, 0] -= 1 << (bits_each - 1)
     has_modulus = schemes.SCHEMES[params.encryption.scheme].has_modulus

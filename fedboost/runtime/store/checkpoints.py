@@ -124,7 +124,7 @@ class Checkpoints:
             names = (_JSON_NAME.fullmatch(path.name) for path in folder.iterdir())
             return sorted(tuple(map(int, m[1].split("."))) for m in names if m)
 
-    def whole(self, folder: Path) -> list[Checkpoint]:
+    def loadable_checkpoints(self, folder: Path) -> list[Checkpoint]:
         """Return the loadable checkpoints, oldest first."""
         wholes = (self._if_whole(folder, place) for place in self.places(folder))
         return [checkpoint for checkpoint in wholes if checkpoint is not None]

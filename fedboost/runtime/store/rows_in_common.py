@@ -67,7 +67,7 @@ class RowsInCommon(JobArtefacts):
         kept = shards.load_shard(self.folder(job))
         return {kept.facts[STAGE]: Artefact(kept.facts[KEPT], kept.arrays)}
 
-    def told(self, job: str) -> StatusReport:
+    def guest_report(self, job: str) -> StatusReport:
         """Return a guest's report of it; empty at a host."""
         report = StatusReport()
         facts = shards.load_facts(self.folder(job))

@@ -55,11 +55,11 @@ class Vault:
     def seed(self, job: str, name: str = "seed") -> bytes:
         """Return the job's secret seed, 32 bytes: drawn at the first call, durable on return."""
         with self._lock:
-            if not self.has(job, name):
+            if not self.has_secret(job, name):
                 self.seal(job, name, secrets.token_bytes(SEED_BYTES))
             return self.unseal(job, name)
 
-    def has(self, job: str, name: str) -> bool:
+    def has_secret(self, job: str, name: str) -> bool:
         """Return whether the job has a secret of that name."""
         return self._secret_path(job, name).exists()
 

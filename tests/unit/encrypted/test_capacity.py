@@ -32,7 +32,7 @@ def offer(columns, bins, left, grouped=(), order=None):
 
 def field_of(candidates):
     """The bits of a node whose sums have ten each."""
-    return NodeField(100, {1: 10.0}).told(candidates, N_BINS)
+    return NodeField(100, {1: 10.0}).bits_by_column(candidates, N_BINS)
 
 
 def test_cuts_are_independent_and_missing_rows_one_sum_more():
@@ -40,16 +40,16 @@ def test_cuts_are_independent_and_missing_rows_one_sum_more():
     cuts = offer([0, 0, 0, 0, 1], [0, 0, 1, 1, 0], [False, True, False, True, False])
     every = offer([0] * 7, [0, 1, 2, 3, 0, 1, 2], [False] * 4 + [True] * 3)
     assert field_of(every)[0] == pytest.approx(40 + SHAPE)  # five groups, whose total is known
-    assert field.told(cuts, N_BINS) == pytest.approx([30 + SHAPE, 10 + SHAPE])
+    assert field.bits_by_column(cuts, N_BINS) == pytest.approx([30 + SHAPE, 10 + SHAPE])
     noisy = NodeField(100, {1: 10.0}, is_exact=False)
-    assert noisy.told(cuts, N_BINS) == pytest.approx([40 + SHAPE, 10 + SHAPE])
+    assert noisy.bits_by_column(cuts, N_BINS) == pytest.approx([40 + SHAPE, 10 + SHAPE])
 
 
 def test_of_categories_one_follows_from_the_total():
     grouped = offer([0], [0], [False], grouped=(1,))
-    assert NodeField(9, {1: 10.0}).told(grouped, N_BINS)[1] == pytest.approx(20 + SHAPE)
+    assert NodeField(9, {1: 10.0}).bits_by_column(grouped, N_BINS)[1] == pytest.approx(20 + SHAPE)
     noisy = NodeField(9, {1: 10.0}, is_exact=False)
-    assert noisy.told(grouped, N_BINS)[1] == pytest.approx(30 + SHAPE)
+    assert noisy.bits_by_column(grouped, N_BINS)[1] == pytest.approx(30 + SHAPE)
 
 
 def test_a_package_counts_for_every_column_that_has_a_sum_in_it():
@@ -57,8 +57,8 @@ def test_a_package_counts_for_every_column_that_has_a_sum_in_it():
     apart = offer(*four, order=[0, 1, 2, 3])
     mixed = offer(*four, order=[0, 2, 1, 3])
     field = NodeField(100, {2: 10.0})
-    assert field.told(apart, N_BINS) == pytest.approx([20 + SHAPE, 20 + SHAPE])
-    assert field.told(mixed, N_BINS) == pytest.approx([40 + SHAPE, 40 + SHAPE])
+    assert field.bits_by_column(apart, N_BINS) == pytest.approx([20 + SHAPE, 20 + SHAPE])
+    assert field.bits_by_column(mixed, N_BINS) == pytest.approx([40 + SHAPE, 40 + SHAPE])
 
 
 def test_noise_lowers_a_number_by_its_entropy():
@@ -86,13 +86,13 @@ def test_a_packages_number_has_the_width_of_its_field():
 @pytest.mark.parametrize("noise", [0.0, 0.5])
 @pytest.mark.parametrize("scheme", ["plain", "lattice"])
 def test_a_forecast_is_no_less_than_what_sums_are_charged(scheme, noise, monkeypatch):
-    told, stock = [], NodeField.told
+    told, stock = [], NodeField.bits_by_column
 
     def noted(field, candidates, n_bins):
         told.append(stock(field, candidates, n_bins))
         return told[-1]
 
-    monkeypatch.setattr(NodeField, "told", noted)
+    monkeypatch.setattr(NodeField, "bits_by_column", noted)
     params = {"max_depth": 2, "n_estimators": 2, "max_bin": 6, "host_noise": noise}
     params["encryption"] = {"scheme": scheme}
     room = made(params, (2, 2), 200).room()

@@ -43,7 +43,7 @@ class Pair:
             nonces = tuple(keys.own_nonce(self.contexts[party]) for party in (GUEST, *hosts))
         self.guest = keys.guest_side(self.contexts[GUEST], self.bits, [rows], nonces)
         cuts = binning.fit(values, 8, ())
-        told = self.guest.told(0)
+        told = self.guest.key_message(0)
         self.hosts = {
             host: keys.host_side(self.contexts[host], told, rows, cuts, are_all=True)
             for host in hosts
@@ -73,7 +73,7 @@ def test_a_scheme_states_the_sizes_of_its_messages(scheme, monkeypatch):
     slots = own.slots(pair.params, pair.n_rows, AnswersSeen())
     packs = schemes.SCHEMES[pair.params.encryption.scheme].packs_answers
     assert bool(slots) == (packs and "vectors" not in scheme)
-    sizes, told = own.sizes(pair.params, pair.n_rows, slots), pair.guest.told(0)
+    sizes, told = own.sizes(pair.params, pair.n_rows, slots), pair.guest.key_message(0)
     assert len(told.key) == own.key_bytes(pair.params)
     assert len(given.key_for(SHOP)) == sizes.tree_key_bytes
     parts = list(given.parts())

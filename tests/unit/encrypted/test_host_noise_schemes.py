@@ -224,7 +224,7 @@ class Pair:
         nonces = tuple(keys.own_nonce(contexts[party]) for party in (GUEST, HOSTS[0]))
         self.guest = keys.guest_side(contexts[GUEST], bits, [rows], nonces)
         cuts = binning.fit(values, 8, ())
-        told = self.guest.told(0)
+        told = self.guest.key_message(0)
         side = keys.host_side(contexts[HOSTS[0]], told, rows, cuts, are_all=True)
         self.scale = NoiseScale.of(params, bits)
         most = (1 << bits) - 1

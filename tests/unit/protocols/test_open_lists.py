@@ -179,7 +179,7 @@ def test_an_added_lattice_grows_the_trees_of_the_lattice(ring):
 
 def test_a_scheme_of_another_kind_brings_its_own_precision(nearest):
     _, room = trees_of("nine")
-    assert room.state(GUEST).side.told(0).value_bits == 9
+    assert room.state(GUEST).side.key_message(0).value_bits == 9
     said = {"encryption": {"scheme": "nine"}, "precision_bits": 20, "allow_insecure": True}
     job = secureboost_jobs.made(said)
     with pytest.raises(ConfigError, match="precision_bits is 20; nine adds up"):
@@ -227,7 +227,7 @@ class Constant(ModelKind):
     def picture(self, shard: Artefact, tree: int) -> Any:
         raise ConfigError("the model has no trees")
 
-    def joined(self, shard: Artefact, hosts: Shards) -> Any:
+    def join_shards(self, shard: Artefact, hosts: Shards) -> Any:
         raise ConfigError("the model has no trees")
 
     def margins(

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from contextlib import suppress
 from typing import Any
 
@@ -394,6 +395,9 @@ def test_nothing_is_left_of_a_fit_that_fails_or_is_stopped(tmp_path, monkeypatch
     with pytest.raises(KeyboardInterrupt):
         SecureBoostClassifier(**FEW).fit(X, Y)
     assert list(tmp_path.iterdir()) == []
+    deadline = time.monotonic() + 10.0
+    while threading.active_count() > before and time.monotonic() < deadline:
+        time.sleep(0.01)  # a thread of the job may be at its last line
     assert threading.active_count() == before
 
 

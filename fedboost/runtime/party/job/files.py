@@ -61,7 +61,7 @@ class JobFiles:
         stages = self.signed.stages
         reply = BeginReply(stages_done=[name for name in stages if self.is_done(name)])
         for name in stages:
-            places = self._checkpoints.whole(self._checkpoint_folder(name))
+            places = self._checkpoints.loadable_checkpoints(self._checkpoint_folder(name))
             self.histories[name] = {kept.place: kept.state.get(flow.HISTORY, "") for kept in places}
             for round_, *within in self.histories[name]:
                 reply.kept.append(Kept(stage=name, round=round_, within=within))
@@ -94,7 +94,9 @@ class JobFiles:
 
     def is_done(self, stage: str) -> bool:
         """Return whether the complete result of a stage is there; a torn one is made again."""
-        return bool(self._checkpoints.whole(self._checkpoint_folder(f"{stage}-done")))
+        return bool(
+            self._checkpoints.loadable_checkpoints(self._checkpoint_folder(f"{stage}-done"))
+        )
 
     def artefact_of(self, stage: str) -> Artefact:
         """Return the result of a finished stage."""

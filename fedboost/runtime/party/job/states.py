@@ -114,7 +114,7 @@ class PartyJobStates:
 
         A PolicyError if the owner denied it.
         """
-        decision = self.decisions.of(id_, digest)
+        decision = self.decisions.last_decision(id_, digest)
         if decision is not None and decision.verdict is Verdict.DENIED:
             raise PolicyError(self.denial_text(decision), party=self._party, job=id_)
         return decision is not None or not asks
@@ -151,7 +151,7 @@ class PartyJobStates:
 
     def decision(self, job: StoredJob) -> Decision | None:
         """Return the owner's decision about a job."""
-        return self.decisions.of(job.id, job.manifest_sha256)
+        return self.decisions.last_decision(job.id, job.manifest_sha256)
 
     def denial_text(self, decision: Decision) -> str:
         """Return the text about a denial that all parties of the job read."""

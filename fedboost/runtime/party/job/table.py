@@ -202,7 +202,7 @@ class JobTable:
         signed = self.signed
         if signed.alignment_job is None or self.frame is None or stage != signed.stages[0]:
             return StatusReport()
-        return self.rows_in_common.told(signed.alignment_job)
+        return self.rows_in_common.guest_report(signed.alignment_job)
 
     def warned(self, stage: str, tells: Collection[str]) -> list[Warned]:
         """Return the warnings about our table at a stage, with figures if our policy tells them."""

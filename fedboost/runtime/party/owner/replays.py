@@ -88,7 +88,7 @@ def replay_job(
     if not (config.store / KEY).exists():
         raise _no_record_error(job)
     vault = Vault(config.store)
-    if not vault.has(job, "seed"):
+    if not vault.has_secret(job, "seed"):
         raise _no_record_error(job)
     held = _Job(config, signed, frame, Secrets(vault.unseal(job, "seed")), workers)
     with closing(Ledger(config.store / "store.sqlite", read_only=True)) as ledger:

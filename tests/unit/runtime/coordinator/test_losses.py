@@ -14,7 +14,7 @@ def heard(losses, values, name="rmse", split="train", first=1):
     return [
         warning
         for done, value in enumerate(values, start=first)
-        for warning in losses.hear(done, [Metric(split=split, name=name, value=value)])
+        for warning in losses.add_metrics(done, [Metric(split=split, name=name, value=value)])
     ]
 
 

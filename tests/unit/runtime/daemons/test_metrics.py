@@ -127,7 +127,7 @@ def party(store):
     })  # fmt: skip
     made = PartyMetrics(config, ours, lambda: 4096)
     node: Any = Node(store, config)
-    made.around(node)
+    made.count_calls_of(node)
     yield made
     node.ledger.close()
     node.account.close()
@@ -246,16 +246,16 @@ def test_a_partys_steps_count_once_however_often_they_are_answered(party, store)
     found = page(party, store)
     assert found["fedboost_own_step_seconds_count", ("secureboost", "open_layer")] == 1
     assert found["fedboost_own_step_cpu_seconds_total", ("secureboost",)] == 1.0
-    party.over("j")
-    party.over("j")
+    party.forget_job("j")
+    party.forget_job("j")
 
 
 def test_payloads_count_by_direction_and_peer(party, store):
     envelope = Envelope(payload_bytes=700)
-    party.passed("out", "telco", envelope)
-    party.passed("in", "telco", envelope)
-    party.passed("in", "telco", envelope)
-    party.kept("secureboost")
+    party.count_payload("out", "telco", envelope)
+    party.count_payload("in", "telco", envelope)
+    party.count_payload("in", "telco", envelope)
+    party.count_checkpoint("secureboost")
     found = page(party, store)
     assert found["fedboost_payload_bytes_total", ("out", "telco")] == 700
     assert found["fedboost_payloads_total", ("in", "telco")] == 2
@@ -342,11 +342,11 @@ def test_a_node_and_its_links_are_counted_at_the_border(party):
         async def deliver(self, *_):
             return None
 
-    counted = party.around(Working())
+    counted = party.count_calls_of(Working())
     telco, envelope = Peer("party", "telco", "", 0), Envelope(payload_bytes=10, receiver="telco")
     for _ in range(2):
         asyncio.run(counted.accept(telco, envelope, b""))
-    asyncio.run(party.on(Delivers()).deliver(envelope, b""))
+    asyncio.run(party.count_payloads_of(Delivers()).deliver(envelope, b""))
     assert asyncio.run(counted.hello()) == "hello"
     got = party.registry.get_sample_value
     for direction in ("in", "out"):

@@ -65,7 +65,7 @@ def test_a_call_takes_its_place_and_nothing_else_from_its_metadata():
 
 def test_calls_carry_the_innermost_span_in_which_they_stand(walks):
     def carries(call, request):
-        with walks.placed(call, request):
+        with walks.attach_span(call, request):
             [(_, value)] = trace_metadata()
         return value.split("-")[1:3]
 
@@ -79,7 +79,7 @@ def test_calls_carry_the_innermost_span_in_which_they_stand(walks):
     assert first == inner
     assert len({job, stage, first, second}) == 4
     assert carries("stop", StopRequest(**at, reason=Fault(code="policy"))) == [begun, second]
-    with walks.placed("stop", StopRequest(**at)):  # of the next party: the trace is over
+    with walks.attach_span("stop", StopRequest(**at)):  # of the next party: the trace is over
         assert trace_metadata() == ()
     assert carries("begin", BeginRequest(**{**at, "attempt": 2}))[0] != begun
     assert trace_metadata() == ()

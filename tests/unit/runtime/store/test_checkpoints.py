@@ -63,10 +63,10 @@ def test_a_torn_checkpoint_is_none_to_go_on_from(folder, end, change):
         Checkpoints().save(folder, (round_,), {"round": round_}, {"a": np.full(3, round_)})
     [torn] = folder.glob(f"checkpoint-00000002*.{end}")
     torn.write_bytes(change(torn.read_bytes()))
-    assert [one.place for one in Checkpoints().whole(folder)] == [(1,)]
+    assert [one.place for one in Checkpoints().loadable_checkpoints(folder)] == [(1,)]
     assert Checkpoints().places(folder) == [(1,), (2,)]
     Checkpoints().save(folder, (2,), {"round": 2}, {"a": np.full(3, 2)})
-    assert [one.place for one in Checkpoints().whole(folder)] == [(1,), (2,)]
+    assert [one.place for one in Checkpoints().loadable_checkpoints(folder)] == [(1,), (2,)]
 
 
 def test_half_a_file_is_swept_away_by_the_next_checkpoint(folder):
@@ -112,7 +112,7 @@ def test_places_inside_a_round_lie_between_its_ends(folder):
         assert (found.place, found.state["place"]) == (place, list(place))
     assert Checkpoints().places(folder) == [(6, 1, 2), (7,)]
     Checkpoints().discard_after(folder, (6, 1, 2))
-    assert [one.place for one in Checkpoints().whole(folder)] == [(6, 1, 2)]
+    assert [one.place for one in Checkpoints().loadable_checkpoints(folder)] == [(6, 1, 2)]
     Checkpoints().discard_after(folder, (6,))
     assert list(folder.iterdir()) == []
 

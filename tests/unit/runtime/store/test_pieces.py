@@ -183,7 +183,7 @@ def test_pieces_that_were_changed_are_nothing_to_go_on_from(folder, harm):
         file.unlink()
     else:
         file.write_bytes(content if harm == "flip" else content[: len(content) // 3])
-    assert Checkpoints().whole(folder) == []
+    assert Checkpoints().loadable_checkpoints(folder) == []
     with pytest.raises(StoreError):
         Checkpoints().load(folder)
 
@@ -195,7 +195,7 @@ def test_a_piece_that_is_half_written_harms_only_its_own_checkpoint(folder):
         more.write(b"half a piece")
     assert plain(found(folder, (5,))) == after(5)
     file.write_bytes(file.read_bytes()[:-20])
-    assert [kept.place for kept in Checkpoints().whole(folder)] == [(4,)]
+    assert [kept.place for kept in Checkpoints().loadable_checkpoints(folder)] == [(4,)]
 
 
 def test_another_attempt_s_file_is_not_written_over(tmp_path):

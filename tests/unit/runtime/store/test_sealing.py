@@ -86,9 +86,9 @@ def test_a_jobs_secrets_end_with_it(store, state):
     store.vault.seed("j1")
     store.move_to_state("j1", JobState.PAUSED)
     store.move_to_state("j1", JobState.RUNNING)
-    assert store.vault.has("j1", "seed")
+    assert store.vault.has_secret("j1", "seed")
     store.move_to_state("j1", state)
-    assert not store.vault.has("j1", "seed")
+    assert not store.vault.has_secret("j1", "seed")
     assert not (store.job_folder("j1") / "secret").exists()
     with pytest.raises(StoreError):
         store.vault.unseal("j1", "seed")
@@ -108,7 +108,7 @@ def test_secrets_left_by_a_death_at_the_end_are_destroyed_at_the_next_start(tmp_
         first.vault.seed("j1")
         first._connection.execute("UPDATE jobs SET state = 'finished'")
     with Store(tmp_path, "party bank") as second:
-        assert not second.vault.has("j1", "seed")
+        assert not second.vault.has_secret("j1", "seed")
 
 
 def test_nothing_shows_a_secret(store):
@@ -117,7 +117,7 @@ def test_nothing_shows_a_secret(store):
         repr(store.vault)
         + str(store.vault)
         + repr(store)
-        + json.dumps(store.vault.has("j1", "seed"))
+        + json.dumps(store.vault.has_secret("j1", "seed"))
     )
     assert repr(seed) not in shown
     assert repr(store.vault._key) not in shown

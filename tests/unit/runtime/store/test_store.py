@@ -532,7 +532,9 @@ def test_a_store_of_an_earlier_version_is_read_and_its_rows_get_their_hashes(tmp
             assert (store.job("j1"), store.events("j1")) == known
             assert predict(store, "telco", 0) == 40
             count_alignment(store, ("telco",), Owned("credit", ""), 2)
-            decided = Decisions(store).of("j1", hashlib.sha256(store.job("j1").manifest).digest())
+            decided = Decisions(store).last_decision(
+                "j1", hashlib.sha256(store.job("j1").manifest).digest()
+            )
             assert decided is not None
             assert (decided.verdict, decided.user) == ("approved", "ana")
             with closing(Account(store.database)) as account:
