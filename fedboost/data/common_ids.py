@@ -31,7 +31,7 @@ def common_ids(sources: Sequence[SourceSpec], surveys: Sequence[TableSurvey]) ->
     except (ConfigError, DataError, KeyError):  # which the table's own problems name
         return None
     count = len(reduce(np.intersect1d, different))
-    return CommonIds(count, tuple(count / len(hashes) for hashes in different))
+    return CommonIds(count, tuple(count / max(len(hashes), 1) for hashes in different))
 
 
 def _id_hashes(source: SourceSpec, surveyed: TableSurvey) -> HashTable:

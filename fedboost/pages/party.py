@@ -288,7 +288,9 @@ class _Pages:
     async def _known_columns(self) -> dict[str, list[str]]:
         """Return the columns of each data set, once it has been read."""
         declared = self._node.config.datasets
-        shapes = {name: await self._shapes.of(name, source) for name, source in declared.items()}
+        shapes = {
+            name: await self._shapes.outline_of(name, source) for name, source in declared.items()
+        }
         return {
             name: [column for column, _ in shape.columns]
             for name, shape in shapes.items()

@@ -15,11 +15,13 @@ from pathlib import Path
 from typing import Any
 
 from fedboost.ground.errors import ConfigError, DataError
+from fedboost.model.export import SHARD_BYTES_MAX
 from fedboost.model.xgboost_json import import_xgboost
 from fedboost.sdk.federated import Federated
 from fedboost.sdk.keeping import Kept, load_estimator, save_estimator
 
 ATTRIBUTE = "fedboost"  # of the booster
+UNPACKED_BYTES_MAX = 4 * SHARD_BYTES_MAX  # a few kilobytes can unpack to any size
 ENTRY_DATE = (1980, 1, 1, 0, 0, 0)  # of packed files: two saves of a model have the same bytes
 
 
@@ -56,6 +58,8 @@ def load_from_file(kind: type[Kept], file: Path) -> Kept:
         kept = json.loads(text)
         trees, packed = kept["trees"], io.BytesIO(base64.b64decode(kept["folder"]))
         files = zipfile.ZipFile(packed)
+        if sum(entry.file_size for entry in files.infolist()) > UNPACKED_BYTES_MAX:
+            raise ValueError
     except (ValueError, KeyError, TypeError, zipfile.BadZipFile):
         raise DataError(
             "the estimator in the file is damaged", todo="save it again", file=str(file)

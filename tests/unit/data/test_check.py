@@ -255,6 +255,14 @@ def test_tables_without_readable_ids_have_no_known_ids_in_common(tmp_path):
         assert json.loads(run(*files, "--json").stdout.splitlines()[-1])["common_ids"] is None
 
 
+def test_an_empty_table_has_no_ids_in_common(tmp_path):
+    (tmp_path / "a.csv").write_text("id,x\n1,5\n2,6\n")
+    pq.write_table(pa.table({"id": pa.array([], pa.int64())}), tmp_path / "b.parquet")
+    result = run(str(tmp_path / "a.csv"), str(tmp_path / "b.parquet"))
+    assert result.exception is None or isinstance(result.exception, SystemExit)
+    assert "Traceback" not in result.stdout
+
+
 def test_columns_that_teach_nothing_are_noted():
     n = 20
     notes = look(

@@ -19,6 +19,7 @@ from fedboost.sdk import (
     SecureBoostRegressor,
     SecureBoostRFClassifier,
     SecureBoostRFRegressor,
+    model_files,
 )
 from fedboost.sdk.refusals import InvalidParameterError
 
@@ -264,6 +265,14 @@ def test_files_whose_trees_have_changed_are_refused(models, tmp_path):
     file.write_text("no model")
     with pytest.raises(ValueError, match="the file is no model"):
         SecureBoostClassifier().load_model(file)
+
+
+def test_a_file_that_unpacks_to_more_than_a_model_is_refused(models, tmp_path, monkeypatch):
+    model, file = models[0], tmp_path / "m.json"
+    model.save_model(file)
+    monkeypatch.setattr(model_files, "UNPACKED_BYTES_MAX", 1000)
+    with pytest.raises(ValueError, match="the estimator in the file is damaged"):
+        type(model)().load_model(file)
 
 
 def test_models_that_xgboost_cannot_hold_are_saved_in_folders(tmp_path):
