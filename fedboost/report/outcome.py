@@ -20,7 +20,7 @@ from fedboost.report.training import stop_in_words
 UNFINISHED_STATES = ("waiting for approval", "queued", "running", "paused")
 STOPPED = ("paused", "failed", "cancelled")
 TIMES = {  # keys of the result's seconds, in words
-    "total": "The whole job, at work",
+    "total": "Whole job, without waiting",
     "waited": "Waiting for approval",
     "align": "Aligning the rows",
     "predict": "Scoring the rows",
@@ -63,7 +63,7 @@ def main_figures(story: Story) -> Html:
     facts.append(_trees_fact(story))
     result = story.result
     if result is not None and "total" in result.seconds:
-        facts.append(("at work", units.in_seconds(result.seconds["total"])))
+        facts.append(("run time", units.in_seconds(result.seconds["total"])))
     facts += _pace_facts(story)
     sent = sum(traffic.bytes for step in story.steps for traffic in step.sent.values())
     facts.append(("between parties", units.in_bytes(sent)))

@@ -84,7 +84,7 @@ _NEVER_NEEDED: Mapping[tuple[str, ...], str] = {
     ("categorical_feature", "cat_features"): "name the columns of categories in `categorical`",
     ("silent",): "write 'verbosity'",
     ("quantile_alpha", "expectile_alpha"): (
-        "leave it out: no objective learns quantiles; reg:absoluteerror learns the median"
+        "leave it out: no objective learns quantiles; the one for absolute errors learns the median"
     ),
 }
 _TODO = {name: todo for names, todo in _NEVER_NEEDED.items() for name in names}

@@ -372,6 +372,10 @@ async def test_a_look_at_a_page_that_has_not_changed_costs_no_page(tmp_path):
             await door.sign_in()
             for path in ("/", f"/jobs/{id_}"):
                 mark = (await door.get(path)).headers["ETag"]
+                # A page shows the columns of a table once it has been read.
+                while (again := (await door.get(path)).headers["ETag"]) != mark:
+                    mark = again
+                    await asyncio.sleep(0.2)
                 answer = await door.get(path, **{"If-None-Match": mark})
                 assert (answer.status, await answer.read()) == (304, b"")
 
@@ -382,7 +386,7 @@ async def test_no_cell_of_a_table_is_on_any_page(tmp_path):
         house = doors["telco"]
         await house.sign_in()
         await house.get("/data")
-        while "being read" in (text := await (await house.get("/data")).text()):
+        while "reading …" in (text := await (await house.get("/data")).text()):
             await asyncio.sleep(0.01)
         assert "x2" in text
         assert ">60<" in text

@@ -42,7 +42,7 @@ class Planned:
             sentence += f", after {before:.2g} per row by earlier jobs"
         left = policy.disclosure_max - before
         if left <= share:
-            return f"{sentence}: the policy allows none any more"
+            return f"{sentence}: the policy allows no more"
         margin, below = policy.disclosure_warn - before, []
         if sums and left < math.inf:
             below.append(f"refused below {math.ceil(sums / left):,}")

@@ -279,7 +279,7 @@ def test_what_crossed_is_listed_message_by_message(fitted):
     assert {"EncryptedGradients", "CandidateSums"} <= set(table.column("message").to_pylist())
     assert sum(table.column("bytes").to_pylist()) == sum(found.bytes.values())
     assert found.released["telco"] == pytest.approx(fitted.result_["released"]["telco"]["counted"])
-    assert "lay open" in found.warnings[0]  # the scheme is plain
+    assert "scheme hides nothing" in found.warnings[0]  # the scheme is plain
     assert "<table" in found._repr_html_()
 
 

@@ -78,12 +78,13 @@ def test_every_attribute_of_xgboost_is_there(models):
 
 @pytest.mark.parametrize("kind", ["gain", "weight", "cover", "total_gain", "total_cover"])
 def test_importances_are_xgboosts(models, kind):
+    before = [model.get_params()["importance_type"] for model in models]
     for model in models:
         model.set_params(importance_type=kind)
     ours, theirs = (model.feature_importances_ for model in models)
     np.testing.assert_allclose(ours, theirs, atol=1e-4)
-    for model in models:
-        model.set_params(importance_type=None)
+    for model, was in zip(models, before, strict=True):
+        model.set_params(importance_type=was)
 
 
 def test_an_unknown_importance_is_refused(models):

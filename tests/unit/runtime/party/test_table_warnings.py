@@ -50,7 +50,7 @@ def test_a_column_of_the_guest_that_ranks_the_labels_alone_is_a_warning(tmp_path
         "time, add it to 'ignore'."
     )
     assert list(done.journal.status.warnings) == [warning]
-    assert f"Warning: {warning}".replace("'", "&#39;") in render_page(done.journal)
+    assert warning.replace("'", "&#39;") in render_page(done.journal)
     assert warning in caplog.text
 
 
