@@ -143,4 +143,4 @@ def _own_signatures(config: PartyConfig) -> Signatures:
             "insecure_loopback has no certificate, so a peer could not check the signature",
             todo="give the party tls: fedboost certs create",
         )
-    return Signatures(Trust.of_files(tls), insecure=False)
+    return Signatures(Trust.of_files(tls, config.name), insecure=False)

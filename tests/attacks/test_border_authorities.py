@@ -175,22 +175,26 @@ def test_a_daemon_of_another_cas_certificate_is_called_where_all_cas_stand_in_on
 
 
 def signed_by_false_bank(folders):
-    ours = load_identity(tls_of(folders["forged"], "bank"))
-    trust = Trust(lambda: ours, Authorities(tls_of(folders["forged"], "bank")))
+    trust = Trust.of_files(tls_of(folders["forged"], "bank"), "bank")
     return Signatures(trust, insecure=False).sign(b"a job")
 
 
+def signatures_of_club(files):
+    ours = load_identity(files)
+    return Signatures(Trust(lambda: ours, Authorities(files)), insecure=False)
+
+
 def test_a_signature_by_another_cas_certificate_does_not_count(folders, files_of):
-    club = Trust.of_files(files_of("club", "coord", pinned=True))
+    club = signatures_of_club(files_of("club", "coord", pinned=True))
     with pytest.raises(PeerError, match="party bank is signed by the CA of party telco"):
-        Signatures(club, insecure=False).check("bank", b"a job", signed_by_false_bank(folders))
+        club.check("bank", b"a job", signed_by_false_bank(folders))
 
 
 def test_a_signature_by_another_cas_certificate_counts_where_all_cas_stand_in_one_file(
     folders, files_of
 ):
-    club = Trust.of_files(files_of("club", "coord", pinned=False))
-    Signatures(club, insecure=False).check("bank", b"a job", signed_by_false_bank(folders))
+    club = signatures_of_club(files_of("club", "coord", pinned=False))
+    club.check("bank", b"a job", signed_by_false_bank(folders))
 
 
 def test_a_ca_revokes_nobody_of_another_organisation(folders, files_of):

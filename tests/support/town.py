@@ -68,7 +68,7 @@ class Town:
         if meanwhile is not None:
             meanwhile(node.store.folder)
         store = Store(node.store.folder, f"party {name}")
-        trust = Trust.of_files(local.tls_of(self.certs, name))
+        trust = Trust.of_files(local.tls_of(self.certs, name), name)
         again = PartyNode(node.config, trust, store, node.parts.links, node.parts.workers)
         again.parts.cpu.clock = None
         self.closing.callback(store.close)

@@ -242,7 +242,8 @@ async def open_cluster(
         for name in names:
             config = party_config(name, folder, spec, sources, addresses, timers=waits)
             store = stack.enter_context(Store(config.store, f"party {name}"))
-            node = PartyNode(config, Trust.of_files(tls_of(certs, name)), store, links, workers)
+            trust = Trust.of_files(tls_of(certs, name), name)
+            node = PartyNode(config, trust, store, links, workers)
             node.finishing.write_report = write_report
             node.parts.cpu.clock = None
             stack.callback(node.close)

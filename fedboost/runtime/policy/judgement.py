@@ -48,9 +48,12 @@ class Trust:
     authorities: Authorities
 
     @classmethod
-    def of_files(cls, tls: TlsFiles) -> Trust:
-        """Return the trust of a command, which reads its identity once."""
-        ours = load_identity(tls)
+    def of_files(cls, tls: TlsFiles, party: str) -> Trust:
+        """Return the trust of a party's command, which reads its identity once.
+
+        Raise ConfigError unless the certificate is that of `party`.
+        """
+        ours = load_identity(tls, role="party", name=party)
         return cls(lambda: ours, Authorities(tls))
 
 

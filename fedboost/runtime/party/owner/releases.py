@@ -142,8 +142,9 @@ def sign_release(config: PartyConfig, release: Release, ledger: Ledger) -> Relea
     A ConfigError if the party has no certificate.
     """
     tls = _tls_files(config)
+    signatures = Signatures(Trust.of_files(tls, config.name), insecure=False)
     text = release.encode()
-    made = ReleaseFile(release, text, Signatures(Trust.of_files(tls), insecure=False).sign(text))
+    made = ReleaseFile(release, text, signatures.sign(text))
     ledger.record(made.disclosure("out"))
     return made
 

@@ -324,4 +324,4 @@ def signatures_of(config: PartyConfig) -> Signatures:
             "insecure_loopback has no certificate to sign a result with",
             todo="give the party tls: fedboost certs create",
         )
-    return Signatures(Trust.of_files(config.tls), insecure=False)
+    return Signatures(Trust.of_files(config.tls, config.name), insecure=False)

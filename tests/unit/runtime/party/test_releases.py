@@ -202,6 +202,17 @@ def test_nothing_is_written_down_where_the_file_cannot_be(folder):
     assert not (folder / "var" / "telco" / "store.sqlite").exists()
 
 
+def test_a_party_signs_by_no_certificate_but_its_own(folder, certs):
+    def take_shops(raw):
+        raw["tls"] |= {key: str(certs / file) for key, file in files_of("shop").items()}
+
+    edited(folder, "telco", take_shops)
+    said = ("--config", folder / "telco.yaml", "--to", "bank", "--out", folder / "x.json", "--yes")
+    why = refused("model", "release", MODEL, *said)
+    assert why.what == "the certificate is party shop's, but the settings call us telco"
+    assert rows(folder, "telco") == []
+
+
 def test_a_second_release_of_a_model_is_another_row(folder):
     first = release(folder, "telco", "--yes")[0].read_bytes()
     assert release(folder, "telco", "--yes")[0].read_bytes() != first
