@@ -205,21 +205,19 @@ def doctor(config: Path, as_json: bool) -> int:
 
         table = Table("looked at", "", "")
         for finding in findings:
-            table.add_row(escape(finding.what), *_shown_outcome(finding))
+            outcome, note = _shown_outcome(finding)
+            table.add_row(escape(finding.what), outcome, escape(note))
         Console().print(table)
     return failed[0].error.exit_code if failed and failed[0].error else 0
 
 
 def _shown_outcome(finding: links.LinkCheck) -> tuple[str, str]:
-    from rich.markup import escape
-
+    """Return a check's outcome in markup, and the text beside it."""
     if finding.error is not None:
-        return "[red]failed[/]", escape("\n".join(finding.error.lines()))
+        return "[red]failed[/]", "\n".join(finding.error.lines())
     if finding.warning:
-        return "[yellow]warning[/]", escape(
-            "\n".join(filter(None, (finding.note, finding.warning)))
-        )
-    return "[green]ok[/]", escape(finding.note)
+        return "[yellow]warning[/]", "\n".join(filter(None, (finding.note, finding.warning)))
+    return "[green]ok[/]", finding.note
 
 
 def daemon_config(path: Path) -> tuple[DaemonConfig, CertificateRole]:

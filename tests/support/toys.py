@@ -32,7 +32,7 @@ from fedboost.runtime.cluster.local import COORDINATOR, DATASET, USER
 from fedboost.runtime.ledger import comparison, signed_heads
 from fedboost.runtime.ledger.ledger import Ledger
 from fedboost.runtime.ledger.rows import Row
-from fedboost.runtime.policy.judgement import check_signed_at
+from fedboost.runtime.policy.judgement import signer_at
 from fedboost.runtime.transport import authority
 from fedboost.runtime.transport.addresses import Timers
 from fedboost.runtime.transport.certificates import Leaf, Term
@@ -265,7 +265,7 @@ def gathered(made: Simulation, noted: dict[str, Any], hidden: Hidden) -> Left:
         ledger = Ledger(store / "store.sqlite", read_only=True)
         try:
             ledgers[name] = ledger.rows(job)
-            signed_heads.verify_ledger(ledger, name, partial(check_signed_at, roots))
+            signed_heads.verify_ledger(ledger, name, partial(signer_at, roots))
             broken += [
                 f"{name}: {one.text}" for one in comparison.contradicted_rows(ledger, name, job)
             ]

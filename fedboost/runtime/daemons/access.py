@@ -47,7 +47,7 @@ class DaemonAccess:
         self.gate = CallerGate(self.authorities if config.tls else None)
         self.dialer = Dialer(config.tls, config.timers, claim=f"{role}:{config.name}")
         roots = self.certificates.current_pems.roots
-        shared = doctor.check_authorities(config, roots) if config.tls else []
+        shared = doctor.check_authorities(config, roots)
         for warning in (*config.warnings(), *(finding.warning for finding in shared)):
             log.warning("%s", warning)
         try:

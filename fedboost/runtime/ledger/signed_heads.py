@@ -35,7 +35,7 @@ END_OF_JOB = "end"  # name of a job's end in statements; it is not a stage
 
 Entry: TypeAlias = tuple[str, str, int, str, int, int, str, str, int, str, str]
 # Raise PeerError unless a party signed a text at that time: party, text, signature, time.
-Check: TypeAlias = Callable[[str, bytes, bytes, datetime], None]
+Check: TypeAlias = Callable[[str, bytes, bytes, datetime], object]
 
 
 class PairDigest(Settings):

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -82,25 +83,23 @@ class Signatures:
         authorities.refuse_revoked(peer)
 
 
-def check_signed_at(roots: Roots, party: str, text: bytes, signature: bytes, at: datetime) -> None:
-    """Raise PeerError unless that party signed the text with a certificate valid at that time."""
+def signer_at(roots: Roots, party: str, text: bytes, signature: bytes, at: datetime) -> Peer:
+    """Return the signer of a text; raise PeerError unless it is that party, with a certificate
+    valid at that time.
+    """
     certificate, _, raw = signature.partition(SEPARATOR)
     peer = roots.verify(certificate, at)
     if peer.owner != ("party", party):
         raise PeerError(f"expected a signature of party {party[:64]}, got {peer}'s")
     check_signature(certificate, peer, text, raw)
+    return peer
 
 
 def signature_checker(config: PartyConfig) -> Check:
     """Return a checker of signatures at their time; under insecure_loopback it accepts all."""
     if config.tls is None:
         return lambda *_: None
-    roots = config.tls.read_all_roots()
-
-    def check_at_time(party: str, text: bytes, signature: bytes, at: datetime) -> None:
-        check_signed_at(roots, party, text, signature, at)
-
-    return check_at_time
+    return partial(signer_at, config.tls.read_all_roots())
 
 
 class Judge:

@@ -54,12 +54,12 @@ class Roots:
         pinned = [pem for (role, named), pem in self.pinned if role in roles and named == name]
         return pinned[0] if pinned else self.own
 
-    def check_issuer(self, certificate_pem: bytes) -> Peer:
-        """Return a caller, whose certificate TLS has checked; raise PeerError if a CA signed it
-        that may not certify the caller.
+    def check_issuer(self, certificate_pem: bytes) -> None:
+        """Raise PeerError if a CA signed a caller's certificate, which TLS has checked, that may
+        not certify the caller.
         """
         try:
-            return _certified_owner(self, certificate_pem)
+            _certified_owner(self, certificate_pem)
         except CertificateFaultError as fault:
             raise PeerError(f"the caller's certificate {fault}") from None
 

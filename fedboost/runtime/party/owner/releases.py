@@ -33,7 +33,7 @@ from fedboost.model.export import SHARD_BYTES_MAX, HostShard, host_shard, withou
 from fedboost.runtime.config.daemons import PartyConfig
 from fedboost.runtime.ledger.ledger import Ledger
 from fedboost.runtime.ledger.rows import SALT_BYTES, Direction, DisclosureRow
-from fedboost.runtime.policy.judgement import SEPARATOR, Signatures, Trust, check_signed_at
+from fedboost.runtime.policy.judgement import Signatures, Trust, signer_at
 from fedboost.runtime.transport.authorities import Authorities
 from fedboost.runtime.transport.tls import TlsFiles
 
@@ -221,10 +221,10 @@ def _check_subject(config: PartyConfig, release: Release, model: str) -> None:
 
 def _check_signature(tls: TlsFiles, file: ReleaseFile) -> None:
     release, authorities = file.release, Authorities(tls)
-    check_signed_at(authorities.roots(), release.party, file.text, file.signature, release.at)
-    certificate, _, _ = file.signature.partition(SEPARATOR)
+    signed = (release.party, file.text, file.signature, release.at)
+    signer = signer_at(authorities.roots(), *signed)
     try:
-        authorities.verify(certificate, release.at)
+        authorities.refuse_revoked(signer)
     except UnreachableError as error:
         raise PeerError(error.what, todo="ask for a new release", party=release.party) from None
 

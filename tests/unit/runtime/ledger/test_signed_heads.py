@@ -27,7 +27,7 @@ from fedboost.runtime.cluster import local
 from fedboost.runtime.ledger import comparison, signed_heads
 from fedboost.runtime.ledger.ledger import Ledger
 from fedboost.runtime.ledger.rows import GENESIS, DisclosureRow, Head, row_hash
-from fedboost.runtime.policy.judgement import check_signed_at
+from fedboost.runtime.policy.judgement import signer_at
 from fedboost.runtime.transport.roots import Roots
 from fedboost.runtime.transport.tls import load_identity
 from tests.support.federated import job_spec, now
@@ -81,7 +81,7 @@ class Town:
     def check(self):
         """Checks a signature under the cluster's CA."""
         return partial(
-            check_signed_at, Roots((self.folder / "cluster" / "certs" / "ca.pem").read_bytes())
+            signer_at, Roots((self.folder / "cluster" / "certs" / "ca.pem").read_bytes())
         )
 
     def config(self, party):

@@ -7,7 +7,7 @@ import pytest
 from fedboost.ground import disk
 from fedboost.ground.errors import ConfigError, PeerError, UnreachableError
 from fedboost.runtime.cluster.local import tls_of
-from fedboost.runtime.policy.judgement import check_signed_at
+from fedboost.runtime.policy.judgement import signer_at
 from fedboost.runtime.transport import authority, ca_rotation, channel
 from fedboost.runtime.transport.addresses import Timers
 from fedboost.runtime.transport.authorities import Authorities
@@ -58,7 +58,7 @@ def test_the_old_ca_retires_once_nobody_needs_it(certs):
     with pytest.raises(PeerError):
         Roots(ca(certs)).verify(signed.certificate_pem)
     roots = tls_of(certs, "bank").read_all_roots()
-    check_signed_at(roots, "bank", b"a head of then", text, NOW)
+    signer_at(roots, "bank", b"a head of then", text, NOW)
     assert ca_rotation.retire_old_cas(certs) == 0, "once more does no harm"
 
 
