@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from fedboost.messages.party_pb2 import OwnedJob
 from fedboost.pages import frame, parts
 from fedboost.pages.asking import Asking, PolicyRule, settings_in_words
+from fedboost.pages.records import EARLIER, SPENT
 from fedboost.pages.sessions import BrowserSession
 from fedboost.report import units
 from fedboost.report.charts import Bar, budget_meter
@@ -24,12 +25,12 @@ from fedboost.report.tables import (
     section,
 )
 from fedboost.runtime.jobs.submitted import asks_at
-from fedboost.runtime.policy.approval import REASON_CHARS_MAX, BudgetUse, Decision, Risk
+from fedboost.runtime.policy.approval import REASON_CHARS_MAX, Decision, Risk
+from fedboost.runtime.policy.planned import Planned
 from fedboost.runtime.store.store import OVER, JobState, StoredJob
 
 TONES = {Risk.LOW: "good", Risk.MEDIUM: "wait", Risk.HIGH: "bad"}
 COLUMNS_MAX = 60  # listed by name
-EARLIER_COLOUR, JOB_COLOUR = 2, 1  # as in the style sheet
 RECKONED = (
     "This forecast uses only your own settings and records. A similar job is one you approved "
     "that did not fail, with the same person, protocol, parties, data set, columns, label and "
@@ -120,21 +121,21 @@ def _verdict_table(asking: Asking) -> Html:
     return section("verdict", "What your policy says", verdict, folded if rows else "")
 
 
-def budget_of_job(budget: BudgetUse | None) -> Html:
+def budget_of_job(budget: Planned | None) -> Html:
     """Draw the budget with marks for earlier jobs, this job and the limit; nothing if unknown."""
     if budget is None or budget.limit == math.inf:
         return join()
     shown = [
-        Bar(budget.before, EARLIER_COLOUR, f"earlier jobs: {budget.before:.2g}"),
-        Bar(budget.job, JOB_COLOUR, f"this job: {budget.job:.2g}"),
+        Bar(budget.before, EARLIER, f"earlier jobs: {budget.before:.2g}"),
+        Bar(budget.ratio, SPENT, f"this job: {budget.ratio:.2g}"),
     ]
     title = tag("p", tag("b", "Budget"), " of sums per bin and row, over all jobs")
     return tag("div", title, budget_meter(shown, budget.limit, f"limit: {budget.limit:g}"))
 
 
-def _excess(budget: BudgetUse) -> Html:
+def _excess(budget: Planned) -> Html:
     """Warn that an approval may change nothing."""
-    words = f" {budget.excess_text()} To allow it, raise policy.disclosure_max."
+    words = f" {budget.excess_in_words()} To allow it, raise policy.disclosure_max."
     refuses = "Your policy will probably refuse this job once it runs, even if you approve it."
     return tag("p", tag("b", refuses), words, role="alert")
 

@@ -22,7 +22,7 @@ from fedboost.runtime.jobs.manifest import Manifest
 from fedboost.runtime.jobs.signed import SignedJob
 from fedboost.runtime.party.node.node import PartyNode
 from fedboost.runtime.policy import declared
-from fedboost.runtime.policy.approval import BudgetUse, budget_use
+from fedboost.runtime.policy.planned import Planned
 from fedboost.runtime.store.store import StoredJob
 
 
@@ -57,19 +57,17 @@ class Asking:
     role: str
     rules: Sequence[PolicyRule]
     refusal: FedboostError | None  # the policy's objection
-    budget: BudgetUse | None  # None where it is not known yet
+    budget: Planned | None  # None without sums, and where no job on the table has run
     leaving: Sequence[Leaving]
     columns: Sequence[str]  # by name; empty where the table has not been read
     tells: str  # content of sums about our table; empty: none
     told: str  # messages from us to the coordinator
 
 
-def read_request(
-    node: PartyNode, job: StoredJob, columns_of: Mapping[str, Sequence[str]] | None = None
-) -> Asking:
+def read_request(node: PartyNode, job: StoredJob, columns: Sequence[str] = ()) -> Asking:
     """Return a job from the party's store; raise FedboostError if this version cannot read it.
 
-    `columns_of`: all columns of each data set that has been read.
+    `columns` are all of the job's data set, if it has been read.
     """
     terms = manifest.decode_manifest(job.manifest)
     digest = job.manifest_sha256
@@ -80,31 +78,28 @@ def read_request(
         node.judge.job(signed)
     except FedboostError as error:
         refusal = error
+    planned = node.spending.planned(job)
     return Asking(
         terms=terms,
         digest=digest.hex(),
         role=" and ".join(signed.table.roles_of(node.config.name)),
         rules=() if ask is None else tuple(_policy_rules(node, signed, ask, policy)),
         refusal=refusal,
-        budget=budget_use(node.spending, policy, job),
+        budget=planned if planned is not None and planned.rows else None,
         leaving=tuple(_outgoing_messages(signed)),
-        columns=tuple(_used_columns(node, terms, columns_of or {})),
+        columns=tuple(_used_columns(node, terms, columns)),
         tells=node.spending.said(job),
         told=_reports_in_words(signed, policy),
     )
 
 
-def _used_columns(
-    node: PartyNode, terms: Manifest, columns_of: Mapping[str, Sequence[str]]
-) -> Iterator[str]:
-    """Yield the features that the job uses of our data set."""
+def _used_columns(node: PartyNode, terms: Manifest, known: Sequence[str]) -> Sequence[str]:
+    """Return the features that the job uses of our data set; empty where they are not known."""
     use = terms.spec.data.get(node.config.name)
     table = None if use is None else node.config.datasets.get(use.dataset or "")
     if use is None or table is None:
-        return
-    unused = {*table.kept_back, *use.ignore, use.label, use.weight}
-    named = use.columns or table.columns or columns_of.get(use.dataset or "", ())
-    yield from (name for name in named if name not in unused)
+        return ()
+    return declared.features_of_job(table, use, known or None) or ()
 
 
 def _dataset_rules(node: PartyNode, signed: SignedJob) -> Iterator[PolicyRule]:

@@ -128,10 +128,9 @@ class _Pages:
         """Show one job: its request, the policy's verdict, the messages, an audit's findings."""
         self._check_user()
         session, news = self._gate.session(request), PARTY_NEWS.get(request.query.get("done", ""))
-        columns = await self._known_columns()
-        view, main = await asyncio.to_thread(
-            self._job, request.match_info["job"], session, news or "", columns
-        )
+        view = await asyncio.to_thread(self._view_of_job, request.match_info["job"])
+        columns = await self._known_columns(view.owned.dataset)
+        main = await asyncio.to_thread(self._job_page, view, session, news or "", columns)
         is_over = view.job.state in FINAL and self._audits.running is None
         shown = PageContent(view.owned.name, main, "/", follows_s=0.0 if is_over else FOLLOWS_S)
         return self._gate.answer(request, shown)
@@ -148,8 +147,9 @@ class _Pages:
     async def show_approve_form(self, request: web.Request) -> web.Response:
         """Show the outgoing messages, and ask for approval."""
         self._check_user()
-        columns = await self._known_columns()
-        view, wants = await asyncio.to_thread(self._asked, request.match_info["job"], columns)
+        view = await asyncio.to_thread(self._view_of_job, request.match_info["job"])
+        columns = await self._known_columns(view.owned.dataset)
+        wants = await asyncio.to_thread(asking.read_request, self._node, view.job, columns)
         main = approval.approve_form(view, wants, self._gate.session(request))
         return self._gate.answer(request, PageContent(f"Approve {view.owned.name}?", main, "/"))
 
@@ -285,26 +285,16 @@ class _Pages:
         except FedboostError:  # a job of another version, only partly readable
             return OwnedJobView(job, outlined_job(job), decision)
 
-    async def _known_columns(self) -> dict[str, list[str]]:
-        """Return the columns of each data set, once it has been read."""
-        declared = self._node.config.datasets
-        shapes = {
-            name: await self._shapes.outline_of(name, source) for name, source in declared.items()
-        }
-        return {
-            name: [column for column, _ in shape.columns]
-            for name, shape in shapes.items()
-            if isinstance(shape, Outline)
-        }
+    async def _known_columns(self, dataset: str) -> list[str]:
+        """Return the columns of a data set; empty until it has been read in the background."""
+        source = self._node.config.datasets.get(dataset)
+        shape = None if source is None else await self._shapes.outline_of(dataset, source)
+        return [name for name, _ in shape.columns] if isinstance(shape, Outline) else []
 
-    def _asked(self, id_: str, columns: dict[str, list[str]]) -> tuple[OwnedJobView, Asking]:
-        view = self._view_of_job(id_)
-        return view, asking.read_request(self._node, view.job, columns)
-
-    def _job(
-        self, id_: str, session: BrowserSession, news: str, columns: dict[str, list[str]]
-    ) -> tuple[OwnedJobView, list[object]]:
-        view = self._view_of_job(id_)
+    def _job_page(
+        self, view: OwnedJobView, session: BrowserSession, news: str, columns: list[str]
+    ) -> list[object]:
+        id_ = view.job.id
         wants: Asking | FedboostError
         try:
             wants = asking.read_request(self._node, view.job, columns)
@@ -313,7 +303,7 @@ class _Pages:
         known = JobRecords(
             wants, self._amounts_of_job(id_), self._audit_view(id_), self._report_path(id_).exists()
         )
-        return view, owner.job_page(view, known, session, news)
+        return owner.job_page(view, known, session, news)
 
     def _audit_view(self, id_: str) -> AuditView:
         failure = self._audits.failure(id_)

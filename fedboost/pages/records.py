@@ -19,7 +19,7 @@ from fedboost.runtime.config.policy import Policy
 from fedboost.runtime.policy.account import AccountEntry, totals_by_dataset
 
 COLUMNS_LISTED_MAX = 300  # listed of a data set
-SPENT, LIMIT = 1, COLOURS  # colours, as in the style sheet
+SPENT, EARLIER, LIMIT = 1, 2, COLOURS  # colours, as in the style sheet
 
 
 def datasets_page(

@@ -10,16 +10,15 @@ from fedboost.messages.job_pb2 import Released
 from fedboost.messages.party_pb2 import StepReply
 from fedboost.pages import parts
 from fedboost.pages.approval import OwnedJobView
-from fedboost.pages.records import SPENT
+from fedboost.pages.records import EARLIER, SPENT
 from fedboost.report import units
 from fedboost.report.charts import Bar, bar_list, budget_meter
 from fedboost.report.html import Html, join, tag
 from fedboost.report.states import person_of, state_in_words
 from fedboost.report.steps import step_title
+from fedboost.report.story import COLOURS
 from fedboost.report.tables import absence_note, listed_names
 from fedboost.runtime.ledger.rows import Amount
-
-EARLIER_COLOUR, EXPECTED_COLOUR = 2, 6  # as in the style sheet
 
 
 @dataclass(frozen=True)
@@ -103,9 +102,9 @@ def _budget_bar(released: Released) -> Html:
     before, counted = released.before, released.counted
     rest = max(0.0, released.planned - counted)
     shown = [
-        Bar(before, EARLIER_COLOUR, f"earlier jobs: {before:.2g}"),
+        Bar(before, EARLIER, f"earlier jobs: {before:.2g}"),
         Bar(counted, SPENT, f"this job so far: {counted:.2g}"),
-        Bar(rest, EXPECTED_COLOUR, f"still expected: {rest:.2g}"),
+        Bar(rest, COLOURS, f"still expected: {rest:.2g}"),
     ]
     attack = f"an attack could place {released.placed.counted:.0%} of the rows so far"
     about = tag("span", f"sums per bin and row; {attack}", class_="note")

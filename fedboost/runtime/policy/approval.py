@@ -27,11 +27,10 @@ from enum import StrEnum
 from fedboost.flow import HOST
 from fedboost.ground.errors import ConfigError, FedboostError
 from fedboost.runtime.config.daemons import PartyConfig
-from fedboost.runtime.config.policy import Policy
 from fedboost.runtime.jobs import manifest
 from fedboost.runtime.jobs.signed import SignedJob
 from fedboost.runtime.policy import declared
-from fedboost.runtime.policy.planned import Planned
+from fedboost.runtime.policy.planned import Planned, percent_text
 from fedboost.runtime.policy.spending import Spending
 from fedboost.runtime.store.schema import checked_values
 from fedboost.runtime.store.store import JobState, Store, StoredJob
@@ -191,56 +190,20 @@ class JobVerdicts:
         if not planned.rows:
             words = "the risk is known once shared rows are counted"
             return _Share(f"{words}; {attack}", risk=Risk.MEDIUM)
-        policy, ratio, most = config.policy, planned.ratio, config.policy.disclosure_max
+        ratio, most = planned.ratio, planned.limit
         words = f"{planned.guest} would get {_part_in_words(ratio, most)}"
-        few = _most_sums(planned, policy)
+        few = _most_sums(planned, config.policy.intersection_min)
         words += (
             f", with fewer shared rows up to {_part_in_words(few, most)}" if few > ratio else ""
         )
         words = f"{words}; {attack}"
         reasons = [f"this assumes {planned.rows:,} shared rows, as in {planned.last}"]
         if planned.before:
-            earlier = _percent_text(planned.before, most)
+            earlier = percent_text(planned.before, most)
             reasons.append(f"earlier jobs used {earlier} of the budget")
         risk = Risk.MEDIUM if ratio > SHARE_LOW * most else Risk.LOW
-        is_high = planned.total > policy.disclosure_warn
+        is_high = planned.total > planned.warning
         return _Share(words, tuple(reasons), Risk.HIGH if is_high else risk)
-
-
-@dataclass(frozen=True)
-class BudgetUse:
-    """Sums per bin and row of earlier jobs and of a waiting one, beside the policy's limit."""
-
-    before: float
-    job: float
-    limit: float  # may be inf
-    rows: int  # in common, as in the last job on the table
-    source: str  # that job
-
-    @property
-    def is_over(self) -> bool:
-        """Return True if the jobs together pass the limit."""
-        return self.before + self.job > self.limit
-
-    def excess_text(self) -> str:
-        """Say how far the jobs pass the limit."""
-        earlier = f", of which earlier jobs used {_percent_text(self.before, self.limit)}"
-        needs = _percent_text(self.before + self.job, self.limit)
-        return (
-            f"With {self.rows:,} rows in common, as in {self.source}, it needs {needs} "
-            f"of the budget{earlier * (self.before > 0)}."
-        )
-
-
-def budget_use(spending: Spending, policy: Policy, job: StoredJob) -> BudgetUse | None:
-    """Return what a waiting job would take with as many rows in common as the last job on the
-    table; None if there was no such job, or sums tell nothing.
-    """
-    planned = spending.planned(job)
-    if planned is None or not planned.rows:
-        return None
-    most = policy.disclosure_max
-    return BudgetUse(planned.before, planned.ratio, most, planned.rows, planned.last)
 
 
 def attack_in_words(config: PartyConfig, job: SignedJob, rows: int = 0) -> str:
@@ -256,10 +219,10 @@ def attack_in_words(config: PartyConfig, job: SignedJob, rows: int = 0) -> str:
     return f"a cheating guest could place {share} of the{people} rows, each in {groups}"
 
 
-def _most_sums(planned: Planned, policy: Policy) -> float:
+def _most_sums(planned: Planned, rows_min: int) -> float:
     """Return the releases of a job's sums with the fewest rows that pass the policy."""
-    releases, left = planned.releases, policy.disclosure_max - planned.before
-    room, fewest = left - releases.by_row, policy.intersection_min
+    releases, left = planned.releases, planned.limit - planned.before
+    room, fewest = left - releases.by_row, rows_min
     if releases.whole and 0.0 < room < math.inf:
         fewest = max(fewest, math.ceil(releases.whole / room))
     return min(left, releases.ratio(fewest)) if left > 0.0 else 0.0
@@ -267,7 +230,7 @@ def _most_sums(planned: Planned, policy: Policy) -> float:
 
 def _part_in_words(ratio: float, most: float) -> str:
     """Say how many sums by row, and which part of the budget that is."""
-    share = "" if most == math.inf else f" ({_percent_text(ratio, most)} of the budget)"
+    share = "" if most == math.inf else f" ({percent_text(ratio, most)} of the budget)"
     return f"{ratio:.2g} sums per bin and row{share}"
 
 
@@ -286,7 +249,3 @@ def _unhidden_share(job: SignedJob) -> _Share | None:
         words = "only sums over several parties leave"
         return _Share(words, risk=Risk.MEDIUM)
     return None
-
-
-def _percent_text(part: float, total: float) -> str:
-    return f"{math.ceil(100 * part / total)} %" if 0 < total < math.inf else f"{part:.2g}"

@@ -99,12 +99,27 @@ def _choice_wish(about: str, column: str | None, allowed: Sequence[str], key: st
     return Wish(about, column or NONE, names_in_words(allowed), key, fits)
 
 
-def _features_in_words(table: SourceSpec, selection: Selection) -> str:
+def features_of_job(
+    table: SourceSpec, selection: Selection, known: Sequence[str] | None
+) -> list[str] | None:
+    """Return the features that a job uses of a declared data set; None where neither names them.
+
+    `known` are all columns of the table, if it has been read.
+    """
     if selection.columns is not None:
-        return names_in_words(selection.columns)
-    used = {selection.label, selection.weight, *selection.ignore}
+        return selection.columns
+    other = {selection.label, selection.weight, *selection.ignore}
     if table.columns is not None:
-        return names_in_words([name for name in table.columns if name not in used])
+        return [name for name in table.columns if name not in other]
+    if known is None:
+        return None
+    return [name for name in known if name not in {*other, *table.kept_back}]
+
+
+def _features_in_words(table: SourceSpec, selection: Selection) -> str:
+    features = features_of_job(table, selection, None)
+    if features is not None:
+        return names_in_words(features)
     return f"all but {_excluded_columns(table, *selection.ignore)}"
 
 

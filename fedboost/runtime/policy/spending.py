@@ -199,10 +199,7 @@ class Spending:
         planned = self.planned(job)
         if planned is None:
             return ""
-        sentence, share = (
-            planned.in_words(self._policy()),
-            min(1.0, self._policy().placed_max),
-        )
+        sentence, share = planned.in_words(), min(1.0, self._policy().placed_max)
         return sentence and f"{sentence}; an attack could place {share:.0%} of the rows"
 
     def planned(self, job: StoredJob) -> Planned | None:
@@ -219,10 +216,12 @@ class Spending:
         ours = self._tables.owned(terms.spec.data[self.party].dataset or "")
         releases = protocol.policy.releases(params, table, self.party, None)
         others = self.account.others(ours, job.id)
-        before = accounts.sums_for_guests(others, self._policy().together(table.guest))
+        policy = self._policy()
+        before = accounts.sums_for_guests(others, policy.together(table.guest))
         same = [entry for entry in others if entry.guest == table.guest] or others
         rows, last = (same[-1].rows, same[-1].job) if same else (0, "")
-        return Planned(releases, table.guest, before, rows, last)
+        limits = (policy.disclosure_max, policy.disclosure_warn)
+        return Planned(releases, table.guest, before, rows, last, *limits)
 
     # Inside
 

@@ -134,7 +134,7 @@ def test_an_owner_reads_before_approving_that_the_job_will_be_refused_as_it_runs
         asking = read_request(own.node, own.node.store.job("tight"))
         assert asking.refusal is None
         assert asking.budget is not None
-        said = asking.budget.excess_text()
+        said = asking.budget.excess_in_words()
         assert said.startswith(f"With 240 rows in common, as in {own.ran}, it needs 1")
         shown = join(*technical_tables(asking))
         assert "Your policy will probably refuse this job once it runs, even if you" in shown
@@ -152,7 +152,7 @@ def test_a_page_draws_one_meter_with_earlier_jobs_this_job_and_the_limit(owner):
         assert budget.before == pytest.approx(entry.counted, rel=0.05)
         drawn = budget_of_job(budget)
         assert drawn.count("<svg") == 1
-        for words in (f"earlier jobs: {budget.before:.2g}", f"this job: {budget.job:.2g}"):
+        for words in (f"earlier jobs: {budget.before:.2g}", f"this job: {budget.ratio:.2g}"):
             assert words in drawn
         assert "limit: 10" in drawn
         assert budget_of_job(None) == ""
@@ -179,7 +179,7 @@ def test_an_owner_reads_the_purpose_of_a_job_that_says_one(owner):
 def test_a_page_names_the_columns_that_a_job_uses(owner):
     def test(own):
         said = own.asked("named", rules=ROOM)
-        known = {said.dataset: ["id", "age", "income"]}
+        known = ["id", "age", "income"]
         stored = own.node.store.job("named")
         assert read_request(own.node, stored).columns == ()
         columns = read_request(own.node, stored, known).columns
