@@ -7,7 +7,7 @@ to its margin; XGBoost computes them in 32-bit floats.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -51,15 +51,18 @@ def predict_with_xgboost(model: Whole, values: FrameValues, **options: Any) -> N
 
     values float32 (n, columns), as the model reads them.
     """
-    xgboost, trees = import_xgboost("explain"), booster(model)
+    trees = booster(model)
+    return np.concatenate([trees.predict(rows, **options) for rows in matrices(model, values)])
+
+
+def matrices(model: Whole, values: FrameValues) -> Iterator[Any]:
+    """Yield the rows as `xgboost.DMatrix` in batches; values as in `predict_with_xgboost`."""
+    xgboost, names = import_xgboost("explain"), feature_names(model)
     types = ["c" if count else "float" for count in model.categories]
-    effects = []
     for _, cells in whole.batches(values):
-        table = xgboost.DMatrix(
-            cells, feature_names=feature_names(model), feature_types=types, enable_categorical=True
+        yield xgboost.DMatrix(
+            cells, feature_names=names, feature_types=types, enable_categorical=True
         )
-        effects.append(trees.predict(table, **options))
-    return np.concatenate(effects)
 
 
 def parties(model: Whole) -> list[str]:

@@ -14,6 +14,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 
+from fedboost.model.unknown_categories import UnknownCategories
+
 _SILENT: ContextVar[bool] = ContextVar("silent", default=False)
 _SHOWN: set[str] = set()  # kinds of warnings that searches have had here
 
@@ -30,6 +32,12 @@ def warn_caller(text: str, category: type[Warning] = UserWarning) -> None:
     is_search = _module(depth).startswith("sklearn.") and category is UserWarning
     if not is_search or _is_first(re.sub(r"[\d.,]+", "0", text)):
         warnings.warn(text, category, stacklevel=depth + 1)
+
+
+def warn_of_unknown(unknown: UnknownCategories, party: str = "") -> None:
+    """Warn the caller of categories that a model does not know, if a table has any."""
+    if unknown.shares:
+        warn_caller(unknown.warning(party))
 
 
 @contextmanager

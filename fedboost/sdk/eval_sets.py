@@ -15,8 +15,7 @@ from fedboost.data.frame import Frame
 from fedboost.flow import Artefact
 from fedboost.ground.arrays import Indices
 from fedboost.ground.errors import DataError
-from fedboost.model import contributions, whole
-from fedboost.model.xgboost_json import feature_names, import_xgboost
+from fedboost.model import contributions
 from fedboost.sdk.assembly import Taught
 from fedboost.sdk.boosters import column_values, joined_model
 from fedboost.sdk.refusals import InvalidTableError
@@ -71,16 +70,8 @@ def margins_by_round(
 ) -> Iterator[NDArray[np.float32]]:
     """Yield the margins after each round, (n, outputs), added up like XGBoost; see `Score`."""
     model = joined_model(shards, guest)
-    booster, xgboost = contributions.booster(model), import_xgboost("explain")
-    tables = [
-        xgboost.DMatrix(
-            cells,
-            feature_names=feature_names(model),
-            feature_types=["c" if count else "float" for count in model.categories],
-            enable_categorical=True,
-        )
-        for _, cells in whole.batches(column_values(model, frames))
-    ]
+    booster = contributions.booster(model)
+    tables = [*contributions.matrices(model, column_values(model, frames))]
     for number in range(booster.num_boosted_rounds()):
         margins = []
         for table in tables:

@@ -42,7 +42,7 @@ from fedboost.sdk import (
 )
 from fedboost.sdk.assembly import Assembled, Taught
 from fedboost.sdk.callbacks import FitOptions, RoundCallbacks
-from fedboost.sdk.caller_warnings import silenced, warn_caller
+from fedboost.sdk.caller_warnings import silenced, warn_caller, warn_of_unknown
 from fedboost.sdk.eval_sets import Parts
 from fedboost.sdk.fitted import Score
 from fedboost.sdk.party_tables import PartyTables, RowsLike
@@ -388,8 +388,7 @@ class Federated(PartyTables):
         with as_value_errors(party=party):
             frame = seat.rows.frame(names, list(facts["categories"]))
             unknown = checked_categories(facts, frame, unknown_max)
-        if unknown.shares:
-            warn_caller(unknown.warning(party if len(self.shards_) > 1 else ""))
+        warn_of_unknown(unknown, party if len(self.shards_) > 1 else "")
         return frame
 
     def _columns(self) -> list[tuple[str, str]]:

@@ -18,12 +18,8 @@ from fedboost.ground.errors import ConfigError, DataError
 from fedboost.model import kinds, shards
 from fedboost.model.kinds.kind import ImportanceShare
 from fedboost.model.scoring import score_table
-from fedboost.model.unknown_categories import (
-    UNKNOWN_MAX,
-    UnknownCategories,
-    checked_categories,
-)
-from fedboost.sdk.caller_warnings import warn_caller
+from fedboost.model.unknown_categories import UNKNOWN_MAX, checked_categories
+from fedboost.sdk.caller_warnings import warn_of_unknown
 from fedboost.sdk.tables import TableLike, rows_of
 
 
@@ -61,7 +57,7 @@ class Model:
         """
         self._check_whole()
         frame = self._frame_of_rows(rows)
-        _warn_of(checked_categories(self._shard.facts, frame, unknown_max))
+        warn_of_unknown(checked_categories(self._shard.facts, frame, unknown_max))
         predictions = self._kind.predict_alone(self._shard, frame)
         return predictions[:, 0] if predictions.shape[1] == 1 else predictions
 
@@ -78,7 +74,7 @@ class Model:
         self._check_whole()
         source = source_at(str(table))
         scored = score_table(self._shard, source, Path(out), unknown_max=unknown_max)
-        _warn_of(scored.unknown)
+        warn_of_unknown(scored.unknown)
         return scored.rows
 
     def _check_whole(self) -> None:
@@ -114,8 +110,3 @@ def load_model(folder: str | Path) -> Model:
     Raise ConfigError if there is none, DataError if its files were changed.
     """
     return Model(shards.load_shard(Path(folder)))
-
-
-def _warn_of(unknown: UnknownCategories) -> None:
-    if unknown.shares:
-        warn_caller(unknown.warning())
