@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,62}")
 JOB_ID = r"^[a-z0-9][a-z0-9-]{0,79}$"
+VIA = " via "  # in a submitter: between a person and the coordinator whose page the person used
 AUTO = "auto"  # the encryption scheme is chosen before the parties sign
 PURPOSE_CHARS_MAX = 500  # a sentence or two
 FOLDS_MAX = 1000  # each fold is a separate job

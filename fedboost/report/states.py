@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from fedboost.job import VIA
+
 _ENDED = {"failed": "failed", "cancelled": "was cancelled", "finished": "finished"}
 
 
 def person_of(submitter: str) -> str:
     """Return the person who submitted a job, at a terminal or on a coordinator's page."""
-    return submitter.partition(" via coordinator ")[0]
+    return submitter.partition(VIA)[0]
 
 
 def state_in_words(state: str) -> str:

@@ -12,7 +12,7 @@ from typing import Any
 from fedboost import flow, protocols
 from fedboost.ground.errors import ConfigError, FedboostError, PeerError
 from fedboost.ground.settings import parse_settings
-from fedboost.job import JobSpec
+from fedboost.job import VIA, JobSpec
 from fedboost.messages.job_pb2 import SubmitRequest
 from fedboost.runtime.jobs.manifest import (
     MANIFEST_BYTES_MAX,
@@ -23,7 +23,6 @@ from fedboost.runtime.jobs.manifest import (
 from fedboost.runtime.transport.authorities import Authorities
 from fedboost.runtime.transport.identity import Identity, Peer, check_signature
 
-VIA = " via "  # between a person and the coordinator whose page the person used
 SUBMISSION_KEY_BYTES = 16  # of the random key of one submission
 TITLE = "fedboost submission 2"  # separates these signatures from all others
 AGE_MAX_S = 86_400.0  # maximal age of a submission at a coordinator, and at a party's first contact
