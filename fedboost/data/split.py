@@ -8,7 +8,6 @@ per party; here the plan sets them, so that they can be varied.
 
 from __future__ import annotations
 
-import fcntl
 import os
 import re
 from collections import Counter
@@ -28,6 +27,7 @@ from pydantic import Field, model_validator
 from fedboost.data.columns import typed_column
 from fedboost.data.ids import encode_ids, shared_ids
 from fedboost.data.loading import ROW_INDEX, absent_column
+from fedboost.ground.disk import lock_opened
 from fedboost.ground.errors import ConfigError, DataError
 from fedboost.ground.settings import Settings
 
@@ -148,14 +148,13 @@ def _only_writer(folder: Path) -> Iterator[None]:
     """Hold the folder's lock; a ConfigError if another split writes there: files could mix."""
     handle = os.open(folder, os.O_RDONLY)
     try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if not lock_opened(handle):
+            raise ConfigError(
+                "another split is writing into the folder",
+                folder=str(folder),
+                todo="wait until it ends, or choose another --out",
+            )
         yield
-    except BlockingIOError:
-        raise ConfigError(
-            "another split is writing into the folder",
-            folder=str(folder),
-            todo="wait until it ends, or choose another --out",
-        ) from None
     finally:
         os.close(handle)
 

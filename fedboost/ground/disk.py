@@ -94,7 +94,7 @@ def replace_file(path: Path, mode: int) -> Iterator[BinaryIO]:
     with on_disk(path):
         _remove_remains(fresh, path)
         handle = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
-        _lock(handle)
+        lock_opened(handle)
         try:
             with os.fdopen(handle, "wb") as file:
                 yield file
@@ -114,7 +114,7 @@ def _remove_remains(fresh: Path, path: Path) -> None:
     except FileNotFoundError:
         return
     try:
-        if not _lock(handle):
+        if not lock_opened(handle):
             raise StoreError(
                 "another command is writing the file",
                 todo="wait until it ends, or choose another name",
@@ -126,7 +126,7 @@ def _remove_remains(fresh: Path, path: Path) -> None:
     fresh.unlink(missing_ok=True)
 
 
-def _lock(handle: int) -> bool:
+def lock_opened(handle: int) -> bool:
     """Return False if another process, or another opening of the file, has its lock; else take it.
 
     The lock ends with the opening. True where the disk knows no locks.
