@@ -249,6 +249,7 @@ class Spending:
         )
 
         def is_allowed(params: Settings) -> bool:
+            """Return whether the policy allows the releases of a job with these settings."""
             planned = expected_releases(job, params, table.columns)
             if not policy.allows_sums(planned.ratio(table.rows), before):
                 return False

@@ -172,7 +172,11 @@ def test_revoking_reaches_certificates_that_were_rotated_away(certs):
 def test_without_a_revocation_list_nobody_is_revoked(certs):
     (certs / "ca.crl").unlink()
     tls = tls_of(certs, "bank")
-    Authorities(tls).refuse_revoked(load_identity(tls).peer)
+    authorities = Authorities(tls)
+    authorities.refuse_revoked(load_identity(tls).peer)
+    authority.revoke_certificates(certs, "bank", NOW)
+    with pytest.raises(UnreachableError, match="revoked"):
+        authorities.refuse_revoked(load_identity(tls).peer)
 
 
 def test_a_list_that_vanishes_or_is_not_our_cas_lets_nobody_in(certs, other_certs):
