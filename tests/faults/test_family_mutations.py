@@ -9,6 +9,7 @@ On each change every kind is lied about in one conversation, in each of its fiel
 with `--all` in each of its fields in every way, with `--long` in every conversation.
 """
 
+import asyncio
 import functools
 from dataclasses import dataclass
 from typing import Any
@@ -132,15 +133,19 @@ class Border(conversations.Doubting):
         """Which messages are forged; what comes of each forgery is kept by kind and label."""
         self.targets = {one.place: one for one in targets}
         self.outcomes = {}
+        self.one_at_a_time = asyncio.Lock()
         return self
 
     async def deliver(self, envelope, payload):
-        """Brings all forgeries, then the message."""
-        target = self.targets.get(place(envelope))
-        if target is not None:
-            for label, forged in forgeries(envelope, payload):
-                self.outcomes[str(target), label] = await self.offer(envelope.receiver, *forged)
-        await super().deliver(envelope, payload)
+        """Brings all forgeries, then the message; nothing else arrives meanwhile, which would count
+        as left by a forgery.
+        """
+        async with self.one_at_a_time:
+            target = self.targets.get(place(envelope))
+            if target is not None:
+                for label, forged in forgeries(envelope, payload):
+                    self.outcomes[str(target), label] = await self.offer(envelope.receiver, *forged)
+            await super().deliver(envelope, payload)
 
     async def offer(self, receiver, envelope, payload):
         """How a session takes a message in; and whether it has kept or noted any of it."""
