@@ -36,12 +36,14 @@ DAYS = click.option(
 @certs_group.command("create")
 @OUT_FOLDER
 @DAYS
-@click.option("--coordinator", "coordinators", multiple=True, metavar="NAME",
+@click.option("--coordinator", "coordinator", multiple=True, metavar="NAME",
               help="A certificate for a coordinator.")  # fmt: skip
-@click.option("--party", "--aggregator", "parties", multiple=True, metavar="NAME",
+@click.option("--party", "--aggregator", "party", multiple=True, metavar="NAME",
               help="One for a party; once for each.")  # fmt: skip
-@click.option("--user", "users", multiple=True, metavar="NAME",
+@click.option("--user", "user", multiple=True, metavar="NAME",
               help="One for a user; once for each.")  # fmt: skip
+@click.option("--relay", "relay", multiple=True, metavar="NAME",
+              help="One for a relay of its own.")  # fmt: skip
 @click.option(
     "--host",
     "hosts",
@@ -49,14 +51,7 @@ DAYS = click.option(
     metavar="HOST_OR_IP",
     help="A further host name or address in the new certificates; none is needed.",
 )
-def create(
-    folder: Path,
-    days: int,
-    coordinators: tuple[str, ...],
-    parties: tuple[str, ...],
-    users: tuple[str, ...],
-    hosts: tuple[str, ...],
-) -> None:
+def create(folder: Path, days: int, hosts: tuple[str, ...], **named: tuple[str, ...]) -> None:
     """Make the missing certificates, and the CA if there is none; nothing is overwritten.
 
     \b
@@ -66,7 +61,6 @@ def create(
     All files are in one folder: ca.pem, ca.key, ca.crl, and NAME.pem and NAME.key for each name. A
     person with ca.key can issue a certificate for any name: keep it off the daemons' machines.
     """
-    named = dict(zip(ROLES, (parties, coordinators, users), strict=True))
     leaves = [Leaf(role, name) for role in ROLES for name in named[role]]
     made = authority.create_certificates(folder, leaves, Term(datetime.now(UTC), days, hosts))
     for name, fresh in made.items():

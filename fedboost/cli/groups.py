@@ -290,3 +290,11 @@ def model_group() -> None:
 })  # fmt: skip
 def party_group() -> None:
     """Serve a party; look at, approve, deny and forget the jobs that want its data."""
+
+
+@cli.group("relay", cls=LazyGroup, table={
+    "serve": ("relay", "Run a relay, which joins daemons that only dial out, until it receives a "
+              "stop signal."),
+})  # fmt: skip
+def relay_group() -> None:
+    """Serve a relay for daemons that only dial out."""

@@ -17,7 +17,8 @@ from fedboost.runtime.coordinator.node import CoordinatorNode
 from fedboost.runtime.party.node.node import PartyNode
 from fedboost.runtime.transport.addresses import split_address
 from fedboost.runtime.transport.identity import CertificateRole
-from fedboost.runtime.transport.tls import ServerCertificates, TlsFiles
+from fedboost.runtime.transport.tls import ServerCertificates
+from fedboost.runtime.transport.web_tls import WebTls
 
 log = logging.getLogger(__name__)
 
@@ -70,7 +71,7 @@ async def _start_page(
         )
         await runner.setup()
         host, port = split_address(page.listen)
-        secured = _Secured(config.tls, role, config.name).context if page.allow_remote else None
+        secured = _tls_context(config, role) if page.allow_remote else None
         await web.TCPSite(runner, host, port, ssl_context=secured).start()
     except (FedboostError, OSError) as error:
         lines = error.lines() if isinstance(error, FedboostError) else [str(error)]
@@ -83,24 +84,6 @@ async def _start_page(
     return runner
 
 
-class _Secured:
-    """TLS by the daemon's own certificate, read again when it is another one."""
-
-    def __init__(self, tls: TlsFiles | None, role: CertificateRole, name: str) -> None:
-        assert tls is not None
-        self._tls = tls
-        self._certificates = ServerCertificates(tls, role=role, name=name)
-        self.context = self._fresh()
-        self.context.sni_callback = self._refresh_context
-
-    def _fresh(self) -> ssl.SSLContext:
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.minimum_version = ssl.TLSVersion.TLSv1_3
-        context.load_cert_chain(self._tls.cert, self._tls.key)
-        return context
-
-    def _refresh_context(self, socket: ssl.SSLObject, _: str | None, __: ssl.SSLContext) -> None:
-        if self._certificates.reload():
-            self.context = self._fresh()
-            self.context.sni_callback = self._refresh_context
-        socket.context = self.context
+def _tls_context(config: DaemonConfig, role: CertificateRole) -> ssl.SSLContext:
+    assert config.tls is not None
+    return WebTls(config.tls, ServerCertificates(config.tls, role=role, name=config.name)).context

@@ -10,7 +10,7 @@ import pytest
 from prometheus_client import CollectorRegistry, Gauge
 
 from fedboost.ground.settings import parse_settings
-from fedboost.runtime.config.daemons import MetricsConfig
+from fedboost.runtime.config.metrics import MetricsConfig
 from fedboost.runtime.daemons import metrics
 from fedboost.runtime.transport.hosts import OwnHosts
 

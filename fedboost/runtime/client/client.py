@@ -20,10 +20,9 @@ from fedboost.messages.job_pb2 import Event, JobId, Waiting
 from fedboost.messages.party_pb2 import DenyRequest, ModelId, OwnedJob, OwnedJobs, OwnedModels
 from fedboost.model import shards
 from fedboost.runtime.client.config import ClientConfig
+from fedboost.runtime.relay.dialing import open_dialer
 from fedboost.runtime.store.store import JobState
-from fedboost.runtime.transport import status
 from fedboost.runtime.transport.addresses import Timers
-from fedboost.runtime.transport.channel import Dialer
 
 if TYPE_CHECKING:
     from fedboost.model.shards import Packed
@@ -93,7 +92,7 @@ class Caller:
         late daemon.
         """
         self._timers, self._tls = Timers(), config.tls
-        self._dialer = Dialer(config.tls, self._timers, claim=f"user:{user}")
+        self._dialer = open_dialer(config.tls, self._timers, f"user:{user}", config.relay)
         self._target = (config.coordinator.name, config.coordinator.address)
         self._retry_s = retry_s
 
@@ -185,7 +184,7 @@ class CoordinatorClient(Caller):
                 return
             except grpc.aio.AioRpcError as error:
                 if error.code() is not grpc.StatusCode.DEADLINE_EXCEEDED:
-                    raise status.error_of_call(error, *self._target) from None
+                    raise self._dialer.error_of_call(error, *self._target) from None
 
     async def journal(self, job: str) -> job_pb2.JobJournal:
         """Return a job's whole journal."""
@@ -239,7 +238,7 @@ class Owner(Caller):
             stream: AsyncIterator[party_pb2.ShardPiece] = stub.FetchModel(ModelId(id=model), **how)
             return await model_store.assemble_shard(stream, self.name, model)
         except grpc.aio.AioRpcError as error:
-            raise status.error_of_call(error, *self._target) from None
+            raise self._dialer.error_of_call(error, *self._target) from None
 
     async def send_request(self, method: str, request: Any) -> Any:
         """Send one small request by its name."""

@@ -10,7 +10,13 @@ from pydantic import model_validator
 
 from fedboost.ground.errors import ConfigError
 from fedboost.ground.settings import Settings, expand_path, parse_settings, read_yaml
-from fedboost.runtime.transport.addresses import INSECURE, Remote, check_protection
+from fedboost.runtime.transport.addresses import (
+    INSECURE,
+    RelayAddress,
+    Remote,
+    check_protection,
+    check_ways,
+)
 from fedboost.runtime.transport.identity import (
     CertificateFaultError,
     CertificateRole,
@@ -30,6 +36,7 @@ class ClientConfig(Settings):
     coordinator: Remote
     tls: TlsFiles | None = None  # absent only with insecure_loopback
     insecure_loopback: bool = False
+    relay: RelayAddress | None = None  # of a coordinator whose address is `relay`
 
     def warnings(self) -> list[str]:
         """Return warnings about these settings for the user, one sentence each."""
@@ -39,6 +46,7 @@ class ClientConfig(Settings):
     def _check_protection(self) -> ClientConfig:
         addresses = {self.coordinator.name: self.coordinator.address}
         check_protection(self.tls, self.insecure_loopback, addresses)
+        check_ways(addresses.values(), self.relay, "direct")
         if self.tls is not None:
             pins: dict[CertificateOwner, Path | None] = {
                 ("coordinator", self.coordinator.name): self.coordinator.ca

@@ -17,22 +17,26 @@ from fedboost.data.sources import SourceSpec
 from fedboost.ground.errors import PolicyError
 from fedboost.ground.printable import without_login
 from fedboost.ground.settings import Settings
-from fedboost.runtime.config.fields import Names
+from fedboost.runtime.config.fields import HostName, Names
+from fedboost.runtime.config.metrics import MetricsConfig
 from fedboost.runtime.config.policy import Policy
+from fedboost.runtime.config.relay import RelayService
 from fedboost.runtime.process.logs import LogFormat
 from fedboost.runtime.process.threads import count_cores
 from fedboost.runtime.transport.addresses import (
-    HOST_PATTERN,
     INSECURE,
     Address,
     CertifiedName,
     Listen,
     PinnedAddress,
+    Reach,
+    RelayAddress,
     Remote,
     Timers,
     check_protection,
-    is_ip,
+    check_ways,
     is_loopback,
+    own_host,
     split_address,
 )
 from fedboost.runtime.transport.roots import CertificateOwner
@@ -42,12 +46,6 @@ from fedboost.runtime.transport.tls import FilePath, TlsFiles
 DATASET_PATTERN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 
 
-def _checked_host(text: str) -> str:
-    if HOST_PATTERN.fullmatch(text) or is_ip(text):
-        return text.lower()
-    raise ValueError(f"{text!r} is neither a host's name nor an address; leave port and https out")
-
-
 def _checked_dataset(text: str) -> str:
     if DATASET_PATTERN.fullmatch(text):
         return text
@@ -55,22 +53,6 @@ def _checked_dataset(text: str) -> str:
 
 
 DatasetName = Annotated[str, AfterValidator(_checked_dataset)]
-HostName = Annotated[str, AfterValidator(_checked_host)]
-
-
-class MetricsConfig(Settings):
-    """Address at which Prometheus reads the daemon's figures, by plain HTTP and without sign-in."""
-
-    listen: Listen
-    allow_remote: bool = False  # other addresses than loopback: readable for everyone
-    # Further host names for callers, beside the daemon's own name and numbers.
-    names: Annotated[tuple[HostName, ...], Field(strict=False)] = ()
-
-    @model_validator(mode="after")
-    def _check_listen(self) -> MetricsConfig:
-        if not (self.allow_remote or is_loopback(self.listen)):
-            raise ValueError(f"{self.listen} is not loopback: choose 127.0.0.1, or allow_remote")
-        return self
 
 
 def _checked_endpoint(text: str) -> str:
@@ -241,6 +223,9 @@ class DaemonConfig(Settings):
     traces: TracesConfig | None = None  # needs fedboost[otel]; absent: none are made
     logs: LogFormat = "text"  # json: one object a line
     page: Page | None = None  # absent: none is served
+    # How we call other daemons: at their addresses; all through `relay`; through `relay` where an
+    # address does not answer.
+    reach: Reach = "direct"
 
     @property
     def processes(self) -> int:
@@ -254,6 +239,11 @@ class DaemonConfig(Settings):
     def pinned_authorities(self) -> dict[CertificateOwner, Path | None]:
         """Return the CA of each owner of a certificate who has another than ours."""
         return {}
+
+    @property
+    def dialed_relay(self) -> RelayAddress | None:
+        """Return the relay that brings calls to us and takes ours."""
+        return None
 
     def warnings(self) -> list[str]:
         """Return the warnings about these settings at the daemon's start; one sentence each."""
@@ -271,6 +261,9 @@ class DaemonConfig(Settings):
     @model_validator(mode="after")
     def _check_protection(self) -> DaemonConfig:
         check_protection(self.tls, self.insecure_loopback, self.addresses())
+        check_ways(self.addresses().values(), self.dialed_relay, self.reach)
+        if self.dialed_relay is not None and self.tls is None:
+            raise ValueError("relay needs tls: what passes a relay is encrypted for its receiver")
         if self.page is not None:
             _check_page(self.page, self.tls)
         if self.tls is not None:  # frozen for everybody else: pins stand beside the names they pin
@@ -309,6 +302,7 @@ class PartyConfig(DaemonConfig):
     # Of the store's disk, for files of large tables, deleted with their jobs; absent: all of it.
     disk_gb: float | None = Field(None, gt=0, le=1_000_000)
     rehearses: bool = False  # after a trial on one machine, say what default limits would allow
+    relay: RelayAddress | None = None  # absent: we call and are called directly
 
     def addresses(self) -> dict[str, str]:
         """Return all addresses by name, ours and the coordinator's included."""
@@ -325,6 +319,11 @@ class PartyConfig(DaemonConfig):
             ("coordinator", self.coordinator.name): self.coordinator.ca,
             **{("user", name): ca for name, ca in self.submitters.items()},
         }
+
+    @property
+    def dialed_relay(self) -> RelayAddress | None:
+        """Return the relay that brings calls to us and takes ours."""
+        return self.relay
 
     @model_validator(mode="after")
     def _check_trial_is_local(self) -> PartyConfig:
@@ -379,6 +378,11 @@ class Users(Settings):
             )
 
 
+def _relay_kind(value: Any) -> str:
+    serves = isinstance(value, RelayService) or (isinstance(value, Mapping) and "listen" in value)
+    return "(listen)" if serves else "(address)"
+
+
 class CoordinatorConfig(DaemonConfig):
     """The file of ``fedboost coordinator serve``."""
 
@@ -387,6 +391,14 @@ class CoordinatorConfig(DaemonConfig):
     auto_resume: bool = True  # paused jobs continue when all lost parties are back
     jobs_at_once: int = Field(default=16, ge=1, le=1000)  # more are queued, users in turn
     retention: CoordinatorRetention = CoordinatorRetention()
+    # With `address` the relay that we dial; with `listen` one in this daemon.
+    relay: (
+        Annotated[
+            Annotated[RelayAddress, Tag("(address)")] | Annotated[RelayService, Tag("(listen)")],
+            Discriminator(_relay_kind),
+        ]
+        | None
+    ) = None
 
     def addresses(self) -> dict[str, str]:
         """Return all addresses by name, ours included."""
@@ -401,6 +413,15 @@ class CoordinatorConfig(DaemonConfig):
             **{("party", name): party.ca for name, party in self.parties.items()},
             **{("user", name): ca for name, ca in self.users.ca.items()},
         }
+
+    @property
+    def dialed_relay(self) -> RelayAddress | None:
+        """Return the relay that brings calls to us and takes ours; our own by loopback."""
+        if isinstance(self.relay, RelayService):
+            host, (_, port) = own_host(self.relay.listen), split_address(self.relay.listen)
+            at = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+            return RelayAddress(address=at, name=self.name)
+        return self.relay
 
     @model_validator(mode="after")
     def _check_consistent(self) -> CoordinatorConfig:

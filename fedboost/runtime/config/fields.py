@@ -7,7 +7,7 @@ from typing import Annotated
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
-from fedboost.runtime.transport.addresses import CertifiedName
+from fedboost.runtime.transport.addresses import HOST_PATTERN, CertifiedName, is_ip
 
 
 def _unlimited_as_infinity(given: object) -> object:
@@ -25,3 +25,12 @@ DistinctWords = Annotated[tuple[str, ...], Field(strict=False), AfterValidator(_
 Ratio = Annotated[
     float, BeforeValidator(_unlimited_as_infinity), Field(ge=0.0)
 ]  # null and .inf: no limit
+
+
+def _checked_host(text: str) -> str:
+    if HOST_PATTERN.fullmatch(text) or is_ip(text):
+        return text.lower()
+    raise ValueError(f"{text!r} is neither a host's name nor an address; leave port and https out")
+
+
+HostName = Annotated[str, AfterValidator(_checked_host)]

@@ -15,11 +15,12 @@ from fedboost.messages import job_pb2
 from fedboost.runtime.config.daemons import DaemonConfig
 from fedboost.runtime.daemons import doctor
 from fedboost.runtime.process.deadline import end_within
+from fedboost.runtime.relay.dialing import relay_link
 from fedboost.runtime.store.store import Store
 from fedboost.runtime.transport import authority, faults
+from fedboost.runtime.transport.addresses import own_host
 from fedboost.runtime.transport.authorities import Authorities
 from fedboost.runtime.transport.certificates import Leaf, Term
-from fedboost.runtime.transport.channel import Dialer
 from fedboost.runtime.transport.identity import CertificateRole, Peer
 from fedboost.runtime.transport.posting import OutgoingStreams
 from fedboost.runtime.transport.server import CallerGate, Health, Servicer, bind_server
@@ -45,7 +46,7 @@ class DaemonAccess:
         self.certificates = ServerCertificates(files, role=role, name=config.name)
         self.authorities = Authorities(files, lambda: self.certificates.current_pems.roots)
         self.gate = CallerGate(self.authorities if config.tls else None)
-        self.dialer = Dialer(config.tls, config.timers, claim=f"{role}:{config.name}")
+        self.dialer = doctor.open_links(config, role)
         roots = self.certificates.current_pems.roots
         shared = doctor.check_authorities(config, roots)
         for warning in (*config.warnings(), *(finding.warning for finding in shared)):
@@ -73,6 +74,18 @@ class DaemonAccess:
                 raise doctor.without_address(error, self.config.name, name[:64]) from None
 
         return try_for_caller
+
+    def answer_relay(self, port: int) -> list[asyncio.Task[Any]]:
+        """Start to take calls from the relay, if there is one, to our own `port`."""
+        config = self.config
+        relay = config.dialed_relay
+        if relay is None:
+            return []
+        from fedboost.runtime.relay.answering import AnsweredCalls
+
+        link = relay_link(config.tls, config.timers, relay)
+        calls = AnsweredCalls(link, (own_host(config.listen), port), config.timers)
+        return [asyncio.create_task(calls.answer_calls())]
 
     @contextmanager
     def counted(self, metrics: DaemonMetrics | None, store: Store) -> Iterator[None]:

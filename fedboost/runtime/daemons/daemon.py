@@ -7,11 +7,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import signal
-import sys
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import AbstractAsyncContextManager, contextmanager, nullcontext
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import (
+    AbstractAsyncContextManager,
+    asynccontextmanager,
+    contextmanager,
+    nullcontext,
+)
 from typing import TYPE_CHECKING, Any
 
 from fedboost.ground.errors import ConfigError, FedboostError, install_advice
@@ -24,7 +27,9 @@ from fedboost.messages import (
     party_pb2_grpc,
 )
 from fedboost.runtime.config.daemons import CoordinatorConfig, DaemonConfig, PartyConfig
+from fedboost.runtime.config.relay import RelayService
 from fedboost.runtime.daemons.access import DaemonAccess, DaemonServer, Service
+from fedboost.runtime.process.stopping import wait_for_stop
 from fedboost.runtime.store.store import Store
 from fedboost.runtime.transport.identity import CertificateRole, Identity
 from fedboost.runtime.transport.peers import PartyControl, PeerLinks
@@ -103,6 +108,7 @@ async def serve_party(
         server = DaemonServer(standing, shown, PARTY_SERVICES, asked, peers.streams)
         watch = node.watch_coordinator(lambda: links_of(config.coordinator.name))
         background = [asyncio.create_task(watch), _start_cleaning(node)]
+        background += standing.answer_relay(server.port)
         try:
             with standing.counted(metrics, store), _reload_at_sighup(node.reload_settings):
                 async with beside(node):
@@ -143,14 +149,36 @@ async def serve_coordinator(
         asked = standing.asked(lambda: node.config)
         server = DaemonServer(standing, node, COORDINATOR_SERVICES, asked)
         background = [asyncio.create_task(node.resume_unfinished()), _start_cleaning(node)]
+        background += standing.answer_relay(server.port)
         try:
             with standing.counted(metrics, store), _reload_at_sighup(node.reload_settings):
-                async with beside(node):
+                async with beside(node), _relay_inside(node, standing):
                     await _serve_until_stopped(server, standing.who, until_stdin_closes)
         finally:
             await server.stop(background, node.close)
             if walks is not None:
                 await asyncio.to_thread(walks.close)
+
+
+@asynccontextmanager
+async def _relay_inside(node: CoordinatorNode, standing: DaemonAccess) -> AsyncIterator[None]:
+    """Serve a relay in the coordinator's daemon, if its settings have one."""
+    served = node.config.relay
+    if not isinstance(served, RelayService):
+        yield
+        return
+    from fedboost.runtime.relay.members import Members, members_of_coordinator
+    from fedboost.runtime.relay.server import Relay
+    from fedboost.runtime.relay.serving import run_relay
+    from fedboost.runtime.transport.web_tls import WebTls
+
+    config = node.config
+    assert config.tls is not None
+    members = Members(lambda: members_of_coordinator(node.config), standing.authorities)
+    tls = WebTls(config.tls, standing.certificates, members.clients)
+    async with run_relay(Relay(members, config.timers), served.listen, tls) as port:
+        log.info("the relay of %s is on port %d", standing.who, port)
+        yield
 
 
 def _open_traces(config: DaemonConfig, role: CertificateRole) -> Traces | None:
@@ -265,14 +293,7 @@ def _reload_at_sighup(take_up: Callable[[], Awaitable[list[str]]]) -> Iterator[N
 
 async def _serve_until_stopped(server: DaemonServer, who: str, until_stdin_closes: bool) -> None:
     """Run the server until a stop signal, or until the starting process exits."""
-    stopped = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stopped.set)
-    if until_stdin_closes:
-        stdin = sys.stdin.fileno()
-        loop.add_reader(stdin, lambda: None if os.read(stdin, 4096) else stopped.set())
     await server.grpc.start()
     log.info("%s listens on port %d", who, server.port)
-    await stopped.wait()
+    await wait_for_stop(until_stdin_closes)
     log.info("%s stops", who)

@@ -27,6 +27,7 @@ from fedboost.runtime.config.daemons import (
     DaskWorkers,
     PartyConfig,
 )
+from fedboost.runtime.relay.dialing import open_dialer
 from fedboost.runtime.transport import faults
 from fedboost.runtime.transport.channel import Dialer
 from fedboost.runtime.transport.identity import (
@@ -60,6 +61,12 @@ class LinkCheck:
     error: FedboostError | None = None
     note: str = ""
     warning: str = ""
+
+
+def open_links(config: DaemonConfig, role: CertificateRole) -> Dialer:
+    """Return the links out of a daemon."""
+    claim = f"{role}:{config.name}"
+    return open_dialer(config.tls, config.timers, claim, config.dialed_relay, config.reach)
 
 
 def link_targets(config: DaemonConfig) -> dict[str, LinkTarget]:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from collections.abc import Mapping
-from typing import Annotated
+from collections.abc import Iterable, Mapping
+from typing import Annotated, Literal, TypeAlias
 
 from pydantic import (
     AfterValidator,
@@ -27,6 +27,9 @@ from fedboost.runtime.transport.tls import FilePath, TlsFiles
 HOST_PATTERN = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9._-]{0,251}[A-Za-z0-9_])?\.?")
 
 
+VIA_RELAY = "relay"  # stands for an address: the daemon is called through the relay
+
+
 def split_address(address: str) -> tuple[str, int]:
     """Return host and port of ``host:port`` or ``[ipv6]:port``; raise ConfigError if invalid."""
     host, colon, port = address.rpartition(":")
@@ -41,8 +44,16 @@ def split_address(address: str) -> tuple[str, int]:
     raise ConfigError(f"{shown!r} is not an address", todo="write HOST:PORT or [IPV6]:PORT")
 
 
+def own_host(listen: str) -> str:
+    """Return the host at which this machine reaches what it listens on."""
+    host, _ = split_address(listen)
+    return {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104 (not bound)
+
+
 def is_loopback(address: str) -> bool:
     """Return whether ``host:port`` cannot leave this machine."""
+    if address == VIA_RELAY:
+        return False
     host, _ = split_address(address)
     return host == "localhost" or (is_ip(host) and ipaddress.ip_address(host).is_loopback)
 
@@ -70,8 +81,16 @@ def _checked_address(text: str) -> str:
     return text
 
 
+def _checked_way(text: str) -> str:
+    return text if text == VIA_RELAY else _checked_address(text)
+
+
 Listen = Annotated[str, AfterValidator(_checked_listen)]  # host:port; port 0 takes any free one
 Address = Annotated[str, AfterValidator(_checked_address)]  # host:port
+Way = Annotated[str, AfterValidator(_checked_way)]  # host:port, or `relay`
+# How a daemon calls others: at their addresses; all through the relay; at their addresses where
+# these answer, else through the relay.
+Reach: TypeAlias = Literal["direct", "outbound", "auto"]
 
 
 def _checked_name(text: str) -> str:
@@ -109,14 +128,14 @@ class Remote(Settings):
     """Another daemon: the name in its certificate, and its address."""
 
     name: CertifiedName
-    address: Address
+    address: Way
     ca: FilePath | None = None  # PEM: the CA that alone certifies it; absent: tls.ca
 
 
 class PinnedAddress(Settings):
     """An address, and the CA of the daemon there; a plain ``HOST:PORT`` has the CA in `tls.ca`."""
 
-    address: Address
+    address: Way
     ca: FilePath | None = None  # PEM: the CA that alone certifies it; absent: tls.ca
 
     @model_validator(mode="before")
@@ -135,6 +154,35 @@ class PinnedAddress(Settings):
     def _as_text(self) -> object:
         """Return a plain address where no CA is pinned."""
         return self.address if self.ca is None else {"address": self.address, "ca": str(self.ca)}
+
+
+TOKEN_CHARS_MIN = 32  # a token that can be guessed admits strangers
+
+
+def _checked_proxy(text: str) -> str:
+    scheme, _, address = text.partition("://")
+    if scheme != "http":
+        raise ValueError(f"{without_login(text)!r} is no proxy: write http://[USER:WORD@]HOST:PORT")
+    split_address(address.rpartition("@")[2].rstrip("/"))
+    return text
+
+
+class RelayAddress(Settings):
+    """The relay that a daemon or client dials, and how."""
+
+    address: Address  # of its one port
+    name: CertifiedName | None = None  # in its certificate; absent: the host in `address`
+    ca: FilePath | None = None  # PEM: the CA that certifies it; absent: tls.ca
+    # Where a proxy replaces certificates: identifies us instead of ours.
+    token: Annotated[str, Field(min_length=TOKEN_CHARS_MIN)] | None = Field(None, repr=False)
+    # http://[USER:WORD@]HOST:PORT of a proxy; absent: HTTPS_PROXY, unless NO_PROXY has the host.
+    proxy: Annotated[str, AfterValidator(_checked_proxy)] | None = Field(None, repr=False)
+
+
+def check_ways(addresses: Iterable[str], relay: object, reach: Reach) -> None:
+    """Raise ValueError for a daemon called through the relay where no relay is named."""
+    if relay is None and (reach != "direct" or VIA_RELAY in addresses):
+        raise ValueError("relay is missing: give the address of the relay to dial")
 
 
 INSECURE = "insecure_loopback is on: no link is encrypted and nobody is who they say they are"

@@ -14,6 +14,7 @@ from weakref import WeakKeyDictionary
 import grpc
 
 from fedboost.ground import wire
+from fedboost.ground.errors import FedboostError
 from fedboost.runtime.process.clock import growing_pauses, monotonic_s
 from fedboost.runtime.transport import status
 from fedboost.runtime.transport.addresses import Timers
@@ -78,6 +79,25 @@ def service_stub(kind: Callable[[grpc.aio.Channel], Stub], channel: grpc.aio.Cha
     return made
 
 
+class Routes:
+    """Ways to daemons: each is dialled at its address."""
+
+    def target(self, _: str, address: str) -> str:
+        """Return gRPC's target of the daemon of that name and address."""
+        return address
+
+    def change_route(self, _: str) -> bool:
+        """Choose another way to a daemon that was not reached; return whether there is one."""
+        return False
+
+    def failure(self, _: str) -> FedboostError | None:
+        """Return the reason why the way to a daemon is closed; None if only gRPC knows."""
+        return None
+
+    async def close(self) -> None:
+        """Close what the ways need."""
+
+
 @dataclass
 class SharedChannel:
     """A channel, with the number of calls that use it."""
@@ -94,11 +114,14 @@ class Dialer:
     end on the old ones.
     """
 
-    def __init__(self, tls: TlsFiles | None, timers: Timers, claim: str = "") -> None:
+    def __init__(
+        self, tls: TlsFiles | None, timers: Timers, claim: str = "", routes: Routes | None = None
+    ) -> None:
         """Prepare the dialer; without `tls` (loopback development only) `claim`, e.g. "party:bank",
-        is our name.
+        is our name; `routes` are other ways than everybody's address.
         """
         self._tls = tls
+        self._routes = routes or Routes()
         self._claim = claim
         self.timers = timers
         self.failed: Callable[[str], None] = lambda _: None  # receives unreachable names
@@ -129,9 +152,10 @@ class Dialer:
 
     def _shared_channel(self, name: str, address: str) -> SharedChannel:
         self._retire_outdated()
-        if (name, address) not in self._links:
-            self._links[name, address] = SharedChannel(self._open(name, address))
-        return self._links[name, address]
+        key = name, self._routes.target(name, address)
+        if key not in self._links:
+            self._links[key] = SharedChannel(self._open(*key))
+        return self._links[key]
 
     def _retire_outdated(self) -> None:
         """Set channels with an outdated certificate of ours aside."""
@@ -151,10 +175,10 @@ class Dialer:
             self._closing.add(closing)
             closing.add_done_callback(self._closing.discard)
 
-    def _open(self, name: str, address: str) -> grpc.aio.Channel:
+    def _open(self, name: str, target: str) -> grpc.aio.Channel:
         wanted = channel_options(self.timers)
         if self._tls is None:
-            return grpc.aio.insecure_channel(address, options=wanted)
+            return grpc.aio.insecure_channel(target, options=wanted)
         if self._certificates is None:
             self._certificates = ServerCertificates(self._tls)
         if self._certificates.identity.not_after <= datetime.now(UTC):
@@ -163,7 +187,7 @@ class Dialer:
         roots = pems.roots.pem_for_daemon(name)
         credentials = grpc.ssl_channel_credentials(roots, pems.key, pems.cert)
         wanted.append(("grpc.ssl_target_name_override", name))
-        return grpc.aio.secure_channel(address, credentials, options=wanted)
+        return grpc.aio.secure_channel(target, credentials, options=wanted)
 
     @property
     def metadata(self) -> Metadata:
@@ -187,6 +211,7 @@ class Dialer:
         last = contact or Contact()
         first_s, most_s = self.timers.retry_first_s, self.timers.retry_max_s
         seen, pauses_s, tried = last.at, growing_pauses(first_s, most_s), False
+        rerouted = False
         while True:
             try:
                 with self.open_channel(*target) as channel:
@@ -194,15 +219,25 @@ class Dialer:
             except grpc.aio.AioRpcError as error:
                 if status.is_link_down(error):
                     self.failed(target[0])
+                    if not rerouted and self._routes.change_route(target[0]):
+                        rerouted = True
+                        continue
                 # In whole microseconds: no last pause is shorter, or ends behind the window.
                 left_s = math.floor((last.at + retry_s - monotonic_s()) * 1e6) / 1e6
                 if not status.is_link_down(error) or retry_s <= 0 or (left_s <= 0 and tried):
-                    raise status.error_of_call(error, *target) from None
+                    raise self.error_of_call(error, *target) from None
             tried = True
             if last.at > seen:  # it broke after it had worked
                 seen, pauses_s = last.at, growing_pauses(first_s, most_s)
             # The last try is at the window's end; a link that broke late deserves one as well.
             await asyncio.sleep(min(next(pauses_s), left_s if left_s > 0 else first_s))
+
+    def error_of_call(self, error: grpc.aio.AioRpcError, name: str, address: str) -> FedboostError:
+        """Return the error that ended a call: the daemon's own, or the reason why it is not
+        reached.
+        """
+        closed = self._routes.failure(name) if status.is_link_down(error) else None
+        return closed or status.error_of_call(error, name, address)
 
     async def close(self) -> None:
         """Close every channel."""
@@ -210,3 +245,4 @@ class Dialer:
             await link.channel.close()
         self._links.clear()
         await asyncio.gather(*self._closing)
+        await self._routes.close()

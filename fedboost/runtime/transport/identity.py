@@ -26,7 +26,7 @@ from fedboost.ground import wire
 from fedboost.ground.errors import ConfigError, PeerError, UnreachableError
 from fedboost.messages.job_pb2 import HelloReply
 
-CertificateRole: TypeAlias = Literal["party", "coordinator", "user"]
+CertificateRole: TypeAlias = Literal["party", "coordinator", "user", "relay"]
 CertificateKey: TypeAlias = ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey
 Extension = TypeVar("Extension", bound=x509.ExtensionType)
 
@@ -84,7 +84,7 @@ class Identity:
 
     @property
     def role(self) -> CertificateRole:
-        """``party``, ``coordinator`` or ``user``."""
+        """``party``, ``coordinator``, ``user`` or ``relay``."""
         return self.peer.role
 
     @property
@@ -386,6 +386,6 @@ def further_names(
 
 
 def own_names(role: CertificateRole, name: str) -> list[x509.GeneralName]:
-    """Return the names that every certificate of a party, coordinator or user has."""
+    """Return the names that every certificate has, by its owner."""
     uri = x509.UniformResourceIdentifier(f"fedboost:{role}:{name}")
     return [x509.DNSName(name), uri]

@@ -1,0 +1,86 @@
+"""Calls that come to a daemon through a relay: each is led to the daemon's own port."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from contextlib import suppress
+
+from aiohttp import WSMsgType
+
+from fedboost.ground.errors import FedboostError, UnreachableError
+from fedboost.ground.printable import printable
+from fedboost.runtime.process.clock import growing_pauses
+from fedboost.runtime.relay.copying import PIECE_BYTES, join_connection
+from fedboost.runtime.relay.lines import ANSWER, TAKE, RelayLink
+from fedboost.runtime.transport.addresses import Timers
+from fedboost.runtime.transport.channel import RECONNECT_S
+
+log = logging.getLogger(__name__)
+
+CALLS_MAX = 128  # connections at once through the relay; it is told of no reason to bring more
+OPENED_S = 20.0  # to open a call's line and our own port
+
+
+class AnsweredCalls:
+    """A daemon's control line to a relay, and the calls that the relay brings."""
+
+    def __init__(self, link: RelayLink, own: tuple[str, int], timers: Timers) -> None:
+        """Prepare to lead calls to the daemon's `own` host and port."""
+        self._link, self._own, self._timers = link, own, timers
+        self._calls: set[asyncio.Task[None]] = set()
+        self.is_connected = False
+
+    async def answer_calls(self) -> None:
+        """Keep the control line open and take calls until cancelled."""
+        most_s = min(self._timers.retry_max_s, RECONNECT_S)
+        pauses_s, said = growing_pauses(self._timers.retry_first_s, most_s), ""
+        try:
+            while True:
+                try:
+                    await self._take_announced()
+                    pauses_s, said = growing_pauses(self._timers.retry_first_s, most_s), ""
+                except UnreachableError as error:
+                    if error.what != said:
+                        log.warning("no line to the relay: %s", "; ".join(error.lines()))
+                    said = error.what
+                await asyncio.sleep(next(pauses_s))
+        finally:
+            for task in self._calls:
+                task.cancel()
+            await asyncio.gather(*self._calls, return_exceptions=True)
+            await self._link.close()
+
+    async def _take_announced(self) -> None:
+        async with self._link.open_line(ANSWER, beats=True) as control:
+            log.info("the relay at %s brings calls here", self._link.address)
+            self.is_connected = True
+            try:
+                while (message := await control.receive()).type is WSMsgType.TEXT:
+                    self._begin_call(message.data)
+            finally:
+                self.is_connected = False
+        log.warning("the relay at %s has closed our line", self._link.address)
+
+    def _begin_call(self, text: str) -> None:
+        with suppress(ValueError, KeyError, TypeError):  # a relay that talks nonsense is not heard
+            announced = json.loads(text)
+            call, caller = str(announced["call"]), printable(str(announced["from"]))[:100]
+            if len(self._calls) >= CALLS_MAX:
+                log.warning("a call of %s is not taken: there are %d", caller, CALLS_MAX)
+                return
+            task = asyncio.create_task(self._take_call(call, caller))
+            self._calls.add(task)
+            task.add_done_callback(self._calls.discard)
+
+    async def _take_call(self, call: str, caller: str) -> None:
+        log.debug("the relay brings a call of %s", caller)
+        try:
+            async with self._link.open_line(TAKE.format(call=call)) as line:
+                reader, writer = await asyncio.open_connection(*self._own, limit=PIECE_BYTES)
+                await join_connection(reader, writer, line)
+        except FedboostError as error:
+            log.warning("a call of %s was not taken: %s", caller, error)
+        except OSError as error:
+            log.error("our own port does not answer the relay's calls: %s", error)

@@ -1,0 +1,76 @@
+"""Copies of bytes between a connection and a line, or between two lines, in both directions.
+
+A slow receiver stops its sender: each direction holds a few pieces and no more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
+from typing import Any, TypeAlias
+
+from aiohttp import ClientConnectionError, ClientWebSocketResponse, WSMsgType
+from aiohttp.web import WebSocketResponse
+
+Line: TypeAlias = ClientWebSocketResponse[bool] | WebSocketResponse
+
+PIECE_BYTES = 1 << 18  # read at once, sent as one message
+MESSAGE_BYTES_MAX = PIECE_BYTES + 1  # of a line; a larger message closes it
+CLOSE_S = 2.0  # wait for the other end to agree that a line is closed
+
+Count: TypeAlias = Callable[[int], None]
+
+
+async def join_connection(
+    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, line: Line
+) -> None:
+    """Copy bytes between a connection and a line until one of them ends; close both."""
+
+    async def send() -> None:
+        while piece := await reader.read(PIECE_BYTES):
+            await line.send_bytes(piece)
+
+    async def receive() -> None:
+        while (message := await line.receive()).type is WSMsgType.BINARY:
+            writer.write(message.data)
+            await writer.drain()
+
+    try:
+        await _until_one_ends(send(), receive())
+    finally:
+        writer.close()
+        with suppress(ConnectionError):
+            await line.close()
+
+
+async def join_lines(one: Line, other: Line, count: Count) -> None:
+    """Copy messages between two lines until one of them ends; close both.
+
+    `count` receives the bytes of each message that was passed on.
+    """
+
+    async def copy(source: Line, target: Line) -> None:
+        while (message := await source.receive()).type is WSMsgType.BINARY:
+            await target.send_bytes(message.data)
+            count(len(message.data))
+
+    try:
+        await _until_one_ends(copy(one, other), copy(other, one))
+    finally:
+        for line in (one, other):
+            with suppress(ConnectionError):
+                await line.close()
+
+
+async def _until_one_ends(*copies: Coroutine[Any, Any, None]) -> None:
+    tasks = [asyncio.ensure_future(copy) for copy in copies]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()
+        for ended in await asyncio.gather(*tasks, return_exceptions=True):
+            lost = ConnectionError, ClientConnectionError, asyncio.CancelledError
+            if isinstance(ended, BaseException) and not isinstance(ended, lost):
+                raise ended

@@ -1,0 +1,137 @@
+"""Lines to a relay: WebSockets over TLS, through a proxy where there is one."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from urllib.request import getproxies, proxy_bypass
+
+import aiohttp
+from yarl import URL
+
+from fedboost.ground.errors import UnreachableError
+from fedboost.runtime.relay.copying import CLOSE_S, MESSAGE_BYTES_MAX
+from fedboost.runtime.transport.addresses import RelayAddress, Timers, split_address
+from fedboost.runtime.transport.tls import TlsFiles, read_pem
+
+# Paths of a relay.
+ANSWER = "/answer"  # a control line: calls are announced on it
+CALL = "/call/{name}"  # a line to the daemon of that name
+TAKE = "/take/{call}"  # a line for an announced call
+
+# Meaning of a relay's refusal, by its HTTP status: what, todo. "{name}" is the called daemon.
+_REFUSALS = {
+    401: (
+        "the relay does not know us",
+        "ask the relay's owner to add us to its `members`, or to check our certificate or token",
+    ),
+    404: (
+        "{name} has no line to the relay",
+        "start {name}'s daemon; its log says whether it reaches the relay",
+    ),
+    429: ("the relay allows us no more lines", "ask the relay's owner; see its log"),
+    504: ("{name} did not answer the relay", "see the log of {name}"),
+}
+
+
+class RelayLink:
+    """Opens lines to one relay."""
+
+    def __init__(self, relay: RelayAddress, tls: TlsFiles, timers: Timers) -> None:
+        """Prepare the link; the files of `tls` are read for each line, so a rotation counts."""
+        self._relay, self._tls, self._timers = relay, tls, timers
+        self._session: aiohttp.ClientSession | None = None
+
+    @property
+    def address(self) -> str:
+        """The relay's address."""
+        return self._relay.address
+
+    @asynccontextmanager
+    async def open_line(
+        self, path: str, name: str = "", *, beats: bool = False
+    ) -> AsyncIterator[aiohttp.ClientWebSocketResponse[bool]]:
+        """Yield a line; raise UnreachableError if there is none. `name` is the called daemon.
+
+        With `beats`, pings find out within seconds that the other end is gone.
+        """
+        if self._session is None:
+            self._session = aiohttp.ClientSession()
+        proxy, login = self._proxy()
+        token = self._relay.token
+        try:
+            async with asyncio.timeout(self._timers.call_s):
+                line = await self._session.ws_connect(
+                    f"https://{self._relay.address}{path}",
+                    ssl=self._context(),
+                    server_hostname=self._relay.name or split_address(self._relay.address)[0],
+                    headers={"Authorization": f"Bearer {token}"} if token else None,
+                    proxy=proxy,
+                    proxy_auth=login,
+                    heartbeat=self._timers.keepalive_s if beats else None,
+                    max_msg_size=MESSAGE_BYTES_MAX,
+                    timeout=aiohttp.ClientWSTimeout(ws_close=CLOSE_S),
+                )
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            raise self._closed_way(error, proxy, name) from None
+        async with line:
+            yield line
+
+    async def close(self) -> None:
+        """Close what all lines share."""
+        if self._session is not None:
+            await self._session.close()
+
+    def _context(self) -> ssl.SSLContext:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.minimum_version = ssl.TLSVersion.TLSv1_2  # of proxies that look inside
+        context.load_verify_locations(cadata=read_pem(self._relay.ca or self._tls.ca).decode())
+        if self._relay.token is None:
+            context.load_cert_chain(self._tls.cert, self._tls.key)
+        return context
+
+    def _proxy(self) -> tuple[URL | None, aiohttp.BasicAuth | None]:
+        """Return the proxy's address without its login, and the login."""
+        text = self._relay.proxy
+        if text is None:
+            host, _ = split_address(self._relay.address)
+            text = None if proxy_bypass(host) else getproxies().get("https")
+        if not text:
+            return None, None
+        proxy = URL(text)
+        login = aiohttp.BasicAuth(proxy.user, proxy.password or "") if proxy.user else None
+        return proxy.with_user(None), login
+
+    def _closed_way(self, error: Exception, proxy: URL | None, name: str) -> UnreachableError:
+        """Return why no line was opened, by where it failed: proxy, network, TLS or relay."""
+        at = self._relay.address
+        way = f"the proxy {proxy.host}:{proxy.port}" if proxy is not None else ""
+        if isinstance(error, aiohttp.ClientHttpProxyError):
+            wants = "a login" if error.status == 407 else f"no such connection ({error.status})"
+            what = f"{way} wants {wants}" if error.status == 407 else f"{way} allows {wants}"
+            todo = f"ask its owner to allow CONNECT to {at}, or set relay.proxy with a login"
+        elif isinstance(error, aiohttp.ClientProxyConnectionError):
+            what, todo = f"{way} cannot be reached", "check relay.proxy, or HTTPS_PROXY"
+        elif isinstance(error, aiohttp.WSServerHandshakeError):
+            known = _REFUSALS.get(error.status)
+            what, todo = known or (
+                f"{at} is no relay: it answers with status {error.status}",
+                "correct relay.address",
+            )
+        elif isinstance(error, aiohttp.ClientSSLError | ssl.SSLError):
+            what = f"the certificate of the relay at {at} is not valid for us"
+            todo = (
+                "check relay.name and relay.ca; where a proxy replaces certificates, name its CA "
+                "in relay.ca and give relay.token"
+            )
+        else:
+            what = f"the relay at {at} cannot be reached" + (f" through {way}" if way else "")
+            todo = "check relay.address and the firewall; is the relay running?"
+        return UnreachableError(
+            what.format(name=name),
+            todo=todo.format(name=name),
+            private=str(error),
+            **({"party": name} if name else {}),
+        )

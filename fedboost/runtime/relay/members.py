@@ -1,0 +1,79 @@
+"""Who may dial a relay, and how each proves it: by certificate, or by a token."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Callable, Mapping
+from secrets import compare_digest
+from typing import TypeAlias
+
+from aiohttp.web import Request
+
+from fedboost.ground.errors import FedboostError, PolicyError
+from fedboost.runtime.config.daemons import CoordinatorConfig
+from fedboost.runtime.config.relay import RelayConfig, RelayService
+from fedboost.runtime.transport.authorities import Authorities
+from fedboost.runtime.transport.roots import CertificateOwner
+
+Tokens: TypeAlias = Mapping[CertificateOwner, str | None]  # of all members; None: by certificate
+
+
+def members_of_relay(config: RelayConfig) -> Tokens:
+    """Return the members in a relay's own settings."""
+    return {(member.role, name): member.token for name, member in config.members.items()}
+
+
+def members_of_coordinator(config: CoordinatorConfig) -> Tokens:
+    """Return the members of the relay in a coordinator's daemon: its parties, users and itself."""
+    assert isinstance(config.relay, RelayService)
+    tokens, users = config.relay.tokens, config.users
+    owners: list[CertificateOwner] = [
+        ("coordinator", config.name),
+        *(("party", name) for name in config.parties),
+        *(("user", name) for name in {*users.submit, *users.read, *users.cancel}),
+    ]
+    return {owner: tokens.get(owner[1]) for owner in owners}
+
+
+class Members:
+    """Those who may dial in; nobody else may."""
+
+    def __init__(self, tokens: Callable[[], Tokens], authorities: Authorities) -> None:
+        """`tokens` returns the current members."""
+        self._tokens, self._authorities = tokens, authorities
+
+    @property
+    def clients(self) -> ssl.VerifyMode:
+        """Whether every caller must show a certificate, or one may have a token instead."""
+        some = any(token is not None for token in self._tokens().values())
+        return ssl.CERT_OPTIONAL if some else ssl.CERT_REQUIRED
+
+    def identify(self, request: Request) -> CertificateOwner:
+        """Return who dials in; raise PolicyError for a stranger."""
+        shown = request.headers.get("Authorization")
+        owner = self._by_certificate(request) if shown is None else self._by_token(shown)
+        if owner not in self._tokens():
+            raise PolicyError(f"{' '.join(owner)} is no member", todo="add it to `members`")
+        return owner
+
+    def _by_certificate(self, request: Request) -> CertificateOwner:
+        connection = request.get_extra_info("ssl_object")
+        der = None if connection is None else connection.getpeercert(binary_form=True)
+        if der is None:
+            raise PolicyError("a caller shows neither certificate nor token", todo="")
+        try:
+            return self._authorities.verify(ssl.DER_cert_to_PEM_cert(der).encode()).owner
+        except FedboostError as error:
+            raise PolicyError(error.what, todo=error.todo) from None
+
+    def _by_token(self, shown: str) -> CertificateOwner:
+        given = shown.removeprefix("Bearer ").encode(errors="replace")
+        # All are compared, so that the time says nothing.
+        found = [
+            owner
+            for owner, token in self._tokens().items()
+            if token is not None and compare_digest(token.encode(), given)
+        ]
+        if not found:
+            raise PolicyError("a caller shows a token that is nobody's", todo="")
+        return found[0]
