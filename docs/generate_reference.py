@@ -248,9 +248,7 @@ def _metrics() -> Iterator[str]:
     for place in get_args(metrics.At):
         yield from (f"## {place.capitalize()}", "")
         yield from ("| name | kind | labels | meaning |", "| --- | --- | --- | --- |")
-        for family in dict.fromkeys(
-            [*metrics.families_of("coordinator"), *metrics.families_of("party")]
-        ):
+        for family in metrics.FAMILIES:
             if family.at == place:
                 labels = ", ".join(f"`{label}`" for label in family.labels) or "none"
                 yield f"| `{family.name}` | {family.kind} | {labels} | {family.says} |"

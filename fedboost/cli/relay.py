@@ -27,7 +27,7 @@ def serve_relay(config: Path, until_stdin_closes: bool) -> None:
 
     Its members dial its one port. It cannot read what passes.
     """
-    from fedboost.runtime.relay.serving import serve_relay as serve
+    from fedboost.runtime.daemons.relay import serve_relay as serve
 
     ours = load_settings(RelayConfig, config)
     log_format = click.get_current_context().find_root().params.get("log_format")

@@ -60,7 +60,8 @@ def client_config(
 ) -> ClientConfig:
     """Return the client's settings: flag before variable before ``~/.config/fedboost/client.yaml``.
 
-    `coordinator` (or FEDBOOST_COORDINATOR) is ``[NAME@]HOST:PORT``; `tls` (or FEDBOOST_TLS) a
+    `coordinator` (or FEDBOOST_COORDINATOR) is ``[NAME@]HOST:PORT``, or ``[NAME@]relay`` with the
+    relay's ``[NAME@]HOST:PORT`` in FEDBOOST_RELAY; `tls` (or FEDBOOST_TLS) a
     folder with ca.pem and the user's NAME.pem and NAME.key (FEDBOOST_USER picks one of several
     users in it), or the files themselves. A COORDINATOR-ca.pem in that folder is the CA that alone
     certifies the coordinator of that name. Raise ConfigError for a missing or wrong setting, with
@@ -80,6 +81,9 @@ def client_config(
             settings["tls"] = _folder_tls(expand_path(folder), env.get("FEDBOOST_USER"))
         if chosen is not None:
             settings.pop("insecure_loopback", None)
+        if relay := env.get("FEDBOOST_RELAY"):
+            name, at, address = relay.rpartition("@")
+            settings["relay"] = {"address": address, **({"name": name} if at else {})}
         if spoken:
             settings["coordinator"] = _coordinator_settings(spoken, folder)
     if not settings:

@@ -6,5 +6,6 @@ Modules:
     doctor         checks of a daemon's links
     metrics        a daemon's metrics for Prometheus
     party_metrics  metrics of a party
+    relay          a relay as a process, or in the coordinator's
     traces         a daemon's spans for OpenTelemetry
 """

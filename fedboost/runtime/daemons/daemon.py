@@ -8,10 +8,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import signal
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import (
     AbstractAsyncContextManager,
-    asynccontextmanager,
     contextmanager,
     nullcontext,
 )
@@ -148,37 +147,29 @@ async def serve_coordinator(
         metrics = _coordinator_metrics(config, standing, node)
         asked = standing.asked(lambda: node.config)
         server = DaemonServer(standing, node, COORDINATOR_SERVICES, asked)
-        background = [asyncio.create_task(node.resume_unfinished()), _start_cleaning(node)]
-        background += standing.answer_relay(server.port)
-        try:
-            with standing.counted(metrics, store), _reload_at_sighup(node.reload_settings):
-                async with beside(node), _relay_inside(node, standing):
-                    await _serve_until_stopped(server, standing.who, until_stdin_closes)
-        finally:
-            await server.stop(background, node.close)
-            if walks is not None:
-                await asyncio.to_thread(walks.close)
+        async with _relay_inside(node, standing, metrics):  # jobs that pause at the end need it
+            background = [asyncio.create_task(node.resume_unfinished()), _start_cleaning(node)]
+            background += standing.answer_relay(server.port)
+            try:
+                with standing.counted(metrics, store), _reload_at_sighup(node.reload_settings):
+                    async with beside(node):
+                        await _serve_until_stopped(server, standing.who, until_stdin_closes)
+            finally:
+                await server.stop(background, node.close)
+                if walks is not None:
+                    await asyncio.to_thread(walks.close)
 
 
-@asynccontextmanager
-async def _relay_inside(node: CoordinatorNode, standing: DaemonAccess) -> AsyncIterator[None]:
-    """Serve a relay in the coordinator's daemon, if its settings have one."""
-    served = node.config.relay
-    if not isinstance(served, RelayService):
-        yield
-        return
-    from fedboost.runtime.relay.members import Members, members_of_coordinator
-    from fedboost.runtime.relay.server import Relay
-    from fedboost.runtime.relay.serving import run_relay
-    from fedboost.runtime.transport.web_tls import WebTls
+def _relay_inside(
+    node: CoordinatorNode, standing: DaemonAccess, metrics: DaemonMetrics | None
+) -> AbstractAsyncContextManager[None]:
+    """Return the relay in the coordinator's daemon; nothing if its settings have none."""
+    if not isinstance(node.config.relay, RelayService):
+        return nullcontext()
+    from fedboost.runtime.daemons.relay import relay_inside
 
-    config = node.config
-    assert config.tls is not None
-    members = Members(lambda: members_of_coordinator(node.config), standing.authorities)
-    tls = WebTls(config.tls, standing.certificates, members.clients)
-    async with run_relay(Relay(members, config.timers), served.listen, tls) as port:
-        log.info("the relay of %s is on port %d", standing.who, port)
-        yield
+    registry = None if metrics is None else metrics.registry
+    return relay_inside(lambda: node.config, standing, registry)
 
 
 def _open_traces(config: DaemonConfig, role: CertificateRole) -> Traces | None:

@@ -27,7 +27,7 @@ from fedboost.runtime.config.daemons import (
     DaskWorkers,
     PartyConfig,
 )
-from fedboost.runtime.relay.dialing import open_dialer
+from fedboost.runtime.relay.dialing import open_dialer, relay_link
 from fedboost.runtime.transport import faults
 from fedboost.runtime.transport.channel import Dialer
 from fedboost.runtime.transport.identity import (
@@ -224,7 +224,7 @@ async def check_links(
 ) -> list[LinkCheck]:
     """Return a finding for every link out of this daemon and every link into it."""
     known = link_targets(config)
-    findings = []
+    findings = await _check_relay(config)
     for name, target in known.items():
         findings.append(await _link_out(dialer, known, name))
         findings.append(await _link_in(dialer, name, target, config.name))
@@ -235,6 +235,21 @@ async def check_links(
     except FedboostError as error:
         findings.append(LinkCheck(f"our own daemon on {config.listen}", error))
     return findings
+
+
+async def _check_relay(config: DaemonConfig) -> list[LinkCheck]:
+    relay = config.dialed_relay
+    if relay is None:
+        return []
+    what, link = f"relay ({relay.address})", relay_link(config.tls, config.timers, relay)
+    try:
+        member, is_called = await link.membership()
+        warning = "" if is_called else "our daemon has no line to it: no call arrives here"
+        return [LinkCheck(what, note=f"knows us as {member}", warning=warning)]
+    except FedboostError as error:
+        return [LinkCheck(what, error)]
+    finally:
+        await link.close()
 
 
 async def _link_out(dialer: Dialer, known: dict[str, LinkTarget], name: str) -> LinkCheck:
@@ -252,7 +267,8 @@ async def _link_out(dialer: Dialer, known: dict[str, LinkTarget], name: str) -> 
             f"the clock of {name} is off by {skew:+.0f} s", todo="set both clocks (NTP)", party=name
         )
         return LinkCheck(what, wrong)
-    note = f"round trip {1000 * (now - started):.1f} ms, clock {skew:+.1f} s"
+    way = "through the relay, " if dialer.routes.is_relayed(name) else ""
+    note = f"{way}round trip {1000 * (now - started):.1f} ms, clock {skew:+.1f} s"
     return LinkCheck(what, note=note, warning=_peer_warning(name, reply.certificate))
 
 

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
 
 Kind: TypeAlias = Literal["counter", "gauge", "histogram"]
-At: TypeAlias = Literal["every daemon", "coordinator", "party"]
+At: TypeAlias = Literal["every daemon", "coordinator", "party", "relay"]
 
 SECONDS = (0.005, 0.02, 0.1, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 600.0)  # of histograms
 
@@ -60,7 +60,7 @@ class Family:
     at: At = "every daemon"
 
 
-_ALL = (
+FAMILIES = (
     Family("fedboost_info", "gauge", ("role", "name", "version", "wire_version"),
            "1, with who the daemon is and which version it runs"),
     Family("fedboost_jobs", "gauge", ("state",), "jobs in the daemon's store, by state"),
@@ -119,12 +119,21 @@ _ALL = (
            "to predict since the daemon's start", "party"),
     Family("fedboost_worker_memory_peak_bytes", "gauge", (),
            "peak memory of the worker processes together", "party"),
+    Family("fedboost_relay_connected", "gauge", ("member",),
+           "1 for each member that can be called", "relay"),
+    Family("fedboost_relay_lines", "gauge", ("member",),
+           "open calls of a member, made or taken", "relay"),
+    Family("fedboost_relay_bytes_total", "counter", ("member",),
+           "bytes passed on in both directions of a member's calls", "relay"),
+    Family("fedboost_relay_refused_total", "counter", (),
+           "connections of strangers that were refused", "relay"),
 )  # fmt: skip
 
 
-def families_of(role: Literal["coordinator", "party"]) -> list[Family]:
-    """Return the metrics of a daemon of that role, in the table's order."""
-    return [family for family in _ALL if family.at in ("every daemon", role)]
+def families_of(role: Literal["coordinator", "party", "relay"]) -> list[Family]:
+    """Return the metrics of a daemon of that role, in the table's order; a relay is no daemon."""
+    common = () if role == "relay" else ("every daemon",)
+    return [family for family in FAMILIES if family.at in (*common, role)]
 
 
 LOOP_S = 2.0  # an event loop that takes longer is not waited for

@@ -6,11 +6,11 @@ the relay copies bytes between the two. Inside runs the same mutual TLS as on a 
 from certificate to certificate. Lines are WebSockets over TLS, which pass proxies.
 
 Modules:
+    dialing    links out of a daemon, through a relay or not
     copying    copies bytes between a connection and a line
     lines      lines to a relay, through a proxy
     routes     calls through a relay
     answering  calls that come through a relay
     members    who may dial a relay
     server     the relay
-    serving    a relay as a process
 """

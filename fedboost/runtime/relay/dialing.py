@@ -32,4 +32,5 @@ def open_dialer(
         return Dialer(tls, timers, claim)
     from fedboost.runtime.relay.routes import RelayRoutes
 
-    return Dialer(tls, timers, claim, RelayRoutes(relay_link(tls, timers, relay), reach))
+    routes = RelayRoutes(relay_link(tls, timers, relay), reach, claim.rpartition(":")[2])
+    return Dialer(tls, timers, claim, routes)

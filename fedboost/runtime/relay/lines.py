@@ -6,12 +6,14 @@ import asyncio
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any
 from urllib.request import getproxies, proxy_bypass
 
 import aiohttp
 from yarl import URL
 
 from fedboost.ground.errors import UnreachableError
+from fedboost.ground.printable import printable
 from fedboost.runtime.relay.copying import CLOSE_S, MESSAGE_BYTES_MAX
 from fedboost.runtime.transport.addresses import RelayAddress, Timers, split_address
 from fedboost.runtime.transport.tls import TlsFiles, read_pem
@@ -20,6 +22,7 @@ from fedboost.runtime.transport.tls import TlsFiles, read_pem
 ANSWER = "/answer"  # a control line: calls are announced on it
 CALL = "/call/{name}"  # a line to the daemon of that name
 TAKE = "/take/{call}"  # a line for an announced call
+MEMBER = "/member"  # no line: how the relay knows us
 
 # Meaning of a relay's refusal, by its HTTP status: what, todo. "{name}" is the called daemon.
 _REFUSALS = {
@@ -57,27 +60,54 @@ class RelayLink:
 
         With `beats`, pings find out within seconds that the other end is gone.
         """
-        if self._session is None:
-            self._session = aiohttp.ClientSession()
-        proxy, login = self._proxy()
-        token = self._relay.token
         try:
             async with asyncio.timeout(self._timers.call_s):
-                line = await self._session.ws_connect(
+                line = await self._open_session().ws_connect(
                     f"https://{self._relay.address}{path}",
-                    ssl=self._context(),
-                    server_hostname=self._relay.name or split_address(self._relay.address)[0],
-                    headers={"Authorization": f"Bearer {token}"} if token else None,
-                    proxy=proxy,
-                    proxy_auth=login,
                     heartbeat=self._timers.keepalive_s if beats else None,
                     max_msg_size=MESSAGE_BYTES_MAX,
                     timeout=aiohttp.ClientWSTimeout(ws_close=CLOSE_S),
+                    **self._access(),
                 )
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            raise self._closed_way(error, proxy, name) from None
+            raise self._closed_way(error, name) from None
         async with line:
             yield line
+
+    async def membership(self) -> tuple[str, bool]:
+        """Return how the relay knows us, and whether our daemon has a line to it; raise
+        UnreachableError.
+        """
+        try:
+            async with asyncio.timeout(self._timers.call_s):
+                url = f"https://{self._relay.address}{MEMBER}"
+                access = {"raise_for_status": True, "allow_redirects": False, **self._access()}
+                async with self._open_session().get(url, **access) as reply:
+                    known = await reply.json()
+                    return printable(str(known["member"]))[:100], known["called"] is True
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            raise self._closed_way(error, "") from None
+        except (ValueError, TypeError, KeyError):
+            raise UnreachableError(
+                f"{self._relay.address} is no relay", todo="correct relay.address"
+            ) from None
+
+    def _open_session(self) -> aiohttp.ClientSession:
+        if self._session is None:
+            self._session = aiohttp.ClientSession()
+        return self._session
+
+    def _access(self) -> dict[str, Any]:
+        """Return what every request has: TLS, our token, the proxy."""
+        proxy, login = self._proxy()
+        token = self._relay.token
+        return {
+            "ssl": self._context(),
+            "server_hostname": self._relay.name or split_address(self._relay.address)[0],
+            "headers": {"Authorization": f"Bearer {token}"} if token else None,
+            "proxy": proxy,
+            "proxy_auth": login,
+        }
 
     async def close(self) -> None:
         """Close what all lines share."""
@@ -104,9 +134,9 @@ class RelayLink:
         login = aiohttp.BasicAuth(proxy.user, proxy.password or "") if proxy.user else None
         return proxy.with_user(None), login
 
-    def _closed_way(self, error: Exception, proxy: URL | None, name: str) -> UnreachableError:
+    def _closed_way(self, error: Exception, name: str) -> UnreachableError:
         """Return why no line was opened, by where it failed: proxy, network, TLS or relay."""
-        at = self._relay.address
+        at, (proxy, _) = self._relay.address, self._proxy()
         way = f"the proxy {proxy.host}:{proxy.port}" if proxy is not None else ""
         if isinstance(error, aiohttp.ClientHttpProxyError):
             wants = "a login" if error.status == 407 else f"no such connection ({error.status})"
@@ -114,7 +144,7 @@ class RelayLink:
             todo = f"ask its owner to allow CONNECT to {at}, or set relay.proxy with a login"
         elif isinstance(error, aiohttp.ClientProxyConnectionError):
             what, todo = f"{way} cannot be reached", "check relay.proxy, or HTTPS_PROXY"
-        elif isinstance(error, aiohttp.WSServerHandshakeError):
+        elif isinstance(error, aiohttp.ClientResponseError):
             known = _REFUSALS.get(error.status)
             what, todo = known or (
                 f"{at} is no relay: it answers with status {error.status}",

@@ -25,8 +25,9 @@ DIRECT_TRY_S = 5.0  # that such a try may take
 class RelayRoutes(Routes):
     """Ways to daemons through a relay, all of them or those without an address that answers."""
 
-    def __init__(self, link: RelayLink, reach: Reach) -> None:
-        self._link, self._reach = link, reach
+    def __init__(self, link: RelayLink, reach: Reach, own: str) -> None:
+        """Prepare the ways; our `own` daemon is called at its address."""
+        self._link, self._reach, self._own = link, reach, own
         self._folder: Path | None = None  # of the sockets; only we may enter it
         self._sockets: dict[str, RelaySocket] = {}
         self._unanswered: dict[str, float] = {}  # by daemon: when its address did not answer
@@ -36,7 +37,7 @@ class RelayRoutes(Routes):
     def target(self, name: str, address: str) -> str:
         """Return gRPC's target of a daemon: its address, or our socket that leads to it."""
         self._addresses[name] = address
-        if not self._is_relayed(name):
+        if not self.is_relayed(name):
             return address
         self._try_address(name)
         if name not in self._sockets:
@@ -46,8 +47,9 @@ class RelayRoutes(Routes):
             self._sockets[name] = RelaySocket(self._link, name, path)
         return self._sockets[name].target
 
-    def _is_relayed(self, name: str) -> bool:
-        return (
+    def is_relayed(self, name: str) -> bool:
+        """Return whether a daemon is called through the relay."""
+        return name != self._own and (
             self._reach == "outbound"
             or self._addresses.get(name) == VIA_RELAY
             or name in self._unanswered
@@ -89,7 +91,7 @@ class RelayRoutes(Routes):
     def failure(self, name: str) -> FedboostError | None:
         """Return why the last line to a daemon was not opened; None if it was."""
         ours = self._sockets.get(name)
-        return ours.failure if ours is not None and self._is_relayed(name) else None
+        return ours.failure if ours is not None and self.is_relayed(name) else None
 
     async def close(self) -> None:
         """Close the sockets and the link."""
@@ -115,13 +117,15 @@ class RelaySocket:
         listening.listen()
         self._joined: set[asyncio.Task[None]] = set()
         self._serving = asyncio.create_task(
-            asyncio.start_unix_server(self._join, sock=listening, limit=PIECE_BYTES)
+            asyncio.start_unix_server(self._begin, sock=listening, limit=PIECE_BYTES)
         )
 
-    async def _join(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task is not None
+    def _begin(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.create_task(self._join(reader, writer))
         self._joined.add(task)
+        task.add_done_callback(self._joined.discard)
+
+    async def _join(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             async with self._link.open_line(CALL.format(name=self._name), self._name) as line:
                 self.failure = None
@@ -129,7 +133,6 @@ class RelaySocket:
         except UnreachableError as error:
             self.failure = error
         finally:
-            self._joined.discard(task)
             writer.close()
 
     async def close(self) -> None:

@@ -10,25 +10,27 @@ import json
 import logging
 import secrets
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import AsyncIterator, Iterable, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
 
 from aiohttp import WSMsgType, web
 from aiohttp.typedefs import Handler
 
-from fedboost.ground.errors import FedboostError
+from fedboost.ground.errors import ConfigError, FedboostError
 from fedboost.runtime.relay.copying import CLOSE_S, MESSAGE_BYTES_MAX, Line, join_lines
-from fedboost.runtime.relay.lines import ANSWER, CALL, TAKE
+from fedboost.runtime.relay.lines import ANSWER, CALL, MEMBER, TAKE
 from fedboost.runtime.relay.members import Members
-from fedboost.runtime.transport.addresses import Timers
+from fedboost.runtime.transport.addresses import Timers, split_address
 from fedboost.runtime.transport.roots import CertificateOwner
+from fedboost.runtime.transport.web_tls import WebTls
 
 log = logging.getLogger(__name__)
 
 LINES_MAX = 256  # of one member at once, in either direction
 TAKEN_S = 10.0  # from announcing a call until its line is there
 CONTROL_BYTES_MAX = 1 << 10  # of a message on a control line, on which members say nothing
+SHUTDOWN_S = 1.0  # that open lines may take when the relay ends
 CALLED_ROLES = ("party", "coordinator")
 
 
@@ -48,9 +50,9 @@ class Relay:
         self._members, self._timers = members, timers
         self._controls: dict[str, tuple[CertificateOwner, web.WebSocketResponse]] = {}
         self._announced: dict[str, Announced] = {}
-        self.lines = Counter[str]()  # open calls, by member, calling or called
-        self.bytes = Counter[str]()  # passed on, by caller
-        self.refused = 0  # who dialled in and was not let in
+        self._lines = Counter[str]()  # open calls, by member, calling or called
+        self._bytes = Counter[str]()  # passed on, by caller
+        self._refused = 0  # who dialled in and was not let in
 
     def application(self) -> web.Application:
         """Return the relay as a web application."""
@@ -60,14 +62,21 @@ class Relay:
                 web.get(ANSWER, self._keep_control_line),
                 web.get(CALL, self._join_call),
                 web.get(TAKE, self._take_call),
+                web.get(MEMBER, self._describe_member),
             ]
         )
         return app
 
-    @property
-    def connected(self) -> tuple[str, ...]:
-        """The members who can be called."""
-        return tuple(self._controls)
+    def reading(self, family: str) -> Iterable[tuple[tuple[str, ...], float]]:
+        """Return the labels and values of a metric."""
+        by_member = {
+            "fedboost_relay_connected": {name: 1 for name in self._controls},
+            "fedboost_relay_lines": self._lines,
+            "fedboost_relay_bytes_total": self._bytes,
+        }
+        if family == "fedboost_relay_refused_total":
+            return [((), float(self._refused))]
+        return [((name,), float(value)) for name, value in {**by_member[family]}.items()]
 
     async def close(self) -> None:
         """Close all control lines, so that members dial again soon."""
@@ -80,7 +89,7 @@ class Relay:
         try:
             request["member"] = self._members.identify(request)
         except FedboostError as error:
-            self.refused += 1
+            self._refused += 1
             log.warning("refused %s: %s", request.remote, error.what)
             raise web.HTTPUnauthorized from None
         return await handler(request)
@@ -127,7 +136,7 @@ class Relay:
                 self._announced.pop(call, None)
             try:
                 ours = await _open(request)
-                await join_lines(ours, theirs, lambda n: self.bytes.update({caller[1]: n}))
+                await join_lines(ours, theirs, lambda n: self._bytes.update({caller[1]: n}))
             finally:
                 announced.ended.set()
         return ours
@@ -145,16 +154,41 @@ class Relay:
             await announced.ended.wait()
         return line
 
+    async def _describe_member(self, request: web.Request) -> web.Response:
+        """Tell a member how the relay knows it, and whether it can be called."""
+        role, name = request["member"]
+        return web.json_response({"member": f"{role} {name}", "called": name in self._controls})
+
     @contextmanager
     def _counted(self, *names: str) -> Iterator[None]:
         """Count a call at both ends; refuse it where one of them has too many."""
-        if any(self.lines[name] >= LINES_MAX for name in names):
+        if any(self._lines[name] >= LINES_MAX for name in names):
             raise web.HTTPTooManyRequests
-        self.lines.update(names)
+        self._lines.update(names)
         try:
             yield
         finally:
-            self.lines.subtract(names)
+            self._lines.subtract(names)
+
+
+@asynccontextmanager
+async def run_relay(relay: Relay, listen: str, tls: WebTls) -> AsyncIterator[int]:
+    """Serve a relay; yield its port. Raise ConfigError if the address is taken."""
+    runner = web.AppRunner(relay.application(), access_log=None, shutdown_timeout=SHUTDOWN_S)
+    await runner.setup()
+    host, port = split_address(listen)
+    try:
+        try:
+            await web.TCPSite(runner, host, port, ssl_context=tls.context).start()
+        except OSError as error:
+            raise ConfigError(
+                f"the relay cannot listen on {listen}: {error.strerror}",
+                todo="change `listen`; is another program there?",
+            ) from None
+        yield runner.addresses[0][1]
+    finally:
+        await relay.close()
+        await runner.cleanup()
 
 
 async def _open(request: web.Request) -> web.WebSocketResponse:

@@ -90,6 +90,10 @@ class Routes:
         """Choose another way to a daemon that was not reached; return whether there is one."""
         return False
 
+    def is_relayed(self, _: str) -> bool:
+        """Return whether a daemon is called through a relay."""
+        return False
+
     def failure(self, _: str) -> FedboostError | None:
         """Return the reason why the way to a daemon is closed; None if only gRPC knows."""
         return None
@@ -121,7 +125,7 @@ class Dialer:
         is our name; `routes` are other ways than everybody's address.
         """
         self._tls = tls
-        self._routes = routes or Routes()
+        self.routes = routes or Routes()
         self._claim = claim
         self.timers = timers
         self.failed: Callable[[str], None] = lambda _: None  # receives unreachable names
@@ -152,7 +156,7 @@ class Dialer:
 
     def _shared_channel(self, name: str, address: str) -> SharedChannel:
         self._retire_outdated()
-        key = name, self._routes.target(name, address)
+        key = name, self.routes.target(name, address)
         if key not in self._links:
             self._links[key] = SharedChannel(self._open(*key))
         return self._links[key]
@@ -219,7 +223,7 @@ class Dialer:
             except grpc.aio.AioRpcError as error:
                 if status.is_link_down(error):
                     self.failed(target[0])
-                    if not rerouted and self._routes.change_route(target[0]):
+                    if not rerouted and self.routes.change_route(target[0]):
                         rerouted = True
                         continue
                 # In whole microseconds: no last pause is shorter, or ends behind the window.
@@ -236,7 +240,7 @@ class Dialer:
         """Return the error that ended a call: the daemon's own, or the reason why it is not
         reached.
         """
-        closed = self._routes.failure(name) if status.is_link_down(error) else None
+        closed = self.routes.failure(name) if status.is_link_down(error) else None
         return closed or status.error_of_call(error, name, address)
 
     async def close(self) -> None:
@@ -245,4 +249,4 @@ class Dialer:
             await link.channel.close()
         self._links.clear()
         await asyncio.gather(*self._closing)
-        await self._routes.close()
+        await self.routes.close()
