@@ -156,6 +156,9 @@ class RelayLink:
                 "check relay.name and relay.ca; where a proxy replaces certificates, name its CA "
                 "in relay.ca and give relay.token"
             )
+        elif isinstance(error, aiohttp.ServerDisconnectedError):
+            what = f"the relay at {at} closed the connection"
+            todo = "see its log; it may not accept our certificate, which is of another CA"
         else:
             what = f"the relay at {at} cannot be reached" + (f" through {way}" if way else "")
             todo = "check relay.address and the firewall; is the relay running?"

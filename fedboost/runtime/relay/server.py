@@ -31,6 +31,7 @@ LINES_MAX = 256  # of one member at once, in either direction
 TAKEN_S = 10.0  # from announcing a call until its line is there
 CONTROL_BYTES_MAX = 1 << 10  # of a message on a control line, on which members say nothing
 SHUTDOWN_S = 1.0  # that open lines may take when the relay ends
+MEMBER_KEY = web.RequestKey("member", tuple)  # role and name of the caller
 CALLED_ROLES = ("party", "coordinator")
 
 
@@ -87,7 +88,7 @@ class Relay:
     @web.middleware
     async def _admit(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         try:
-            request["member"] = self._members.identify(request)
+            request[MEMBER_KEY] = self._members.identify(request)
         except FedboostError as error:
             self._refused += 1
             log.warning("refused %s: %s", request.remote, error.what)
@@ -95,7 +96,7 @@ class Relay:
         return await handler(request)
 
     async def _keep_control_line(self, request: web.Request) -> web.StreamResponse:
-        owner: CertificateOwner = request["member"]
+        owner: CertificateOwner = request[MEMBER_KEY]
         role, name = owner
         if role not in CALLED_ROLES:
             raise web.HTTPForbidden
@@ -118,7 +119,7 @@ class Relay:
         return control
 
     async def _join_call(self, request: web.Request) -> web.StreamResponse:
-        caller: CertificateOwner = request["member"]
+        caller: CertificateOwner = request[MEMBER_KEY]
         called, control = self._controls.get(request.match_info["name"], (None, None))
         if called is None or control is None:
             raise web.HTTPNotFound
@@ -143,7 +144,7 @@ class Relay:
 
     async def _take_call(self, request: web.Request) -> web.StreamResponse:
         announced = self._announced.get(request.match_info["call"])
-        if announced is None or announced.line.done() or announced.called != request["member"]:
+        if announced is None or announced.line.done() or announced.called != request[MEMBER_KEY]:
             raise web.HTTPNotFound
         del self._announced[request.match_info["call"]]
         line = await _open(request)
@@ -156,7 +157,7 @@ class Relay:
 
     async def _describe_member(self, request: web.Request) -> web.Response:
         """Tell a member how the relay knows it, and whether it can be called."""
-        role, name = request["member"]
+        role, name = request[MEMBER_KEY]
         return web.json_response({"member": f"{role} {name}", "called": name in self._controls})
 
     @contextmanager
