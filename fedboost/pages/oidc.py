@@ -22,7 +22,7 @@ from yarl import URL
 from fedboost.ground.errors import ConfigError, UnreachableError
 from fedboost.ground.settings import optional_library
 from fedboost.pages.sessions import SignInRefusedError, is_same_secret
-from fedboost.runtime.config.daemons import Oidc, is_web_address
+from fedboost.runtime.config.page import Oidc, is_web_address
 
 FLOWS_MAX, FLOW_S = 256, 600.0  # sign-ins in progress, and the time limit of one
 ANSWER_BYTES_MAX, ANSWER_S = 1 << 20, 10.0  # of the provider

@@ -8,7 +8,8 @@ from pathlib import Path
 
 from fedboost.ground.disk import SECRET_MODE, make_folder, on_disk, read_file, write_file
 from fedboost.ground.errors import ConfigError, StoreError
-from fedboost.runtime.config.daemons import DaemonConfig, Page
+from fedboost.runtime.config.daemons import DaemonConfig
+from fedboost.runtime.config.page import Page
 from fedboost.runtime.transport.addresses import split_address
 from fedboost.runtime.transport.hosts import ANYWHERE
 

@@ -12,6 +12,7 @@ Modules:
     party        a party's side of jobs
     policy       judges jobs by the settings of a party's owner
     process      clocks, logs, threads and worker processes
+    relay        joins daemons that only dial out
     store        a daemon's memory on disk
     transport    addresses, identities, mutual TLS and gRPC
 """

@@ -21,7 +21,7 @@ from fedboost.pages.serving import coordinator_companion, party_companion
 from fedboost.runtime.cluster import local
 from fedboost.runtime.cluster.cluster import _free_ports
 from fedboost.runtime.cluster.local import COORDINATOR, USER
-from fedboost.runtime.config.daemons import Page
+from fedboost.runtime.config.page import Page
 from fedboost.runtime.store.store import JobState
 from fedboost.runtime.transport import authority
 from fedboost.runtime.transport.certificates import Term

@@ -26,7 +26,8 @@ from fedboost.runtime.cluster.local import (
     party_config,
     tls_of,
 )
-from fedboost.runtime.config.daemons import DaemonConfig, Page, PartyConfig
+from fedboost.runtime.config.daemons import DaemonConfig, PartyConfig
+from fedboost.runtime.config.page import Page
 from fedboost.runtime.transport.addresses import Remote, Timers
 
 READY_S = 60.0  # until a daemon listens: it imports, compiles nothing, opens its store

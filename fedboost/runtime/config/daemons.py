@@ -9,7 +9,6 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
-from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, Discriminator, Field, Tag, model_validator
 
@@ -17,15 +16,15 @@ from fedboost.data.sources import SourceSpec
 from fedboost.ground.errors import PolicyError
 from fedboost.ground.printable import without_login
 from fedboost.ground.settings import Settings
-from fedboost.runtime.config.fields import HostName, Names
+from fedboost.runtime.config.fields import Names
 from fedboost.runtime.config.metrics import MetricsConfig
+from fedboost.runtime.config.page import Page, check_page
 from fedboost.runtime.config.policy import Policy
 from fedboost.runtime.config.relay import RelayService
 from fedboost.runtime.process.logs import LogFormat
 from fedboost.runtime.process.threads import count_cores
 from fedboost.runtime.transport.addresses import (
     INSECURE,
-    Address,
     CertifiedName,
     Listen,
     PinnedAddress,
@@ -95,57 +94,6 @@ class Retention(CoordinatorRetention):
     """The same at a party. Ledger, accounts and the names of deleted jobs stay for ever."""
 
     models_days: float | None = Field(None, gt=0, le=36_500)  # since a model was made
-
-
-def is_web_address(text: str) -> bool:
-    """Return whether it is an https address, or an http one of this machine."""
-    try:
-        address = urlsplit(text)
-        host, _ = address.hostname or "", address.port
-    except ValueError:
-        return False
-    is_here = address.scheme == "http" and host in ("localhost", "127.0.0.1", "::1")
-    return (address.scheme == "https" or is_here) and bool(host)
-
-
-def _checked_issuer(text: str) -> str:
-    if is_web_address(text) and not {"?", "#", "@"} & set(text):
-        return text
-    shown = without_login(text)
-    raise ValueError(f"{shown!r} is no issuer: https://HOST/…, as the provider's own page says it")
-
-
-class Oidc(Settings):
-    """Provider of OpenID Connect for sign-in to a page, beside its token."""
-
-    issuer: Annotated[
-        str, AfterValidator(_checked_issuer)
-    ]  # https://HOST/…, as the provider says it
-    client_id: str = Field(min_length=1)  # as the provider knows the page
-    client_secret: str | None = Field(None, repr=False)  # as ${file:/path}; absent: a public client
-    scopes: Annotated[tuple[str, ...], Field(strict=False)] = ()  # asked for beside `openid`
-    claim: str = "groups"  # of the ID token
-    roles: Mapping[CertifiedName, Annotated[tuple[str, ...], Field(strict=False, min_length=1)]] = (
-        Field(
-            min_length=1  # by role of the page: values of the claim; the first match counts
-        )
-    )
-
-
-class Page(Settings):
-    """The page that a daemon serves to people beside its own port."""
-
-    listen: Address  # the page's own port
-    user: CertifiedName  # user for whom the page acts, with that user's rights
-    allow_remote: bool = False  # by TLS with the daemon's certificate, and then from anywhere
-    names: Annotated[tuple[HostName, ...], Field(strict=False)] = ()  # host names for browsers
-    oidc: Oidc | None = None  # absent: by the token alone
-    session_hours: float = Field(12.0, gt=0.0, le=168.0)  # from signing in until it ends
-
-    @property
-    def users(self) -> tuple[str, ...]:
-        """Return all users that the page may act for."""
-        return (self.user, *(() if self.oidc is None else self.oidc.roles))
 
 
 class LocalWorkers(Settings):
@@ -265,7 +213,7 @@ class DaemonConfig(Settings):
         if self.dialed_relay is not None and self.tls is None:
             raise ValueError("relay needs tls: what passes a relay is encrypted for its receiver")
         if self.page is not None:
-            _check_page(self.page, self.tls)
+            check_page(self.page, self.tls)
         if self.tls is not None:  # frozen for everybody else: pins stand beside the names they pin
             object.__setattr__(self, "tls", self.tls.with_pins(self.pinned_authorities()))
         return self
@@ -368,6 +316,11 @@ class Users(Settings):
     # Users of other organisations: PEM of the CA that alone certifies each.
     ca: Mapping[CertifiedName, FilePath] = Field(default_factory=dict)
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Return everybody with a right, once."""
+        return tuple(dict.fromkeys((*self.submit, *self.read, *self.cancel)))
+
     def judge(self, action: Literal["submit", "read", "cancel"], user: str) -> None:
         """Raise a PolicyError unless `user` may `action`."""
         if user not in getattr(self, action):
@@ -429,17 +382,11 @@ class CoordinatorConfig(DaemonConfig):
             raise ValueError("a coordinator adds up no rows: leave workers.dask to parties")
         if self.name in self.parties:
             raise ValueError(f"a party cannot be called {self.name!r} like the coordinator")
+        tokens = self.relay.tokens if isinstance(self.relay, RelayService) else {}
+        for name in tokens:
+            if name not in {*self.parties, *self.users.names}:
+                raise ValueError(f"relay.tokens names {name!r}, which is no party or user")
         for name in () if self.page is None else self.page.users:
             if name not in self.users.read:
                 raise ValueError(f"page names {name!r}, which is missing in users.read")
         return self
-
-
-def _check_page(page: Page, tls: TlsFiles | None) -> None:
-    if page.allow_remote and tls is None:
-        raise ValueError("page.allow_remote needs tls: a page goes through no network in the clear")
-    if not page.allow_remote and not is_loopback(page.listen):
-        raise ValueError(
-            f"page.listen is {page.listen}, which other machines can reach: listen on 127.0.0.1 "
-            "and come through an SSH tunnel, or set page.allow_remote"
-        )

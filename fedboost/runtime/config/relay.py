@@ -21,7 +21,7 @@ from fedboost.runtime.transport.identity import CertificateRole
 from fedboost.runtime.transport.roots import CertificateOwner
 from fedboost.runtime.transport.tls import FilePath, TlsFiles
 
-Token = Annotated[str, Field(min_length=TOKEN_CHARS_MIN, repr=False)]
+Token = Annotated[str, Field(min_length=TOKEN_CHARS_MIN)]
 
 
 class RelayMember(Settings):
@@ -29,7 +29,7 @@ class RelayMember(Settings):
 
     role: CertificateRole = "party"
     ca: FilePath | None = None  # PEM: the CA that alone certifies it; absent: tls.ca
-    token: Token | None = None  # as ${file:/path}
+    token: Token | None = Field(None, repr=False)  # as ${file:/path}
 
 
 class RelayService(Settings):
@@ -37,7 +37,7 @@ class RelayService(Settings):
 
     listen: Listen
     # Of those who cannot show their certificate to the relay; by name, as ${file:/path}.
-    tokens: Mapping[CertifiedName, Token] = Field(default_factory=dict)
+    tokens: Mapping[CertifiedName, Token] = Field(default_factory=dict, repr=False)
 
 
 class RelayConfig(Settings):

@@ -26,11 +26,11 @@ def members_of_relay(config: RelayConfig) -> Tokens:
 def members_of_coordinator(config: CoordinatorConfig) -> Tokens:
     """Return the members of the relay in a coordinator's daemon: its parties, users and itself."""
     assert isinstance(config.relay, RelayService)
-    tokens, users = config.relay.tokens, config.users
+    tokens = config.relay.tokens
     owners: list[CertificateOwner] = [
         ("coordinator", config.name),
         *(("party", name) for name in config.parties),
-        *(("user", name) for name in {*users.submit, *users.read, *users.cancel}),
+        *(("user", name) for name in config.users.names),
     ]
     return {owner: tokens.get(owner[1]) for owner in owners}
 

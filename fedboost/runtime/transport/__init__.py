@@ -18,4 +18,5 @@ Modules:
     signing_tokens  keys in PKCS#11 tokens
     status       errors as gRPC codes
     tls          TLS files
+    web_tls      TLS of web servers
 """

@@ -19,7 +19,8 @@ from fedboost.data.addresses import (
 from fedboost.data.sources import Connection, SourceSpec
 from fedboost.ground.errors import ConfigError, FedboostError
 from fedboost.ground.settings import parse_settings
-from fedboost.runtime.config.daemons import DaskWorkers, Oidc, TracesConfig
+from fedboost.runtime.config.daemons import DaskWorkers, TracesConfig
+from fedboost.runtime.config.page import Oidc
 from fedboost.runtime.transport.addresses import Remote
 
 SAFE = "abcxyzABC0189-._~"

@@ -7,7 +7,7 @@ from pydantic import Field
 
 from fedboost.ground.errors import ConfigError
 from fedboost.ground.settings import Settings, load_settings, read_yaml
-from fedboost.runtime.config.daemons import Page
+from fedboost.runtime.config.page import Page
 
 SECRET = "hunter2-and-more"
 

@@ -20,7 +20,8 @@ from fedboost.pages.coordinator import coordinator_site
 from fedboost.pages.oidc import OidcProvider
 from fedboost.pages.sessions import SignInRefusedError
 from fedboost.runtime.cluster.local import USER
-from fedboost.runtime.config.daemons import CoordinatorConfig, Oidc, Page, Users
+from fedboost.runtime.config.daemons import CoordinatorConfig, Users
+from fedboost.runtime.config.page import Oidc, Page
 from fedboost.runtime.coordinator.node import CoordinatorNode
 from fedboost.runtime.store.store import Store
 from fedboost.runtime.transport.addresses import PinnedAddress
