@@ -22,6 +22,7 @@ Modules:
     outcome     runs jobs in turn, prints their progress and result, writes reports
     owner       `fedboost party jobs`, `approve`, `deny`, `forget`, `reload`, `account`
     predicting  `fedboost model predict`: scores rows by a job
+    relay       `fedboost relay serve`
     replaying   `fedboost audit replay`, `verify`, `forget`: a guest that can be checked
     schema      `fedboost schema`: JSON Schemas of files
     shelves     finds the stores with a model's shards

@@ -25,7 +25,7 @@ Token = Annotated[str, Field(min_length=TOKEN_CHARS_MIN)]
 
 
 class RelayMember(Settings):
-    """Somebody who may dial in: by certificate, or by a token where a proxy takes it away."""
+    """A member: it dials in by certificate, or by a token if a proxy replaces certificates."""
 
     role: CertificateRole = "party"
     ca: FilePath | None = None  # PEM: the CA that alone certifies it; absent: tls.ca
@@ -36,7 +36,7 @@ class RelayService(Settings):
     """A relay inside the coordinator's daemon: its parties and users may dial in."""
 
     listen: Listen
-    # Of those who cannot show their certificate to the relay; by name, as ${file:/path}.
+    # By name, of members behind a proxy that replaces certificates; as ${file:/path}.
     tokens: Mapping[CertifiedName, Token] = Field(default_factory=dict, repr=False)
 
 

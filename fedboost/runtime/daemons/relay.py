@@ -1,4 +1,4 @@
-"""A relay as a process of its own, or inside the coordinator's daemon, with its metrics."""
+"""A relay as a separate process or inside the coordinator's daemon, with its metrics."""
 
 from __future__ import annotations
 

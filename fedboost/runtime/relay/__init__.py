@@ -1,16 +1,16 @@
 """A relay for daemons that only dial out: it joins connections and reads none of them.
 
-A daemon keeps a control line to the relay. Another daemon that calls it opens a line of its own;
-the relay tells the called daemon on its control line, which then opens a line for this call, and
-the relay copies bytes between the two. Inside runs the same mutual TLS as on a direct connection,
-from certificate to certificate. Lines are WebSockets over TLS, which pass proxies.
+A daemon keeps a control line to the relay. A caller opens a line for each call; the relay announces
+the call on the control line, the called daemon opens a second line, and the relay copies bytes
+between the two. Inside runs the same mutual TLS as on a direct connection, from certificate to
+certificate. Lines are WebSockets over TLS, which pass proxies.
 
 Modules:
-    dialing    links out of a daemon, through a relay or not
+    answering  calls from a relay
     copying    copies bytes between a connection and a line
+    dialing    links out of a daemon, through a relay or not
     lines      lines to a relay, through a proxy
+    members    members of a relay, and their proofs
     routes     calls through a relay
-    answering  calls that come through a relay
-    members    who may dial a relay
     server     the relay
 """

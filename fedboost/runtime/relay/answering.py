@@ -1,4 +1,4 @@
-"""Calls that come to a daemon through a relay: each is led to the daemon's own port."""
+"""Calls from a relay: each is connected to the daemon's own port."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from aiohttp import WSMsgType
 from fedboost.ground.errors import FedboostError, UnreachableError
 from fedboost.ground.printable import printable
 from fedboost.runtime.process.clock import growing_pauses
-from fedboost.runtime.relay.copying import PIECE_BYTES, join_connection
+from fedboost.runtime.relay.copying import LINE_PIECE_BYTES, join_connection
 from fedboost.runtime.relay.lines import ANSWER, TAKE, RelayLink
 from fedboost.runtime.transport.addresses import Timers
 from fedboost.runtime.transport.channel import RECONNECT_S
 
 log = logging.getLogger(__name__)
 
-CALLS_MAX = 128  # connections at once through the relay; it is told of no reason to bring more
+CALLS_MAX = 128  # from the relay at once; more are ignored
 OPENED_S = 20.0  # to open a call's line and our own port
 
 
@@ -64,7 +64,7 @@ class AnsweredCalls:
         log.warning("the relay at %s has closed our line", self._link.address)
 
     def _begin_call(self, text: str) -> None:
-        with suppress(ValueError, KeyError, TypeError):  # a relay that talks nonsense is not heard
+        with suppress(ValueError, KeyError, TypeError):  # nonsense of a relay is ignored
             announced = json.loads(text)
             call, caller = str(announced["call"]), printable(str(announced["from"]))[:100]
             if len(self._calls) >= CALLS_MAX:
@@ -78,7 +78,7 @@ class AnsweredCalls:
         log.debug("the relay brings a call of %s", caller)
         try:
             async with self._link.open_line(TAKE.format(call=call)) as line:
-                reader, writer = await asyncio.open_connection(*self._own, limit=PIECE_BYTES)
+                reader, writer = await asyncio.open_connection(*self._own, limit=LINE_PIECE_BYTES)
                 await join_connection(reader, writer, line)
         except FedboostError as error:
             log.warning("a call of %s was not taken: %s", caller, error)

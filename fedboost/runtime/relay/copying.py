@@ -13,22 +13,22 @@ from typing import Any, TypeAlias
 from aiohttp import ClientConnectionError, ClientWebSocketResponse, WSMsgType
 from aiohttp.web import WebSocketResponse
 
-Line: TypeAlias = ClientWebSocketResponse[bool] | WebSocketResponse
+RelayLine: TypeAlias = ClientWebSocketResponse[bool] | WebSocketResponse
 
-PIECE_BYTES = 1 << 18  # read at once, sent as one message
-MESSAGE_BYTES_MAX = PIECE_BYTES + 1  # of a line; a larger message closes it
+LINE_PIECE_BYTES = 1 << 18  # read at once, sent as one message
+LINE_BYTES_MAX = LINE_PIECE_BYTES + 1  # of a line; a larger message closes it
 CLOSE_S = 2.0  # wait for the other end to agree that a line is closed
 
 Count: TypeAlias = Callable[[int], None]
 
 
 async def join_connection(
-    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, line: Line
+    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, line: RelayLine
 ) -> None:
     """Copy bytes between a connection and a line until one of them ends; close both."""
 
     async def send() -> None:
-        while piece := await reader.read(PIECE_BYTES):
+        while piece := await reader.read(LINE_PIECE_BYTES):
             await line.send_bytes(piece)
 
     async def receive() -> None:
@@ -44,13 +44,13 @@ async def join_connection(
             await line.close()
 
 
-async def join_lines(one: Line, other: Line, count: Count) -> None:
+async def join_lines(one: RelayLine, other: RelayLine, count: Count) -> None:
     """Copy messages between two lines until one of them ends; close both.
 
     `count` receives the bytes of each message that was passed on.
     """
 
-    async def copy(source: Line, target: Line) -> None:
+    async def copy(source: RelayLine, target: RelayLine) -> None:
         while (message := await source.receive()).type is WSMsgType.BINARY:
             await target.send_bytes(message.data)
             count(len(message.data))

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def relay_link(tls: TlsFiles | None, timers: Timers, relay: RelayAddress) -> RelayLink:
-    """Return the link to a relay; import what it needs only now."""
+    """Return the link to a relay; import its code only now."""
     from fedboost.runtime.relay.lines import RelayLink
 
     assert tls is not None, "settings with a relay have certificates"

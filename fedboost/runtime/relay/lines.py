@@ -1,4 +1,4 @@
-"""Lines to a relay: WebSockets over TLS, through a proxy where there is one."""
+"""Lines to a relay: WebSockets over TLS, through a proxy if one is set."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from yarl import URL
 
 from fedboost.ground.errors import UnreachableError
 from fedboost.ground.printable import printable
-from fedboost.runtime.relay.copying import CLOSE_S, MESSAGE_BYTES_MAX
+from fedboost.runtime.relay.copying import CLOSE_S, LINE_BYTES_MAX
 from fedboost.runtime.transport.addresses import RelayAddress, Timers, split_address
 from fedboost.runtime.transport.tls import TlsFiles, read_pem
 
@@ -24,7 +24,7 @@ CALL = "/call/{name}"  # a line to the daemon of that name
 TAKE = "/take/{call}"  # a line for an announced call
 MEMBER = "/member"  # no line: how the relay knows us
 
-# Meaning of a relay's refusal, by its HTTP status: what, todo. "{name}" is the called daemon.
+# A relay's refusals by HTTP status: the meaning, and what to do. "{name}" is the called daemon.
 _REFUSALS = {
     401: (
         "the relay does not know us",
@@ -65,7 +65,7 @@ class RelayLink:
                 line = await self._open_session().ws_connect(
                     f"https://{self._relay.address}{path}",
                     heartbeat=self._timers.keepalive_s if beats else None,
-                    max_msg_size=MESSAGE_BYTES_MAX,
+                    max_msg_size=LINE_BYTES_MAX,
                     timeout=aiohttp.ClientWSTimeout(ws_close=CLOSE_S),
                     **self._access(),
                 )
@@ -98,7 +98,7 @@ class RelayLink:
         return self._session
 
     def _access(self) -> dict[str, Any]:
-        """Return what every request has: TLS, our token, the proxy."""
+        """Return the common arguments of all requests: TLS, our token, the proxy."""
         proxy, login = self._proxy()
         token = self._relay.token
         return {
@@ -110,7 +110,7 @@ class RelayLink:
         }
 
     async def close(self) -> None:
-        """Close what all lines share."""
+        """Close the session of all lines."""
         if self._session is not None:
             await self._session.close()
 
@@ -135,7 +135,7 @@ class RelayLink:
         return proxy.with_user(None), login
 
     def _closed_way(self, error: Exception, name: str) -> UnreachableError:
-        """Return why no line was opened, by where it failed: proxy, network, TLS or relay."""
+        """Return the reason for a failed line: the proxy, the network, TLS or the relay."""
         at, (proxy, _) = self._relay.address, self._proxy()
         way = f"the proxy {proxy.host}:{proxy.port}" if proxy is not None else ""
         if isinstance(error, aiohttp.ClientHttpProxyError):

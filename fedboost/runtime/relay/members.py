@@ -1,4 +1,4 @@
-"""Who may dial a relay, and how each proves it: by certificate, or by a token."""
+"""Members of a relay, who prove themselves by certificate or by a token."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ def members_of_coordinator(config: CoordinatorConfig) -> Tokens:
 
 
 class Members:
-    """Those who may dial in; nobody else may."""
+    """The members of a relay; everybody else is refused."""
 
     def __init__(self, tokens: Callable[[], Tokens], authorities: Authorities) -> None:
-        """`tokens` returns the current members."""
+        """Prepare the checks; `tokens` returns the current members."""
         self._tokens, self._authorities = tokens, authorities
 
     @property
@@ -49,7 +49,7 @@ class Members:
         return ssl.CERT_OPTIONAL if some else ssl.CERT_REQUIRED
 
     def identify(self, request: Request) -> CertificateOwner:
-        """Return who dials in; raise PolicyError for a stranger."""
+        """Return the member behind a request; raise PolicyError for a stranger."""
         shown = request.headers.get("Authorization")
         owner = self._by_certificate(request) if shown is None else self._by_token(shown)
         if owner not in self._tokens():

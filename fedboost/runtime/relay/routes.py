@@ -1,4 +1,4 @@
-"""Calls through a relay: a local socket for each called daemon, to which gRPC connects."""
+"""Calls through a relay: gRPC connects to a local socket for each called daemon."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 
 from fedboost.ground.errors import FedboostError, UnreachableError
 from fedboost.runtime.process.clock import monotonic_s
-from fedboost.runtime.relay.copying import PIECE_BYTES, join_connection
+from fedboost.runtime.relay.copying import LINE_PIECE_BYTES, join_connection
 from fedboost.runtime.relay.lines import CALL, RelayLink
 from fedboost.runtime.transport.addresses import VIA_RELAY, Reach, split_address
 from fedboost.runtime.transport.channel import Routes
@@ -23,7 +23,7 @@ DIRECT_TRY_S = 5.0  # that such a try may take
 
 
 class RelayRoutes(Routes):
-    """Ways to daemons through a relay, all of them or those without an address that answers."""
+    """Ways to daemons through a relay: to all, or to those whose address does not answer."""
 
     def __init__(self, link: RelayLink, reach: Reach, own: str) -> None:
         """Prepare the ways; our `own` daemon is called at its address."""
@@ -89,7 +89,7 @@ class RelayRoutes(Routes):
         task.add_done_callback(lambda _: self._trying.pop(name, None))
 
     def failure(self, name: str) -> FedboostError | None:
-        """Return why the last line to a daemon was not opened; None if it was."""
+        """Return the reason why the last line to a daemon failed; None if it was opened."""
         ours = self._sockets.get(name)
         return ours.failure if ours is not None and self.is_relayed(name) else None
 
@@ -117,7 +117,7 @@ class RelaySocket:
         listening.listen()
         self._joined: set[asyncio.Task[None]] = set()
         self._serving = asyncio.create_task(
-            asyncio.start_unix_server(self._begin, sock=listening, limit=PIECE_BYTES)
+            asyncio.start_unix_server(self._begin, sock=listening, limit=LINE_PIECE_BYTES)
         )
 
     def _begin(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

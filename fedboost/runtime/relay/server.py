@@ -1,6 +1,7 @@
 """A relay: members keep a control line each; a call joins two lines, one of either end.
 
-It learns who calls whom, when and how much. What passes is encrypted between the two ends.
+It learns the two names, the time and the size of each call. The bytes are encrypted between the
+two ends.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from aiohttp import WSMsgType, web
 from aiohttp.typedefs import Handler
 
 from fedboost.ground.errors import ConfigError, FedboostError
-from fedboost.runtime.relay.copying import CLOSE_S, MESSAGE_BYTES_MAX, Line, join_lines
+from fedboost.runtime.relay.copying import CLOSE_S, LINE_BYTES_MAX, RelayLine, join_lines
 from fedboost.runtime.relay.lines import ANSWER, CALL, MEMBER, TAKE
 from fedboost.runtime.relay.members import Members
 from fedboost.runtime.transport.addresses import Timers, split_address
@@ -29,7 +30,7 @@ log = logging.getLogger(__name__)
 
 LINES_MAX = 256  # of one member at once, in either direction
 TAKEN_S = 10.0  # from announcing a call until its line is there
-CONTROL_BYTES_MAX = 1 << 10  # of a message on a control line, on which members say nothing
+ANNOUNCED_BYTES_MAX = 1 << 10  # of a message on a control line; members send none
 SHUTDOWN_S = 1.0  # that open lines may take when the relay ends
 MEMBER_KEY = web.RequestKey("member", tuple)  # role and name of the caller
 CALLED_ROLES = ("party", "coordinator")
@@ -40,7 +41,7 @@ class Announced:
     """A call that waits for the line of the called daemon."""
 
     called: CertificateOwner
-    line: asyncio.Future[Line] = field(default_factory=asyncio.Future)
+    line: asyncio.Future[RelayLine] = field(default_factory=asyncio.Future)
     ended: asyncio.Event = field(default_factory=asyncio.Event)
 
 
@@ -53,7 +54,7 @@ class Relay:
         self._announced: dict[str, Announced] = {}
         self._lines = Counter[str]()  # open calls, by member, calling or called
         self._bytes = Counter[str]()  # passed on, by caller
-        self._refused = 0  # who dialled in and was not let in
+        self._refused = 0  # requests of strangers
 
     def application(self) -> web.Application:
         """Return the relay as a web application."""
@@ -101,7 +102,7 @@ class Relay:
         if role not in CALLED_ROLES:
             raise web.HTTPForbidden
         control = web.WebSocketResponse(
-            heartbeat=self._timers.keepalive_s, max_msg_size=CONTROL_BYTES_MAX, timeout=CLOSE_S
+            heartbeat=self._timers.keepalive_s, max_msg_size=ANNOUNCED_BYTES_MAX, timeout=CLOSE_S
         )
         await control.prepare(request)
         if name in self._controls:
@@ -162,7 +163,7 @@ class Relay:
 
     @contextmanager
     def _counted(self, *names: str) -> Iterator[None]:
-        """Count a call at both ends; refuse it where one of them has too many."""
+        """Count a call at both ends; refuse it if one of them has too many."""
         if any(self._lines[name] >= LINES_MAX for name in names):
             raise web.HTTPTooManyRequests
         self._lines.update(names)
@@ -193,6 +194,6 @@ async def run_relay(relay: Relay, listen: str, tls: WebTls) -> AsyncIterator[int
 
 
 async def _open(request: web.Request) -> web.WebSocketResponse:
-    line = web.WebSocketResponse(max_msg_size=MESSAGE_BYTES_MAX, compress=False, timeout=CLOSE_S)
+    line = web.WebSocketResponse(max_msg_size=LINE_BYTES_MAX, compress=False, timeout=CLOSE_S)
     await line.prepare(request)
     return line

@@ -45,7 +45,7 @@ def split_address(address: str) -> tuple[str, int]:
 
 
 def own_host(listen: str) -> str:
-    """Return the host at which this machine reaches what it listens on."""
+    """Return the host for connections of this machine to its own `listen`."""
     host, _ = split_address(listen)
     return {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104 (not bound)
 
@@ -88,8 +88,8 @@ def _checked_way(text: str) -> str:
 Listen = Annotated[str, AfterValidator(_checked_listen)]  # host:port; port 0 takes any free one
 Address = Annotated[str, AfterValidator(_checked_address)]  # host:port
 Way = Annotated[str, AfterValidator(_checked_way)]  # host:port, or `relay`
-# How a daemon calls others: at their addresses; all through the relay; at their addresses where
-# these answer, else through the relay.
+# How a daemon calls others: at their addresses; through the relay; at addresses that answer, and
+# otherwise through the relay.
 Reach: TypeAlias = Literal["direct", "outbound", "auto"]
 
 
