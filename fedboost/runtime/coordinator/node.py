@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import suppress
 from typing import Any
 
 from fedboost.ground.errors import JobError, PolicyError
@@ -142,10 +143,10 @@ class CoordinatorNode:
                 yield event
             if rests:
                 return
-            try:
-                await asyncio.wait_for(bell.wait(), self.config.timers.peer_lost_s)
-            except TimeoutError:
-                continue
+            # Not `wait_for`: in Python 3.11 it loses a cancellation at the moment of a ring.
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self.config.timers.peer_lost_s):
+                    await bell.wait()
 
     async def journal(self, caller: Peer, request: job_pb2.JobId) -> job_pb2.JobJournal:
         """Return the status, settings and journal of a job."""
