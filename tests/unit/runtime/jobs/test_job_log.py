@@ -199,7 +199,7 @@ async def test_an_approval_and_a_denial_name_the_owner(tmp_path, caplog):
     )
 
 
-async def test_a_pause_a_return_and_a_cancellation_say_why_and_who(tmp_path, caplog):
+async def test_a_refused_step_a_pause_a_return_and_a_cancellation_say_why_and_who(tmp_path, caplog):
     async with cluster_of(tmp_path, world.echo(hosts=("telco",), rounds=1000)) as (cluster, spec):
         node, jobs = cluster.parties["telco"], local.LocalClient(cluster)
         job = await jobs.submit(spec.model_dump_json().encode())
@@ -209,6 +209,8 @@ async def test_a_pause_a_return_and_a_cancellation_say_why_and_who(tmp_path, cap
                 await asyncio.sleep(0.01)
 
         await runs()
+        for key, party in (("x", "telco"), ("x", "telco"), ("y", "telco"), ("z", "bank")):
+            node.public_error(job, PolicyError("no", key=f"policy.{key}", party=party))
         await node.pause_all()
         await ended(cluster, job)
         led, ours = named(job, "echo")
@@ -217,6 +219,10 @@ async def test_a_pause_a_return_and_a_cancellation_say_why_and_who(tmp_path, cap
         assert found[f"{led} is paused: {why}"] == 1
         assert found[f"{ours} is paused: {why}"] == 2
         [sent] = [line for line in found if line.startswith("party telco sent bank ")]
+        assert Counter({k: n for k, n in found.items() if "refused" in k}) == Counter(
+            f"party telco refused {ours} of {LEADER}: no (party telco, key policy.{key})"
+            for key in ("x", "y")
+        )
         caplog.clear()
         await jobs.resume(job)
         await runs()
