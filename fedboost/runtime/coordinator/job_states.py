@@ -62,7 +62,7 @@ def _transitions() -> Mapping[tuple[JobState | None, CoordinatorJobEvent], JobSt
 
 
 COORDINATOR_TRANSITIONS = _transitions()  # all other transitions are refused
-END_ACTS = {
+COORDINATOR_END_ACTS = {
     CoordinatorJobEvent.PAUSED: JobAct.PAUSED,
     CoordinatorJobEvent.FAILED: JobAct.FAILED,
     CoordinatorJobEvent.CANCELLED: JobAct.CANCELLED,
@@ -119,7 +119,7 @@ class CoordinatorJobStates:
             reason.todo = _advice_about(reason.todo, id_, alone=changed.goes_on)
         changed.reason.CopyFrom(faults.fault_of_error(reason))
         job = self._change_state(id_, event, changed)
-        log_act(END_ACTS[event], job, reason=short_reason(reason))
+        log_act(COORDINATOR_END_ACTS[event], job, reason=short_reason(reason))
         return job
 
     def finished(self, id_: str, result: Mapping[str, Any]) -> StoredJob:

@@ -19,7 +19,7 @@ from fedboost.runtime.process.clock import monotonic_s
 
 log = logging.getLogger(__name__)
 
-LINE_CHARS_MAX = 1000
+ACT_CHARS_MAX = 1000
 REFUSALS_PER_MINUTE_MAX = 60  # of one daemon: no caller fills its log
 
 
@@ -91,7 +91,7 @@ def log_act(act: JobAct, job: LoggedJob, party: str = "", **facts: object) -> No
     if is_logged():
         line = act.format_map({"party": party, **job_facts(job, party), **facts})
         with logs.added_context(job=job.id):
-            log.info("%s", printable(line, instead="?", most=LINE_CHARS_MAX))
+            log.info("%s", printable(line, instead="?", most=ACT_CHARS_MAX))
 
 
 def is_logged() -> bool:

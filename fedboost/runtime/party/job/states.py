@@ -75,7 +75,7 @@ def _transitions() -> Mapping[tuple[JobState | None, PartyJobEvent], JobState]:
 
 
 PARTY_TRANSITIONS = _transitions()  # all other transitions are refused
-END_ACTS = {  # a denial is logged as the act of its user
+PARTY_END_ACTS = {  # a denial is logged as the act of its user
     PartyJobEvent.PAUSED: JobAct.PAUSED,
     PartyJobEvent.FAILED: JobAct.FAILED,
     PartyJobEvent.CANCELLED: JobAct.CANCELLED,
@@ -215,8 +215,8 @@ class PartyJobStates:
                 log.error(text, id_, event, "; ".join(error.lines()))
             self._untold[id_] = event, reason
             return
-        if event in END_ACTS and job.state is not was:
-            log_act(END_ACTS[event], job, self._party, reason=short_reason(reason))
+        if event in PARTY_END_ACTS and job.state is not was:
+            log_act(PARTY_END_ACTS[event], job, self._party, reason=short_reason(reason))
 
     def again(self) -> None:
         """Retry the ends that the store could not record."""

@@ -281,7 +281,7 @@ def test_what_others_wrote_is_one_short_printable_line(caplog):
     [line] = lines(caplog)
     assert line.isprintable()
     assert ": no??[2J{party}?xxx" in line
-    assert len(line) == job_log.LINE_CHARS_MAX
+    assert len(line) == job_log.ACT_CHARS_MAX
 
 
 def test_an_act_that_nobody_logs_reads_no_manifest(caplog):
