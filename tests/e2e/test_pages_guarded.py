@@ -4,6 +4,7 @@ import asyncio
 import re
 import socket
 import ssl
+import time
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -365,19 +366,29 @@ async def test_an_owner_reads_what_would_leave_and_what_the_policy_says_of_it(tm
         assert "✓ allowed" not in text
 
 
-async def test_a_look_at_a_page_that_has_not_changed_costs_no_page(tmp_path):
+async def test_a_look_at_a_page_that_has_not_changed_costs_no_page(tmp_path, monkeypatch):
     async with town(tmp_path) as (cluster, doors):
         id_ = await _run(cluster)
+        while not cluster.coordinator.attempts.is_settled(id_):
+            await asyncio.sleep(0.01)
         for door in doors.values():
             await door.sign_in()
+            if door is doors["telco"]:  # a job's page shows the columns of a table once it is read
+                await _read_shapes(door)
             for path in ("/", f"/jobs/{id_}"):
                 mark = (await door.get(path)).headers["ETag"]
-                # A page shows the columns of a table once it has been read.
-                while (again := (await door.get(path)).headers["ETag"]) != mark:
-                    mark = again
-                    await asyncio.sleep(0.2)
-                answer = await door.get(path, **{"If-None-Match": mark})
-                assert (answer.status, await answer.read()) == (304, b"")
+                for later_s in (0, 90):  # the time that has passed is no change
+                    with monkeypatch.context() as patch:
+                        patch.setattr(time, "time", lambda s=later_s, now=time.time: now() + s)
+                        answer = await door.get(path, **{"If-None-Match": mark})
+                    assert (answer.status, await answer.read()) == (304, b""), (path, later_s)
+
+
+async def _read_shapes(house: Door) -> str:
+    """The page of a party's data sets, once they have been read in the background."""
+    while "reading …" in (text := await (await house.get("/data")).text()):
+        await asyncio.sleep(0.01)
+    return text
 
 
 async def test_no_cell_of_a_table_is_on_any_page(tmp_path):
@@ -385,9 +396,7 @@ async def test_no_cell_of_a_table_is_on_any_page(tmp_path):
         id_ = await _run(cluster)
         house = doors["telco"]
         await house.sign_in()
-        await house.get("/data")
-        while "reading …" in (text := await (await house.get("/data")).text()):
-            await asyncio.sleep(0.01)
+        text = await _read_shapes(house)
         assert "x2" in text
         assert ">60<" in text
         for path in ("/data", f"/jobs/{id_}", "/ledger", "/told"):

@@ -5,7 +5,6 @@ A transition and its event in the journal are written together.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import Any
@@ -14,10 +13,9 @@ from fedboost.ground.errors import FedboostError, JobError, ProtocolError, Unrea
 from fedboost.messages.job_pb2 import Event, StateChanged
 from fedboost.runtime.coordinator.journals import Journals, as_dict
 from fedboost.runtime.coordinator.walk import UnapprovedError
+from fedboost.runtime.jobs.job_log import JobAct, log_act, short_reason
 from fedboost.runtime.store.store import JobState, Store, StoredJob
 from fedboost.runtime.transport import faults
-
-log = logging.getLogger(__name__)
 
 
 class CoordinatorJobEvent(StrEnum):
@@ -64,6 +62,11 @@ def _transitions() -> Mapping[tuple[JobState | None, CoordinatorJobEvent], JobSt
 
 
 COORDINATOR_TRANSITIONS = _transitions()  # all other transitions are refused
+COORDINATOR_END_ACTS = {
+    CoordinatorJobEvent.PAUSED: JobAct.PAUSED,
+    CoordinatorJobEvent.FAILED: JobAct.FAILED,
+    CoordinatorJobEvent.CANCELLED: JobAct.CANCELLED,
+}
 
 
 class CoordinatorJobStates:
@@ -81,9 +84,11 @@ class CoordinatorJobStates:
 
     def note_submitted(self, id_: str, name: str, text: bytes) -> StoredJob:
         """Add a new job with its manifest."""
-        return self._store.add_job(
+        job = self._store.add_job(
             id_, name, text, COORDINATOR_TRANSITIONS[None, CoordinatorJobEvent.SUBMITTED]
         )
+        log_act(JobAct.SUBMITTED, job)
+        return job
 
     def asked(self, id_: str, parties: Sequence[str]) -> None:
         """Note that the owners of these parties have to approve the job."""
@@ -95,7 +100,8 @@ class CoordinatorJobStates:
 
     def note_agreed(self, id_: str, parties: Sequence[str]) -> None:
         """Note that all these parties have agreed and an attempt begins."""
-        self._change_state(id_, CoordinatorJobEvent.AGREED, StateChanged(parties=parties))
+        job = self._change_state(id_, CoordinatorJobEvent.AGREED, StateChanged(parties=parties))
+        log_act(JobAct.BEGAN, job, attempt=job.attempt)
 
     def note_resumed(self, id_: str) -> None:
         """Note a new attempt at a job that is paused or has failed."""
@@ -113,12 +119,14 @@ class CoordinatorJobStates:
             reason.todo = _advice_about(reason.todo, id_, alone=changed.goes_on)
         changed.reason.CopyFrom(faults.fault_of_error(reason))
         job = self._change_state(id_, event, changed)
-        log.warning("%s is %s: %s", id_, job.state, "; ".join(reason.lines()))
+        log_act(COORDINATOR_END_ACTS[event], job, reason=short_reason(reason))
         return job
 
     def finished(self, id_: str, result: Mapping[str, Any]) -> StoredJob:
         """Note that the job has finished with this result."""
-        return self._change_state(id_, CoordinatorJobEvent.FINISHED, StateChanged(), result)
+        job = self._change_state(id_, CoordinatorJobEvent.FINISHED, StateChanged(), result)
+        log_act(JobAct.FINISHED, job)
+        return job
 
     @staticmethod
     def check_cancel(job: StoredJob) -> None:

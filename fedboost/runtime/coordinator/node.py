@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from typing import Any
 
-from fedboost.ground.errors import JobError, PolicyError
+from fedboost.ground.errors import FedboostError, JobError, PolicyError
 from fedboost.job import JobSpec
 from fedboost.messages import job_pb2
 from fedboost.messages.job_pb2 import Event, JobStatus
@@ -19,6 +20,7 @@ from fedboost.runtime.config.reloading import check_parties, fresh_settings
 from fedboost.runtime.coordinator.attempts import Attempts, PartyCalls
 from fedboost.runtime.coordinator.intake import Intake, signed_submission
 from fedboost.runtime.coordinator.journals import Journals
+from fedboost.runtime.jobs.job_log import JobAct, RefusalLog, RefusedJob, log_act
 from fedboost.runtime.jobs.manifest import Submission, read_outline
 from fedboost.runtime.jobs.submitted import (
     SUBMISSION_KEY_BYTES,
@@ -56,6 +58,7 @@ class CoordinatorNode:
         self.attempts = Attempts(config, store, self._journals, link)
         self._forgetting = Forgetting(store)
         self._tags = Tags(store)
+        self._refusals = RefusalLog("coordinator", config.name)
 
     @property
     def config(self) -> CoordinatorConfig:
@@ -75,20 +78,22 @@ class CoordinatorNode:
 
         Several submissions of a caller with one key are the same job: a reply may have been lost.
         """
-        self._check_user(caller, "submit")
-        spec, key = read_spec(request.spec), request.key or secrets.token_hex(SUBMISSION_KEY_BYTES)
-        submission = None if self.config.tls is None else signed_submission(caller, request)
-        return await self._take_in(caller.name, spec, key, submission)
+        with self._logged_refusal(caller):
+            self._check_user(caller, "submit")
+            spec = read_spec(request.spec)
+            key = request.key or secrets.token_hex(SUBMISSION_KEY_BYTES)
+            submission = None if self.config.tls is None else signed_submission(caller, request)
+            return await self._take_in(caller.name, spec, key, submission)
 
     async def submit_here(self, user: Peer, spec: JobSpec, key: str) -> job_pb2.SubmitReply:
         """Accept a job from our own page; we sign it, since the page has no key of the user."""
-        self._check_user(user, "submit")
-        identity, key = self._identity(), key or secrets.token_hex(SUBMISSION_KEY_BYTES)
-        signature = (
-            None if self.config.tls is None else sign_submission(spec, key, identity.name, identity)
-        )
-        submitter = page_submitter(user.name, identity.peer)
-        return await self._take_in(submitter, spec, key, signature)
+        with self._logged_refusal(user):
+            self._check_user(user, "submit")
+            identity, key = self._identity(), key or secrets.token_hex(SUBMISSION_KEY_BYTES)
+            is_signed = self.config.tls is not None
+            signature = sign_submission(spec, key, identity.name, identity) if is_signed else None
+            submitter = page_submitter(user.name, identity.peer)
+            return await self._take_in(submitter, spec, key, signature)
 
     async def _take_in(
         self, submitter: str, spec: JobSpec, key: str, submission: Submission | None
@@ -142,10 +147,10 @@ class CoordinatorNode:
                 yield event
             if rests:
                 return
-            try:
-                await asyncio.wait_for(bell.wait(), self.config.timers.peer_lost_s)
-            except TimeoutError:
-                continue
+            # Not `wait_for`: in Python 3.11 it loses a cancellation at the moment of a ring.
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self.config.timers.peer_lost_s):
+                    await bell.wait()
 
     async def journal(self, caller: Peer, request: job_pb2.JobId) -> job_pb2.JobJournal:
         """Return the status, settings and journal of a job."""
@@ -164,7 +169,9 @@ class CoordinatorNode:
         A job that already goes on, by itself or by another user's request, is left as it is.
         """
         self._check_user(caller, "submit")
-        self.attempts.resume(self.store.job(request.id))
+        self.attempts.resume(job := self.store.job(request.id))
+        if job.state in RESTS:
+            log_act(JobAct.RESUMED, job, user=caller.name)
         return self.attempts.status(self.store.job(request.id))
 
     async def delete(self, caller: Peer, request: job_pb2.JobId) -> JobStatus:
@@ -219,6 +226,15 @@ class CoordinatorNode:
         return self.attempts.current_waits()
 
     # Inside
+
+    @contextmanager
+    def _logged_refusal(self, user: Peer) -> Iterator[None]:
+        """Log an error inside the `with` as the refusal of a user's submission."""
+        try:
+            yield
+        except FedboostError as error:
+            self._refusals.log_refusal(RefusedJob(), user, error)
+            raise
 
     def _check_user(self, caller: Peer, action: Any) -> None:
         if caller.role != "user":

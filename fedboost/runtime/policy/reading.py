@@ -106,6 +106,7 @@ def hush_errors(method: Callable[..., Awaitable[Reply]]) -> Callable[..., Awaita
         try:
             return await method(node, caller, request, *more)
         except OwnersError as error:
-            raise node.public_error(getattr(request, "job", ""), error) from None
+            id_ = getattr(request, "job", "") or getattr(request, "id", "")
+            raise node.public_error(id_, error) from None
 
     return call_hushed

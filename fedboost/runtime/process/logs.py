@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from contextvars import ContextVar
 from datetime import UTC, datetime
 from typing import Any, Literal, TypeAlias
@@ -26,9 +27,24 @@ def note_context(**fields: str | int) -> None:
 
     `fields` are some of PLACES; an empty one is left unchanged.
     """
+    _about.set(_merged(fields))
+
+
+@contextmanager
+def added_context(**fields: str | int) -> Iterator[None]:
+    """Add to the context of log lines inside the `with`; see `note_context`."""
+    before = _about.set(_merged(fields))
+    try:
+        yield
+    finally:
+        _about.reset(before)
+
+
+def _merged(fields: Mapping[str, str | int]) -> Mapping[str, str]:
+    """Return the current context with these fields."""
     known = {key: _short_line(str(value)) for key, value in fields.items() if value}
     assert known.keys() <= set(PLACES)
-    _about.set({**_about.get(), **known})
+    return {**_about.get(), **known}
 
 
 def note_call(request: Any) -> None:

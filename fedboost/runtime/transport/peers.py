@@ -193,7 +193,9 @@ class PartyControl:
         while True:
             left_s = max(0.1, contact.at + timers.peer_lost_s - monotonic_s())
             try:
-                reply: StepReply = await asyncio.wait_for(anext(replies), left_s)
+                # Not `wait_for`: in Python 3.11 it loses a cancellation at the moment of a reply.
+                async with asyncio.timeout(left_s):
+                    reply: StepReply = await anext(replies)
             except TimeoutError:
                 call.cancel()
                 raise UnreachableError(

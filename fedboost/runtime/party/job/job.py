@@ -52,6 +52,8 @@ class PartyJob:
     session: Session | None = None
     halted: FedboostError | None = None  # the reason why this attempt has ended here
     fault: FedboostError | None = None  # an error about our table; others read only its kind
+    refused_by: str = ""  # key of our settings that has refused this attempt
+    ledger_start: int | None = None  # rows before this attempt; None once its releases are logged
     answers: AttemptAnswers = field(default_factory=AttemptAnswers)  # of this attempt
     heard: float = field(default_factory=monotonic_s)  # when the coordinator last called
     cpu_started: float = 0.0
@@ -104,6 +106,7 @@ class PartyJob:
         """Make an attempt the current one."""
         self.attempt, self.answers = attempt, AttemptAnswers()
         self.halted = self.fault = None
+        self.refused_by = ""
         self.cpu_started, self.cpu_steps, self.heard = cpu_now, 0.0, monotonic_s()
 
     def context(

@@ -13,6 +13,7 @@ from typing import Any
 
 from fedboost.ground.errors import FedboostError, PeerError, PolicyError, ProtocolError, StoreError
 from fedboost.runtime.jobs import manifest
+from fedboost.runtime.jobs.job_log import JobAct, log_act, short_reason
 from fedboost.runtime.policy.approval import Decision, Decisions, Verdict
 from fedboost.runtime.store.store import FINAL, OVER, JobState, Store, StoredJob
 
@@ -74,6 +75,11 @@ def _transitions() -> Mapping[tuple[JobState | None, PartyJobEvent], JobState]:
 
 
 PARTY_TRANSITIONS = _transitions()  # all other transitions are refused
+PARTY_END_ACTS = {  # a denial is logged as the act of its user
+    PartyJobEvent.PAUSED: JobAct.PAUSED,
+    PartyJobEvent.FAILED: JobAct.FAILED,
+    PartyJobEvent.CANCELLED: JobAct.CANCELLED,
+}
 
 
 # How a coordinator may end an attempt.
@@ -105,7 +111,9 @@ class PartyJobStates:
         # Ends of attempts that the store could not record.
         self._untold: dict[str, tuple[PartyJobEvent, FedboostError]] = {}
         for job in store.jobs(JobState.RUNNING):
-            self._change_state(job.id, PartyJobEvent.PAUSED, "the party's daemon was restarted")
+            reason = "the party's daemon was restarted"
+            paused = self._change_state(job.id, PartyJobEvent.PAUSED, reason)
+            log_act(JobAct.PAUSED, paused, party, reason=reason)
 
     # Before a job runs
 
@@ -129,9 +137,12 @@ class PartyJobStates:
         job = self._store.find(id_)
         if job is None:
             reason = "agreed to, not begun" if consents else ""
-            return self._store.add_job(
+            job = self._store.add_job(
                 id_, name, text, PARTY_TRANSITIONS[None, event], reason=reason
             )
+            answer = "agreed" if consents else "waits for approval"
+            log_act(JobAct.PROPOSED, job, self._party, answer=answer)
+            return job
         if job.manifest_sha256 != manifest.manifest_sha256(text):
             raise PeerError("the coordinator proposed two different jobs under one name")
         if job.state is JobState.CANCELLED:
@@ -162,7 +173,10 @@ class PartyJobStates:
         job = self._store.job(id_)
         if job.state in FINAL:
             raise ProtocolError(f"the job is {job.state}, nothing is left to decide", job=id_)
-        return self.decisions.note(id_, job.manifest_sha256, verdict, user, reason)
+        decision = self.decisions.note(id_, job.manifest_sha256, verdict, user, reason)
+        act = JobAct.APPROVED if verdict is Verdict.APPROVED else JobAct.DENIED
+        log_act(act, job, self._party, user=user, reason=f": {reason}" if reason else "")
+        return decision
 
     # While a job runs
 
@@ -173,12 +187,16 @@ class PartyJobStates:
             raise ProtocolError(f"attempt {attempt} of the job is over", job=id_)
         self._state_after(job, PartyJobEvent.BEGUN)
         self._store.set_attempt(id_, attempt)
-        self._change_state(id_, PartyJobEvent.BEGUN)
+        begun = self._change_state(id_, PartyJobEvent.BEGUN)
         self._untold.pop(id_, None)
+        log_act(JobAct.BEGAN, begun, self._party, attempt=attempt)
 
     def note_finish(self, id_: str, result: Mapping[str, Any] | None = None) -> None:
         """Note that the job has finished; only the guest has a result."""
-        self._change_state(id_, PartyJobEvent.FINISHED, result=result)
+        was = self._store.job(id_).state
+        job = self._change_state(id_, PartyJobEvent.FINISHED, result=result)
+        if was is not job.state:
+            log_act(JobAct.FINISHED, job, self._party)
 
     def ends(self, id_: str, event: PartyJobEvent, reason: FedboostError) -> None:
         """Note why an attempt has ended; if the disk is full, `again` retries.
@@ -187,8 +205,8 @@ class PartyJobStates:
         """
         known = self._untold.pop(id_, None)
         try:
-            job = self._store.job(id_)
-            if (job.state, event) not in PARTY_TRANSITIONS:
+            was = self._store.job(id_).state
+            if (was, event) not in PARTY_TRANSITIONS:
                 return
             job = self._change_state(id_, event, reason.what, reason.where.get("party", ""))
         except StoreError as error:
@@ -197,7 +215,8 @@ class PartyJobStates:
                 log.error(text, id_, event, "; ".join(error.lines()))
             self._untold[id_] = event, reason
             return
-        log.warning("%s is %s: %s", id_, job.state.shown, "; ".join(reason.lines()))
+        if event in PARTY_END_ACTS and job.state is not was:
+            log_act(PARTY_END_ACTS[event], job, self._party, reason=short_reason(reason))
 
     def again(self) -> None:
         """Retry the ends that the store could not record."""

@@ -11,6 +11,7 @@ from fedboost import flow
 from fedboost.ground import wire
 from fedboost.ground.errors import FedboostError, PolicyError, ProtocolError, UnreachableError
 from fedboost.messages import job_pb2, party_pb2
+from fedboost.runtime.jobs.job_log import is_logged
 from fedboost.runtime.ledger.signed_heads import END_OF_JOB
 from fedboost.runtime.party.job.job import PartyJob
 from fedboost.runtime.party.job.states import PartyJobEvent, event_of_state
@@ -117,6 +118,8 @@ class Halting:
         has_begun = job.attempt >= 0 or event is PartyJobEvent.PAUSED
         if event in _FOR_GOOD or not has_begun:
             self._jobs.pop(job.id, None)
+        if is_logged():
+            await asyncio.to_thread(self._parts.log_releases, job)
 
     def _end_unknown(self, id_: str, event: PartyJobEvent, reason: FedboostError) -> None:
         """End a job that has no attempt in this process."""
@@ -191,5 +194,6 @@ class Finishing:
         if self._parts.rehearsing is not None:
             self._parts.rehearsing.note(job, refused=request.refused)
         job.finish(result)
+        self._parts.log_releases(job)
         self._parts.states.note_finish(job.id, result or None)
         self._parts.store.clear(job.id)

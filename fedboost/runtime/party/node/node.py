@@ -28,6 +28,7 @@ from fedboost.runtime.config.daemons import PartyConfig
 from fedboost.runtime.config.reloading import check_datasets, fresh_settings
 from fedboost.runtime.party.node.halting import Finishing, Halting
 from fedboost.runtime.party.node.parts import PartyParts, PeerCalls
+from fedboost.runtime.party.node.refusals import PartyRefusals
 from fedboost.runtime.party.node.stages import Stages, Starting
 from fedboost.runtime.party.owner import model_store
 from fedboost.runtime.party.stage.session import Session
@@ -109,6 +110,7 @@ class PartyNode:
         self.finishing = Finishing(parts)
         self._halting = Halting(parts)
         self._admission = Admission()
+        self._refusals = PartyRefusals(config.name, store, parts.jobs)
         # Reads the owner's settings file again, if there is one
         self.reread: Callable[[], PartyConfig] | None = None
 
@@ -148,7 +150,11 @@ class PartyNode:
     @hush_errors
     async def propose(self, caller: Peer, request: party_pb2.Proposal) -> party_pb2.Agreement:
         """Return our signature of a job that our policy allows, none until its approval."""
-        return self._starting.propose(caller, request)
+        try:
+            return self._starting.propose(caller, request)
+        except FedboostError as error:
+            self._refusals.log_proposal(caller, request.manifest, error)
+            raise
 
     @hush_errors
     async def make_room(self, caller: Peer, request: job_pb2.JobId) -> party_pb2.Room:
@@ -346,10 +352,11 @@ class PartyNode:
 
     def public_error(self, job: str, error: OwnersError) -> FedboostError:
         """Return the error that others may read; keep the full error for the owner."""
-        quiet = error.redacted()
+        quiet, is_logged = error.redacted(), self._refusals.log_by_key(job, error)
         if quiet is error:
             return error
-        log.warning("%s: %s", job, "; ".join(error.lines()))
+        if not is_logged:
+            log.warning("%s: %s", job, "; ".join(error.lines()))
         if job in self.under_way:
             self.under_way[job].fault = copy(error)  # without the frames of the attempt
         return error if "figures" in self.config.policy.tells else quiet

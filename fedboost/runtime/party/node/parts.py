@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -15,8 +16,9 @@ from fedboost.ground.workers import Workers
 from fedboost.messages.exchange_pb2 import Envelope
 from fedboost.runtime.config.daemons import PartyConfig
 from fedboost.runtime.jobs import manifest
+from fedboost.runtime.jobs.job_log import JobAct, is_logged, log_act
 from fedboost.runtime.ledger.ledger import Ledger
-from fedboost.runtime.ledger.rows import Noted, disclosure_row
+from fedboost.runtime.ledger.rows import Amount, Noted, disclosure_row
 from fedboost.runtime.ledger.signed_heads import Recalls, SignedHeads
 from fedboost.runtime.party.job.job import PartyJob
 from fedboost.runtime.party.job.memory import GB, JobMemory
@@ -30,6 +32,8 @@ from fedboost.runtime.policy.spending import Spending
 from fedboost.runtime.process.clock import monotonic_s
 from fedboost.runtime.store.store import JobState, Store, StoredJob
 from fedboost.runtime.transport.identity import Peer
+
+log = logging.getLogger(__name__)
 
 
 class PartyJobs(dict[str, PartyJob]):
@@ -201,3 +205,33 @@ class PartyParts:
         rows = [disclosure_row("in", message) for message in coming]
         rows += [disclosure_row("out", message) for message in leaving]
         self.ledger.record(*rows, first=partial(self.spending.charge, leaving))
+
+    def log_releases(self, job: PartyJob) -> None:
+        """Log what the attempt of a job has sent to each peer, once; to be called at its end."""
+        start, job.ledger_start = job.ledger_start, None
+        if start is None or not is_logged():
+            return
+        sent: dict[str, list[Amount]] = {}
+        try:
+            for amount in self.ledger.amounts(job.id, after=start):
+                if amount.direction == "out":
+                    sent.setdefault(amount.peer, []).append(amount)
+            stored, entry = self.store.job(job.id), self.spending.account.entry(job.id)
+        except FedboostError as error:  # the job must end all the same
+            log.error("%s: its releases cannot be read: %s", job.id, error.what)
+            return
+        for peer, amounts in sent.items():
+            sums = ""
+            if entry is not None and entry.planned and entry.guest == peer:
+                sums = f"; so far {entry.counted:.2g} sums per bin and row"
+            words = _amounts_in_words(amounts)
+            log_act(JobAct.RELEASED, stored, self.name, peer=peer, amount=words, sums=sums)
+
+
+def _amounts_in_words(amounts: Sequence[Amount]) -> str:
+    """Describe amounts of messages to one peer, with the values of each kind."""
+    messages, values, size = (
+        sum(getattr(amount, of) for amount in amounts) for of in ("messages", "values", "bytes")
+    )
+    kinds = ", ".join(f"{a.kind.rpartition('.')[2]} {a.values:,}" for a in amounts)
+    return f"{values:,} values in {messages:,} messages of {size:,} bytes ({kinds})"

@@ -92,6 +92,7 @@ class Starting:
         parts.judge.room(job.signed)
         parts.states.note_begin(job.id, request.attempt)
         job.begin(request.attempt, parts.cpu.now())
+        job.ledger_start = parts.ledger.head().n
 
     async def _prepare_attempt(self, job: PartyJob, before: AttemptAnswers) -> party_pb2.BeginReply:
         if job.session is not None:

@@ -154,3 +154,27 @@ async def test_of_four_jobs_two_run_and_the_others_are_queued(tmp_path):
         ended = [(await jobs.status(id_)).state for id_ in ids]
     assert ended == ["finished", "finished", "cancelled", "finished"]
     assert states == ["running", "finished"] * 2 + ["queued", "running", "finished"]
+
+
+async def test_whoever_stops_to_watch_as_the_journal_grows_is_let_go(tmp_path):
+    """No job runs; the cancellation comes so many turns of the loop after the ring."""
+    async with cluster_of(tmp_path, places=0) as (cluster, text):
+        jobs, journals = local.LocalClient(cluster), cluster.coordinator._journals
+        job = await jobs.submit(text)
+        while (await jobs.status(job)).state != "queued":
+            await asyncio.sleep(0.001)
+
+        async def watch():
+            async for _ in jobs.watch(job):
+                pass
+
+        for turns in range(5):
+            watching = asyncio.create_task(watch())
+            while not journals.bell_of(job).rung._waiters:
+                await asyncio.sleep(0.001)
+            journals.bell_of(job).ring()
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            watching.cancel()
+            await asyncio.wait((watching,), timeout=5)
+            assert watching.cancelled(), turns

@@ -1,6 +1,7 @@
 """How a party's jobs move: the whole table, and what owners decide about them."""
 
 import hashlib
+import logging
 
 import pytest
 
@@ -12,6 +13,7 @@ from fedboost.ground.errors import (
     ProtocolError,
     StoreError,
 )
+from fedboost.runtime.jobs import job_log
 from fedboost.runtime.party.job.states import PARTY_TRANSITIONS, PartyJobEvent, PartyJobStates
 from fedboost.runtime.policy.approval import Verdict
 from fedboost.runtime.store.store import JobState, Store
@@ -125,6 +127,20 @@ def test_a_reason_that_is_too_long_is_refused_and_the_job_goes_on(store):
     with pytest.raises(ConfigError, match="501 characters; 500 is the most"):
         states.deny("j1", "ana", "x" * 501)
     assert states.decision(store.job("j1")) is None
+
+
+def test_the_end_of_an_attempt_is_one_line_of_the_log_with_its_reason(store, caplog):
+    caplog.set_level(logging.INFO, logger=job_log.__name__)
+    at(store, JobState.RUNNING)
+    restarted = PartyJobStates(store, "bank")
+    for reason in ("first", "second"):
+        restarted.ends("j1", PartyJobEvent.PAUSED, JobError(reason, party="telco"))
+    restarted.ends("j1", PartyJobEvent.FAILED, JobError("third", party="telco", row=7))
+    assert [r.getMessage() for r in caplog.records][-2:] == [
+        "job j1 is paused: the party's daemon was restarted",
+        "job j1 failed: third (party telco)",
+    ]
+    assert not [r for r in caplog.records if r.levelno != logging.INFO]
 
 
 def test_another_manifest_under_the_same_name_is_refused(store):
