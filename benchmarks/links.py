@@ -11,6 +11,7 @@ What TCP itself does on a long line (its slow start, lost packets) is not imitat
 from __future__ import annotations
 
 import asyncio
+import math
 import re
 import socket
 import threading
@@ -84,14 +85,21 @@ class Lines:
 
     link: Link
     together: Collection[str] = ()  # daemons on one machine
+    hub: str = ""  # halfway between all others, with lines of any rate
     up: dict[str, Line] = field(default_factory=dict)
     down: dict[str, Line] = field(default_factory=dict)
 
     def of(self, sender: str, receiver: str) -> tuple[Line, Line]:
         """The two that a byte from one to the other goes through."""
-        rate = self.link.bits_per_s
-        up = self.up.setdefault(self._machine(sender), Line(rate))
-        return up, self.down.setdefault(self._machine(receiver), Line(rate))
+        up = self.up.setdefault(self._machine(sender), Line(self._rate(sender)))
+        return up, self.down.setdefault(self._machine(receiver), Line(self._rate(receiver)))
+
+    def _rate(self, daemon: str) -> float:
+        return math.inf if daemon == self.hub else self.link.bits_per_s
+
+    def latency_s(self, sender: str, receiver: str) -> float:
+        """Seconds from one to the other."""
+        return self.link.latency_s / (2 if self.hub in (sender, receiver) else 1)
 
     def are_between(self, one: str, other: str) -> bool:
         """Return whether two daemons are on machines of their own."""
@@ -103,10 +111,13 @@ class Lines:
 
 @contextmanager
 def shaped(
-    cluster: ClusterProcesses, link: Link | None = None, together: Collection[str] = ()
+    cluster: ClusterProcesses,
+    link: Link | None = None,
+    together: Collection[str] = (),
+    relay: str = "",
 ) -> Iterator[None]:
     """Puts the lines between the daemons of a cluster that is not running yet; those named
-    `together` are on one machine.
+    `together` are on one machine. With the name of a `relay`, only the lines to it.
     """
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever, name="wan", daemon=True)
@@ -115,10 +126,11 @@ def shaped(
     def there(work: Coroutine[Any, Any, T]) -> T:
         return asyncio.run_coroutine_threadsafe(work, loop).result()
 
-    proxies = _Proxies(Lines(link or Link(), together))
+    proxies = _Proxies(Lines(link or Link(), together, relay))
     try:
         for name in (COORDINATOR, *cluster.names):
-            there(proxies.between(name, cluster.config(name)))
+            put = proxies.to_relay if relay else proxies.between
+            there(put(name, cluster.config(name)))
         yield
     finally:
         there(proxies.close())
@@ -174,6 +186,12 @@ class _Proxies:
             task.cancel()
         await asyncio.gather(*self.under_way, return_exceptions=True)
 
+    async def to_relay(self, caller: str, config: Path) -> None:
+        """Gives the settings of a daemon a port that leads to the relay's line."""
+        raw = yaml.safe_load(config.read_text())
+        raw["relay"]["address"] = await self.listen(caller, self.lines.hub, raw["relay"]["address"])
+        write_file(config, yaml.safe_dump(raw, sort_keys=False).encode(), PUBLIC_MODE)
+
     def _start(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)
         self.under_way.add(task)
@@ -184,14 +202,15 @@ class _Proxies:
     ) -> None:
         """Bytes one way: through the sender's line, late, through the receiver's."""
         up, down = self.lines.of(sender, receiver)
+        latency_s = self.lines.latency_s(sender, receiver)
         under_way: asyncio.Queue[tuple[float, bytes]] = asyncio.Queue()
         arrive = asyncio.create_task(_arrive(under_way, far, down))
         try:
             while data := await near.read(READ_BYTES):
                 left = up.leaves(len(data), _now())
-                under_way.put_nowait((left + self.lines.link.latency_s, data))
+                under_way.put_nowait((left + latency_s, data))
                 await _until(left)
-            under_way.put_nowait((_now() + self.lines.link.latency_s, b""))
+            under_way.put_nowait((_now() + latency_s, b""))
             await arrive
         except OSError:  # either side has gone: so does the connection
             far.close()
