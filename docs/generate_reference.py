@@ -26,6 +26,7 @@ from fedboost.ground.settings import Settings
 from fedboost.runtime.client.config import ClientConfig
 from fedboost.runtime.config.daemons import CoordinatorConfig, PartyConfig
 from fedboost.runtime.config.policy import Policy
+from fedboost.runtime.config.relay import RelayConfig
 from fedboost.runtime.daemons import metrics
 
 FOLDER = Path(__file__).resolve().parent / "reference"
@@ -223,6 +224,7 @@ def _files() -> Iterator[str]:
         ("Party", PartyConfig),
         ("Coordinator", CoordinatorConfig),
         ("Client", ClientConfig),
+        ("Relay", RelayConfig),
     ):
         yield from (f"## {title}", "", first_paragraph(kind), "")
         yield from tables(kind, seen, above=())
