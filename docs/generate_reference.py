@@ -210,7 +210,7 @@ FILLED = (
     "go on; new stages are judged by the new policy. With any other change nothing is taken up.",
     "",
     "`FEDBOOST_CONFIG` is the default of `--config`. `fedboost schema party` prints the JSON",
-    "Schema of a file (`coordinator`, `client`, `dataset`, `job`) for editors.",
+    "Schema of a file (`coordinator`, `client`, `dataset`, `job`, `relay`) for editors.",
 )
 
 
