@@ -16,8 +16,8 @@ put() {
 }
 
 "$fedboost" certs create --out "$out/ca" --coordinator coordinator \
-    --party bank --party telco --party shop --user ana --host 127.0.0.1
-for name in coordinator bank telco shop ana; do
+    --party bank --party telco --party shop --user ana --relay relay --host 127.0.0.1
+for name in coordinator bank telco shop ana relay; do
     mkdir -p "$out/certs/$name"
     for file in ca.pem ca.crl ca.retired "$name.key" "$name.pem"; do
         if [ -e "$out/ca/$file" ]; then put "$out/ca/$file" "$out/certs/$name/$file"; fi

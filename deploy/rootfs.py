@@ -37,7 +37,10 @@ SYSTEM = (
     "/etc/ld.so.cache",  # where libraries lie that a base keeps elsewhere
 )
 # What daemons import as they start, their pages, audits and tables elsewhere.
-COORDINATOR = "fedboost.cli.daemons, fedboost.runtime.daemons.daemon, fedboost.pages.coordinator"
+RELAY = "fedboost.cli.relay, fedboost.runtime.daemons.relay"
+DIALS = "fedboost.runtime.relay.answering, fedboost.runtime.relay.routes"  # to a relay
+DAEMON = f"fedboost.cli.daemons, fedboost.runtime.daemons.daemon, {RELAY}, {DIALS}"
+COORDINATOR = f"{DAEMON}, fedboost.pages.coordinator"
 PARTY = f"{COORDINATOR}, fedboost.pages.party, fedboost.audit.attacks, fedboost.audit.linear"
 STORAGES = "from pyarrow.fs import GcsFileSystem, HadoopFileSystem, S3FileSystem"
 

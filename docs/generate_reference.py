@@ -26,6 +26,7 @@ from fedboost.ground.settings import Settings
 from fedboost.runtime.client.config import ClientConfig
 from fedboost.runtime.config.daemons import CoordinatorConfig, PartyConfig
 from fedboost.runtime.config.policy import Policy
+from fedboost.runtime.config.relay import RelayConfig
 from fedboost.runtime.daemons import metrics
 
 FOLDER = Path(__file__).resolve().parent / "reference"
@@ -209,7 +210,7 @@ FILLED = (
     "go on; new stages are judged by the new policy. With any other change nothing is taken up.",
     "",
     "`FEDBOOST_CONFIG` is the default of `--config`. `fedboost schema party` prints the JSON",
-    "Schema of a file (`coordinator`, `client`, `dataset`, `job`) for editors.",
+    "Schema of a file (`coordinator`, `client`, `dataset`, `job`, `relay`) for editors.",
 )
 
 
@@ -223,6 +224,7 @@ def _files() -> Iterator[str]:
         ("Party", PartyConfig),
         ("Coordinator", CoordinatorConfig),
         ("Client", ClientConfig),
+        ("Relay", RelayConfig),
     ):
         yield from (f"## {title}", "", first_paragraph(kind), "")
         yield from tables(kind, seen, above=())

@@ -8,7 +8,8 @@ import click
 
 from fedboost.cli.groups import cli
 
-SETTINGS_FILES = ("client", "coordinator", "dataset", "job", "party")  # `schemas.FILES`, unloaded
+# `schemas.FILES`, unloaded.
+SETTINGS_FILES = ("client", "coordinator", "dataset", "job", "party", "relay")
 
 
 @cli.command("schema")

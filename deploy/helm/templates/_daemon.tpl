@@ -12,18 +12,24 @@ app.kubernetes.io/component: {{ .role }}
        have many cores, and each worker takes memory: as many as the limit of memory is for. */ -}}
 {{- define "fedboost.settings" -}}
 {{- $certs := "/run/fedboost/certs" }}
-{{- $ours := dict "name" .daemon.name "listen" "0.0.0.0:7100" "store" "/var/lib/fedboost/store" "logs" "json" }}
+{{- $ours := dict "name" .daemon.name "listen" "0.0.0.0:7100" "logs" "json" }}
 {{- $_ := set $ours "tls" (dict "ca" (printf "%s/ca.crt" $certs) "cert" (printf "%s/tls.crt" $certs) "key" (printf "%s/tls.key" $certs)) }}
 {{- if .root.Values.metrics.enabled }}
 {{- $_ := set $ours "metrics" (dict "listen" "0.0.0.0:9100" "allow_remote" true) }}
 {{- end }}
-{{- toYaml (merge $ours (deepCopy .daemon.settings) (dict "workers" 2)) }}
+{{- $absent := dict }}
+{{- if ne .role "relay" }}
+{{- $_ := set $ours "store" "/var/lib/fedboost/store" }}
+{{- $_ := set $absent "workers" 2 }}
+{{- end }}
+{{- toYaml (merge $ours (deepCopy .daemon.settings) $absent) }}
 {{- end }}
 
 {{- define "fedboost.daemon" -}}
 {{- $full := printf "%s-%s" .root.Release.Name .daemon.name }}
-{{- $command := ternary "coordinator" "party" (eq .role "coordinator") }}
-{{- $image := ternary .root.Values.image.coordinator .root.Values.image.repository (eq .role "coordinator") }}
+{{- $command := ternary "party" .role (eq .role "aggregator") }}
+{{- $image := ternary .root.Values.image.coordinator .root.Values.image.repository (has .role (list "coordinator" "relay")) }}
+{{- $speaks := ternary "https" "grpc" (eq .role "relay") }}
 apiVersion: v1
 kind: ConfigMap
 metadata:
@@ -41,7 +47,7 @@ metadata:
 spec:
   selector: {{- include "fedboost.labels" . | nindent 4 }}
   ports:
-    - {name: grpc, port: 7100, targetPort: grpc, appProtocol: grpc}
+    - {name: {{ $speaks }}, port: 7100, targetPort: {{ $speaks }}, appProtocol: {{ $speaks }}}
     {{- if .root.Values.metrics.enabled }}
     - {name: metrics, port: 9100, targetPort: metrics}
     {{- end }}
@@ -79,14 +85,14 @@ spec:
           env:
             - {name: HOME, value: /var/lib/fedboost}
           ports:
-            - {name: grpc, containerPort: 7100}
+            - {name: {{ $speaks }}, containerPort: 7100}
             {{- if .root.Values.metrics.enabled }}
             - {name: metrics, containerPort: 9100}
             {{- end }}
           # Kernels may be compiled at the first start; a party is not ill because another is down.
-          startupProbe: {tcpSocket: {port: grpc}, periodSeconds: 2, failureThreshold: 60}
-          readinessProbe: {tcpSocket: {port: grpc}, periodSeconds: 5}
-          livenessProbe: {tcpSocket: {port: grpc}, periodSeconds: 10, failureThreshold: 6}
+          startupProbe: {tcpSocket: {port: {{ $speaks }}}, periodSeconds: 2, failureThreshold: 60}
+          readinessProbe: {tcpSocket: {port: {{ $speaks }}}, periodSeconds: 5}
+          livenessProbe: {tcpSocket: {port: {{ $speaks }}}, periodSeconds: 10, failureThreshold: 6}
           securityContext:
             allowPrivilegeEscalation: false
             readOnlyRootFilesystem: true
@@ -97,7 +103,9 @@ spec:
           volumeMounts:
             - {name: settings, mountPath: /etc/fedboost, readOnly: true}
             - {name: certificates, mountPath: /run/fedboost/certs, readOnly: true}
+            {{- if ne .role "relay" }}
             - {name: store, mountPath: /var/lib/fedboost}
+            {{- end }}
             - {name: scratch, mountPath: /tmp}
             {{- if and (eq .role "party") .daemon.tables }}
             - {name: tables, mountPath: /data, readOnly: true}
@@ -113,6 +121,7 @@ spec:
         - name: tables
           persistentVolumeClaim: {claimName: {{ .daemon.tables }}, readOnly: true}
         {{- end }}
+  {{- if ne .role "relay" }}
   volumeClaimTemplates:
     - metadata: {name: store}
       spec:
@@ -121,6 +130,7 @@ spec:
         storageClassName: {{ . }}
         {{- end }}
         resources: {requests: {storage: {{ .daemon.storage }}}}
+  {{- end }}
 {{- if not .daemon.secret }}
 ---
 apiVersion: cert-manager.io/v1
@@ -154,7 +164,7 @@ spec:
     matchLabels: {{- include "fedboost.labels" . | nindent 6 }}
   policyTypes: [Ingress]
   ingress:
-    - ports: [{port: grpc}]
+    - ports: [{port: {{ $speaks }}}]
       from:
         - podSelector:
             matchLabels:

@@ -11,6 +11,7 @@ from fedboost.ground.settings import Settings
 from fedboost.job import JobSpec
 from fedboost.runtime.client.config import ClientConfig
 from fedboost.runtime.config.daemons import CoordinatorConfig, PartyConfig
+from fedboost.runtime.config.relay import RelayConfig
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 # Alternative to a number or to one of several words; `load` fills it in.
@@ -50,6 +51,7 @@ FILES: dict[str, Callable[[], Schema]] = {
     "dataset": _settings_schema(SourceSpec),
     "job": _job_schema,
     "party": _settings_schema(PartyConfig),
+    "relay": _settings_schema(RelayConfig),
 }
 
 

@@ -35,7 +35,7 @@ class RelayMember(Settings):
 class RelayService(Settings):
     """A relay inside the coordinator's daemon: its parties and users may dial in."""
 
-    listen: Listen
+    listen: Listen  # the one port that they dial
     # By name, of members behind a proxy that replaces certificates; as ${file:/path}.
     tokens: Mapping[CertifiedName, Token] = Field(default_factory=dict, repr=False)
 
@@ -44,9 +44,9 @@ class RelayConfig(Settings):
     """The file of ``fedboost relay serve``."""
 
     name: CertifiedName  # as in our certificate
-    listen: Listen
+    listen: Listen  # the one port that members dial
     tls: TlsFiles
-    members: Mapping[CertifiedName, RelayMember] = Field(min_length=1)
+    members: Mapping[CertifiedName, RelayMember] = Field(min_length=1)  # by name; only they dial in
     timers: Timers = Timers()
     metrics: MetricsConfig | None = None  # absent: no metrics
     logs: LogFormat = "text"  # json: one object a line

@@ -287,9 +287,10 @@ def test_a_coordinator_alone_needs_nothing_that_its_small_image_lacks():
     code = """
 import json, sys
 from fedboost import protocols
-from fedboost.cli import daemons, job, owner, schema
+from fedboost.cli import daemons, job, owner, relay, schema
 import fedboost.runtime.coordinator.node
-from fedboost.runtime.daemons import daemon, doctor, metrics
+from fedboost.runtime.daemons import daemon, doctor, metrics, relay
+from fedboost.runtime.relay import answering, routes
 from fedboost.pages.serving import coordinator_companion
 import fedboost.pages.coordinator
 protocols.load_all()

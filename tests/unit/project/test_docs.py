@@ -15,8 +15,9 @@ from fedboost.messages.reveals import REVEALS
 from fedboost.runtime.client.config import ClientConfig
 from fedboost.runtime.config.daemons import CoordinatorConfig, PartyConfig
 from fedboost.runtime.config.policy import Policy
+from fedboost.runtime.config.relay import RelayConfig
 from fedboost.runtime.store.store import JobState
-from fedboost.runtime.transport.addresses import Timers
+from fedboost.runtime.transport.addresses import RelayAddress, Timers
 from tests.conftest import ROOT
 from tests.support import documents
 from tests.support.each import each
@@ -196,7 +197,7 @@ def test_the_reference_is_fresh(reference):
 
 def test_the_reference_has_every_key_and_command(reference):
     pages = reference.pages()
-    for kind in (Timers, PartyConfig, CoordinatorConfig, ClientConfig):
+    for kind in (Timers, PartyConfig, CoordinatorConfig, ClientConfig, RelayConfig, RelayAddress):
         for key in kind.model_fields:
             assert f"| `{key}` |" in pages["settings.md"], key
     for key in Policy.model_fields:

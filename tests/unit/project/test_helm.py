@@ -9,6 +9,7 @@ import yaml
 from fedboost import __version__
 from fedboost.ground.settings import parse_settings
 from fedboost.runtime.config.daemons import CoordinatorConfig, PartyConfig
+from fedboost.runtime.config.relay import RelayConfig
 from tests.conftest import ROOT
 from tests.support.shown_commands import check
 
@@ -30,6 +31,10 @@ ALL = {
         "settings": {**PEERS, "datasets": {"credit": {"path": "/data/t.parquet", "labels": ["y"]}}},
     },
     "aggregator": {"enabled": True, "name": "sum", "settings": PEERS, "secret": "sums"},
+    "relay": {
+        "enabled": True,
+        "settings": {"members": {"bank": {}, "lead": {"role": "coordinator"}}},
+    },
     "metrics": {"serviceMonitor": True, "from": {"app": "prometheus"}},
     "network": {"from": [{"ipBlock": {"cidr": "192.0.2.0/24"}}]},
 }
@@ -64,9 +69,9 @@ def test_what_is_rendered_is_valid_for_kubernetes(helm, version):
         if kind not in FOREIGN:
             kubernetes_validate.validate(one, version, strict=True)
     kinds = [kind for kind, _ in objects]
-    assert kinds.count("StatefulSet") == 3
-    assert kinds.count("Certificate") == 2, "one daemon brings a secret of its own"
-    assert kinds.count("NetworkPolicy") == kinds.count("ServiceMonitor") == 3
+    assert kinds.count("StatefulSet") == 4
+    assert kinds.count("Certificate") == 3, "one daemon brings a secret of its own"
+    assert kinds.count("NetworkPolicy") == kinds.count("ServiceMonitor") == 4
 
 
 @pytest.mark.parametrize(("name", "kind"), [("lead", CoordinatorConfig), ("bank", PartyConfig),
@@ -89,10 +94,37 @@ def test_a_daemon_starts_by_a_command_that_exists_with_settings_that_load(helm, 
     assert container["resources"]["limits"]["memory"]
 
 
-def test_a_certificate_names_its_daemon_as_peers_expect(helm):
-    certificate = rendered(helm, ALL)["Certificate", "ours-bank"]["spec"]
-    assert certificate["uris"] == ["fedboost:party:bank"]
-    assert "bank" in certificate["dnsNames"]
+def test_a_relay_starts_with_settings_that_load_and_keeps_nothing(helm):
+    objects = rendered(helm, ALL)
+    text = objects["ConfigMap", "ours-relay"]["data"]["daemon.yaml"]
+    found = parse_settings(RelayConfig, yaml.safe_load(text))
+    assert (found.name, found.listen) == ("relay", "0.0.0.0:7100")
+    assert set(found.members) == {"bank", "lead"}
+    stateful = objects["StatefulSet", "ours-relay"]["spec"]
+    assert "volumeClaimTemplates" not in stateful
+    (container,) = stateful["template"]["spec"]["containers"]
+    check(container["args"])
+    assert container["image"].startswith("fedboost-coordinator:")
+    assert "/var/lib/fedboost" not in {one["mountPath"] for one in container["volumeMounts"]}
+    assert objects["Service", "relay"]["spec"]["ports"][0]["appProtocol"] == "https"
+
+
+def test_a_party_that_only_dials_out_has_settings_that_load(helm):
+    ways = {
+        "coordinator": {"name": "lead", "address": "relay"},
+        "relay": {"address": "relay.example.org:443", "name": "relay"},
+    }
+    values = {**ISSUED, "party": {"enabled": True, "name": "bank", "settings": ways}}
+    text = rendered(helm, values)["ConfigMap", "ours-bank"]["data"]["daemon.yaml"]
+    assert parse_settings(PartyConfig, yaml.safe_load(text)).dialed_relay is not None
+
+
+@pytest.mark.parametrize(("name", "role"), [("bank", "party"), ("lead", "coordinator"),
+                                            ("relay", "relay")])  # fmt: skip
+def test_a_certificate_names_its_daemon_as_peers_expect(helm, name, role):
+    certificate = rendered(helm, ALL)["Certificate", f"ours-{name}"]["spec"]
+    assert certificate["uris"] == [f"fedboost:{role}:{name}"]
+    assert name in certificate["dnsNames"]
 
 
 @pytest.mark.parametrize(

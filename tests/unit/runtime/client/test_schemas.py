@@ -14,11 +14,12 @@ from fedboost.runtime.client import schemas
 jsonschema: Any = pytest.importorskip("jsonschema")
 ROOT = Path(__file__).resolve().parents[4]
 SHIPPED = sorted([*(ROOT / "configs").glob("*.yaml"), *(ROOT / "deploy/configs").glob("*.yaml")])
-KINDS = {"client": "client", "coordinator": "coordinator", "job": "job"}  # others: parties
+KINDS = ("client", "coordinator", "job", "relay")  # others: parties
 
 
 def kind_of(path):
-    return KINDS.get(path.stem.partition("-")[0], "party")
+    kind = path.stem.partition("-")[0]
+    return kind if kind in KINDS else "party"
 
 
 def wrong(kind, raw):

@@ -1,5 +1,6 @@
 """Settings files: the samples load, and what cannot work is refused by name."""
 
+import re
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from fedboost.ground.settings import load_settings, parse_settings, read_yaml
 from fedboost.ground.settings import user_home_folder as home_folder
 from fedboost.runtime.client.config import ClientConfig, client_config
 from fedboost.runtime.config.daemons import CoordinatorConfig, DaskWorkers, PartyConfig
+from fedboost.runtime.config.relay import RelayConfig, RelayService
 from fedboost.runtime.process.threads import count_cores
 from fedboost.runtime.transport import authority
 from fedboost.runtime.transport.addresses import Timers, is_loopback, split_address
@@ -80,9 +82,42 @@ def test_the_sample_jobs_name_the_samples_parties_and_data_sets(name):
         assert job["protocol"] in config.policy.protocols
 
 
+def test_the_sample_relay_admits_daemons_and_users_of_the_samples():
+    relay = load_settings(RelayConfig, CONFIGS / "relay.yaml")
+    coordinator = load_settings(CoordinatorConfig, CONFIGS / "coordinator.yaml")
+    roles = {name: member.role for name, member in relay.members.items()}
+    parties = set(PARTY_SAMPLES) - {"sum"}
+    assert roles.pop(coordinator.name) == "coordinator"
+    assert roles.pop("ana") == "user"
+    assert roles == dict.fromkeys(parties, "party")
+    assert not any(member.token for member in relay.members.values())
+
+
+def test_the_lines_about_a_relay_in_the_samples_can_be_switched_on():
+    relay = load_settings(RelayConfig, CONFIGS / "relay.yaml")
+    coordinator = with_lines_about_a_relay(CoordinatorConfig, "coordinator")
+    assert isinstance(coordinator.relay, RelayService)
+    assert split_address(coordinator.relay.listen)[1] == split_address(relay.listen)[1]
+    bank = with_lines_about_a_relay(PartyConfig, "party-bank")
+    client = with_lines_about_a_relay(ClientConfig, "client")
+    assert bank.reach == "auto"
+    for found in (bank.relay, client.relay):
+        assert found is not None
+        assert found.address == relay.listen
+        assert found.name == coordinator.name
+
+
+def with_lines_about_a_relay(kind, name):
+    """Return a sample's settings with its commented lines on relays."""
+    text = (CONFIGS / f"{name}.yaml").read_text()
+    lines = re.sub(r"^# ((?:relay|reach): )", r"\1", text, flags=re.MULTILINE)
+    assert lines != text
+    return parse_settings(kind, yaml.safe_load(lines))
+
+
 def test_there_is_a_test_for_every_sample():
     tested = {f"party-{name}.yaml" for name in PARTY_SAMPLES}
-    tested |= {"coordinator.yaml", "client.yaml", *JOB_SAMPLES}
+    tested |= {"coordinator.yaml", "client.yaml", "relay.yaml", *JOB_SAMPLES}
     assert tested == {path.name for path in CONFIGS.glob("*.yaml")}
 
 
