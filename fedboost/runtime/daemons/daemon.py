@@ -14,6 +14,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
+from fedboost.ground.build_version import build_version
 from fedboost.ground.errors import ConfigError, FedboostError, install_advice
 from fedboost.messages import (
     exchange_pb2,
@@ -273,6 +274,6 @@ async def _serve_until_stopped(server: DaemonServer, who: str, until_stdin_close
         stdin = sys.stdin.fileno()
         loop.add_reader(stdin, lambda: None if os.read(stdin, 4096) else stopped.set())
     await server.grpc.start()
-    log.info("%s listens on port %d", who, server.port)
+    log.info("%s listens on port %d, fedboost %s", who, server.port, build_version())
     await stopped.wait()
     log.info("%s stops", who)

@@ -5,6 +5,7 @@ from contextlib import closing
 
 import pytest
 
+from fedboost.ground.formats import STORE_VERSION
 from fedboost.runtime.store import schema
 
 
@@ -18,7 +19,7 @@ def made(path, version):
             connection.execute("INSERT INTO owner VALUES ('party bank')")
         connection.execute(f"PRAGMA user_version = {version}")
         schema.migrate(connection, "party bank", path)
-        assert connection.execute("PRAGMA user_version").fetchone() == (schema.SCHEMA_VERSION,)
+        assert connection.execute("PRAGMA user_version").fetchone() == (STORE_VERSION,)
         assert connection.execute("SELECT name FROM owner").fetchall() == [("party bank",)]
         found = "SELECT type, name, tbl_name, sql FROM sqlite_master ORDER BY type, name"
         return connection.execute(found).fetchall()
