@@ -19,7 +19,7 @@ def build_version() -> str:
 
     It is the package's version alone for a release, and where no commit is known.
     """
-    commit = _recorded_commit() or _checked_out_commit()
+    commit = _recorded_commit() or checked_out_commit()
     return f"{fedboost.__version__}+g{commit}" if commit else fedboost.__version__
 
 
@@ -30,7 +30,7 @@ def _recorded_commit() -> str:
         return ""
 
 
-def _checked_out_commit() -> str:
+def checked_out_commit() -> str:
     """Return the commit of the checkout that this package is part of; empty without git."""
     if not (PACKAGE.parent / ".git").exists():
         return ""
