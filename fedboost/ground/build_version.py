@@ -10,6 +10,7 @@ import fedboost
 
 PACKAGE = Path(fedboost.__file__).parent
 COMMIT_FILE = "COMMIT"  # in the package; hatch_build.py writes it into wheels and sdists
+DIGITS = 12  # of a commit
 GIT_S = 5.0
 
 
@@ -31,14 +32,22 @@ def _recorded_commit() -> str:
 
 
 def checked_out_commit() -> str:
-    """Return the commit of the checkout that this package is part of; empty without git."""
+    """Return the commit of the checkout that this package is part of; empty without git.
+
+    It ends with ``.dirty`` if files differ from the commit's.
+    """
     if not (PACKAGE.parent / ".git").exists():
         return ""
-    command = ["git", "describe", "--always", "--abbrev=12", "--exclude=*", "--dirty=.dirty"]
+    command = ["git", "--no-optional-locks", "status", "--porcelain=v2", "--branch", "-uno"]
     try:
         done = subprocess.run(
             command, cwd=PACKAGE.parent, capture_output=True, text=True, timeout=GIT_S, check=True
         )
     except (OSError, subprocess.SubprocessError):
         return ""
-    return done.stdout.strip()
+    head, *lines = done.stdout.splitlines()
+    commit = head.removeprefix("# branch.oid ")
+    if commit == "(initial)":
+        return ""
+    changed = any(not line.startswith("#") for line in lines)
+    return f"{commit[:DIGITS]}{'.dirty' * changed}"

@@ -54,7 +54,7 @@ from fedboost.model import vertical
 from fedboost.model.unknown_categories import RARE
 from fedboost.model.vertical import LEAF, OwnSplit
 
-KIND = "fedboost-shard"
+EXPORT_KIND = "fedboost-shard"
 SHARD_BYTES_MAX = 1 << 28  # ten thousand full trees of depth 6 take a third of it
 SHARD_COLUMNS_MAX = 1 << 20
 TREES_MAX = ROUNDS_MAX * NUM_CLASS_MAX
@@ -99,7 +99,7 @@ def facts_of(shard: Artefact) -> dict[str, Any]:
 
 def json_text(facts: Mapping[str, Any], entries: Mapping[str, Sequence[Mapping[str, Any]]]) -> str:
     """Return the JSON text of facts and lists, a line for each entry; see the module."""
-    head = {"format": KIND, "version": EXPORT_VERSION, **facts}
+    head = {"format": EXPORT_KIND, "version": EXPORT_VERSION, **facts}
     lines = [
         f" {json.dumps(name)}: {json.dumps(_json_value(value))}" for name, value in head.items()
     ]

@@ -94,6 +94,7 @@ def commits_in(folder):
     for path in folder.glob("*.tar.gz"):
         with tarfile.open(path) as sdist:
             inside = sdist.extractfile(f"{path.name.removesuffix('.tar.gz')}/fedboost/COMMIT")
+            assert inside is not None
             found[path.name] = inside.read().decode()
     return found
 
@@ -110,7 +111,8 @@ def test_builds_of_a_clone_without_tags_have_its_commit_and_a_release_has_none(r
     build = [BIN / "hatchling", "build", "--directory", tmp_path / "dist"]
     subprocess.run(build, cwd=tmp_path / "clone", check=True, capture_output=True)
     assert commits_in(tmp_path / "dist") == dict.fromkeys(release[0], commit)
-    shutil.unpack_archive(*(tmp_path / "dist").glob("*.tar.gz"), tmp_path / "sdist")
+    [sdist] = (tmp_path / "dist").glob("*.tar.gz")
+    shutil.unpack_archive(sdist, tmp_path / "sdist")
     [source] = (tmp_path / "sdist").iterdir()
     build = [BIN / "hatchling", "build", "-t", "wheel", "--directory", tmp_path / "again"]
     subprocess.run(build, cwd=source, check=True, capture_output=True)

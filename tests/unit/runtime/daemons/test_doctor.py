@@ -2,6 +2,7 @@
 
 import time
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 
@@ -79,7 +80,8 @@ def link_out(monkeypatch, version, number):
 
     monkeypatch.setattr(doctor, "_call_daemon", answer)
     known = {"telco": doctor.LinkTarget("party", "127.0.0.1:7102")}
-    return now(doctor._link_out(None, known, "telco"))
+    nothing: Any = None  # is dialled
+    return now(doctor._link_out(nothing, known, "telco"))
 
 
 def test_another_build_with_our_wire_passes_and_is_named(monkeypatch):
