@@ -44,7 +44,7 @@ lock: $(READY)  ## pins with hashes, for every platform; UPGRADE=1 takes newer v
 release: $(READY)  ## wheel, sdist, bill of materials and hashes in dist/: the same bytes from the same commit
 	@git diff --quiet HEAD || { echo "commit first: a release is what a commit holds" >&2; exit 2; }
 	rm -rf dist
-	SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct) $(BIN)/hatchling build --directory dist
+	HATCH_BUILD_NO_HOOKS=true SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct) $(BIN)/hatchling build --directory dist
 	sed "s/^dynamic = .*/version = \"$$($(BIN)/hatchling version)\"/" pyproject.toml > dist/named.toml
 	$(BIN)/cyclonedx-py requirements requirements.lock --pyproject dist/named.toml \
 	  --mc-type application --output-reproducible --output-file dist/fedboost.cdx.json

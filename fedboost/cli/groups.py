@@ -17,7 +17,7 @@ from typing import Any, get_args
 import click
 from click.shell_completion import CompletionItem
 
-from fedboost import __version__
+from fedboost.ground.formats import WIRE_VERSION
 from fedboost.runtime.process import logs
 
 CommandTable = Mapping[str, tuple[str, str]]  # by command: module in `fedboost.cli`, first sentence
@@ -101,6 +101,16 @@ class LazyGroup(click.Group):
         return self.commands[name].help or ""
 
 
+def _print_version(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
+    """Print the version of this build and its number of the wire, and exit."""
+    if not wanted or ctx.resilient_parsing:
+        return
+    from fedboost.ground.build_version import build_version
+
+    click.echo(f"fedboost, version {build_version()} (wire {WIRE_VERSION})")
+    ctx.exit()
+
+
 @click.group(
     cls=LazyGroup,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
@@ -121,7 +131,14 @@ class LazyGroup(click.Group):
                              "once."),
     },
 )  # fmt: skip
-@click.version_option(__version__, prog_name="fedboost")
+@click.option(
+    "--version",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_print_version,
+    help="Show the version and exit.",
+)
 @click.option("-v", "--verbose", is_flag=True, help="Log every step.")
 @click.option("--log-format", type=click.Choice(get_args(logs.LogFormat)), envvar="FEDBOOST_LOGS",
               show_envvar=True, help="Format of log lines on stderr; a daemon's settings file "

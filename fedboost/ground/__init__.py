@@ -2,8 +2,10 @@
 
 Modules:
     arrays        names of arrays of numbers
+    build_version  the version with a build's commit
     disk          writes files whole or not at all
     errors        every error, with its code and its advice
+    formats       numbers of the wire and of all files
     hashes        SHA-256 of many ids at once
     ids           ids of rows as one buffer
     kernel_files  files of compiled kernels

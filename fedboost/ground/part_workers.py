@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import reduce
 from typing import Any, Protocol, TypeVar
 
-from fedboost import __version__
+from fedboost.ground.build_version import build_version
 
 T = TypeVar("T")
 
@@ -107,7 +107,7 @@ def library_versions() -> tuple[str, str, str]:
     import numpy as np
 
     python = f"{sys.version_info.major}.{sys.version_info.minor}"
-    return __version__, python, ".".join(np.__version__.split(".")[:2])
+    return build_version(), python, ".".join(np.__version__.split(".")[:2])
 
 
 def call_with_parts(kernel: Callable[..., T], task: tuple[Any, ...], *parts: Any) -> T:

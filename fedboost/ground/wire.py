@@ -20,7 +20,6 @@ if TYPE_CHECKING:  # processes that send no arrays do not load numpy
 
 M = TypeVar("M", bound=Message)
 
-WIRE_VERSION = 1  # raised when an older daemon could misread a newer one
 MESSAGE_BYTES_MAX = 1 << 30  # protobuf itself ends at 2 GiB
 ROWS_NAMES = ("points", "ids", "rows")  # of fields that count the people in a message
 COUNT_MAX = (1 << 63) - 1  # a column of the ledger holds no more

@@ -13,20 +13,22 @@ class HelloRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class HelloReply(_message.Message):
-    __slots__ = ("name", "role", "version", "wire_version", "clock", "certificate")
+    __slots__ = ("name", "role", "version", "wire_version", "clock", "certificate", "wire_oldest")
     NAME_FIELD_NUMBER: _ClassVar[int]
     ROLE_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     WIRE_VERSION_FIELD_NUMBER: _ClassVar[int]
     CLOCK_FIELD_NUMBER: _ClassVar[int]
     CERTIFICATE_FIELD_NUMBER: _ClassVar[int]
+    WIRE_OLDEST_FIELD_NUMBER: _ClassVar[int]
     name: str
     role: str
     version: str
     wire_version: int
     clock: float
     certificate: str
-    def __init__(self, name: _Optional[str] = ..., role: _Optional[str] = ..., version: _Optional[str] = ..., wire_version: _Optional[int] = ..., clock: _Optional[float] = ..., certificate: _Optional[str] = ...) -> None: ...
+    wire_oldest: int
+    def __init__(self, name: _Optional[str] = ..., role: _Optional[str] = ..., version: _Optional[str] = ..., wire_version: _Optional[int] = ..., clock: _Optional[float] = ..., certificate: _Optional[str] = ..., wire_oldest: _Optional[int] = ...) -> None: ...
 
 class CheckLinkRequest(_message.Message):
     __slots__ = ("name",)

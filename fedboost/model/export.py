@@ -48,12 +48,13 @@ from fedboost.core import categories
 from fedboost.core.params import MAX_BIN, MAX_DEPTH, NUM_CLASS_MAX, ROUNDS_MAX
 from fedboost.flow import Artefact
 from fedboost.ground.errors import DataError
+from fedboost.ground.formats import EXPORT_VERSION
 from fedboost.ground.settings import Settings
 from fedboost.model import vertical
 from fedboost.model.unknown_categories import RARE
 from fedboost.model.vertical import LEAF, OwnSplit
 
-KIND, VERSION = "fedboost-shard", 1
+EXPORT_KIND = "fedboost-shard"
 SHARD_BYTES_MAX = 1 << 28  # ten thousand full trees of depth 6 take a third of it
 SHARD_COLUMNS_MAX = 1 << 20
 TREES_MAX = ROUNDS_MAX * NUM_CLASS_MAX
@@ -98,7 +99,7 @@ def facts_of(shard: Artefact) -> dict[str, Any]:
 
 def json_text(facts: Mapping[str, Any], entries: Mapping[str, Sequence[Mapping[str, Any]]]) -> str:
     """Return the JSON text of facts and lists, a line for each entry; see the module."""
-    head = {"format": KIND, "version": VERSION, **facts}
+    head = {"format": EXPORT_KIND, "version": EXPORT_VERSION, **facts}
     lines = [
         f" {json.dumps(name)}: {json.dumps(_json_value(value))}" for name, value in head.items()
     ]

@@ -15,9 +15,9 @@ from typing import Any
 from fedboost.flow import Artefact
 from fedboost.ground.disk import FOLDER_MODE, on_disk, sync_folder
 from fedboost.ground.errors import ConfigError, DataError
+from fedboost.ground.formats import SHARD_FORMAT
 from fedboost.model import arrays
 
-SHARD_FORMAT = 4  # since 4 hosts of federboost-vertical keep the facts of their noisy buckets
 FACTS, ARRAYS = "model.json", "arrays.npz"
 MODEL_ID = re.compile(r"[a-z0-9][a-z0-9-]{0,79}")  # a job's id; safe as the name of a folder
 

@@ -13,10 +13,10 @@ from typing import Any
 from pydantic import Field
 
 from fedboost.ground.errors import ConfigError
+from fedboost.ground.formats import SWEEP_FORMAT
 from fedboost.ground.settings import Settings, parse_settings
 from fedboost.sweep.plan import Earlier, Sweep, SweepJob, Trial
 
-FORMAT = 1
 FINISHED, PAUSED, FAILED = "finished", "paused", "failed"
 VALIDATION, TRAIN = "validation", "train"
 
@@ -41,7 +41,7 @@ class SweepEntry(Settings):
 class SweepFile(Settings):
     """The record file of a sweep."""
 
-    format: int = FORMAT
+    format: int = SWEEP_FORMAT
     digest: str  # of the sweep
     alignment: str | None = None
     reuse: str | None = None
@@ -83,7 +83,7 @@ class SweepRecord:
                 "the record of the sweep is no JSON", todo="move it away, to begin anew", **where
             ) from None
         kept = parse_settings(SweepFile, raw, **where)
-        if kept.format != FORMAT or kept.digest != sweep.digest:
+        if kept.format != SWEEP_FORMAT or kept.digest != sweep.digest:
             raise ConfigError(
                 "the record belongs to another sweep: the job file has changed since this "
                 "sweep began",

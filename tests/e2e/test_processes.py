@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from fedboost import __version__
+from fedboost.ground.build_version import build_version
+from fedboost.ground.formats import WIRE_VERSION
 from fedboost.runtime.cluster.local import COORDINATOR
 from tests.e2e import world
 from tests.e2e.conftest import MALLORY
@@ -37,7 +38,9 @@ def said(*args, how=MODULE, **env):
 
 @pytest.mark.parametrize("how", [INSTALLED, MODULE], ids=["installed", "module"])
 def test_the_program_starts_by_its_name_and_as_a_module(how):
-    assert said("--version", how=how) == world.Said(0, f"fedboost, version {__version__}\n", "")
+    assert said("--version", how=how) == world.Said(
+        0, f"fedboost, version {build_version()} (wire {WIRE_VERSION})\n", ""
+    )
 
 
 def test_exit_codes_tell_what_went_wrong(town, tmp_path):

@@ -11,6 +11,7 @@ import pytest
 
 from fedboost import __version__
 from fedboost.ground.errors import ConfigError, StoreError, UnreachableError
+from fedboost.ground.formats import WIRE_VERSION
 from fedboost.ground.workers import Serial
 from fedboost.messages.job_pb2 import JobId
 from fedboost.model import shards
@@ -286,18 +287,18 @@ async def test_a_job_that_was_cancelled_while_it_was_paused_leaves_nothing(tmp_p
             assert not list(party.store.folder.rglob(f"*{job}*"))
 
 
-async def test_a_job_of_another_version_is_refused_and_kept(tmp_path, monkeypatch):
+async def test_a_job_of_another_wire_is_refused_and_kept(tmp_path, monkeypatch):
     """Its list is shown all the same, and the old version can carry it on."""
     async with world(tmp_path, monkeypatch) as cluster:
         job = await begun(cluster)
         await until(cluster, job, "running")
         back = await gone(cluster, job, monkeypatch)
         with monkeypatch.context() as patch:
-            patch.setattr("fedboost.runtime.jobs.manifest.__version__", "9.9")
+            patch.setattr("fedboost.runtime.jobs.manifest.WIRE_VERSIONS_SPOKEN", range(99, 100))
             with pytest.raises(ConfigError) as refused:
                 await cluster.coordinator.resume(cluster.user, JobId(id=job))
             said = "\n".join(refused.value.lines())
-            assert f"the job began under fedboost {__version__}, here runs 9.9" in said
+            assert f"the job began under fedboost {__version__} (wire {WIRE_VERSION})" in said
             assert f"run fedboost {__version__} everywhere until it is over" in said
             assert (await status_of(cluster, job)).state == "paused"
             back()

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from fedboost import __version__, flow, protocols
+from fedboost import flow, protocols
 from fedboost.ground.errors import FedboostError, JobError, StoreError, UnreachableError
 from fedboost.ground.settings import parse_settings
 from fedboost.messages import job_pb2
@@ -192,9 +192,9 @@ class Attempts:
             if self._states.goes_on_alone(job):
                 self._returns.expect(job.id, self._remaining_parties(job), gained=True)
         for job in self._store.jobs(JobState.CANCELLED, JobState.FINISHED):
-            is_ours = manifest.read_outline(job.outline).version == __version__
+            is_spoken = manifest.read_outline(job.outline).is_spoken
             all_know = job.state is JobState.FINISHED and "lost" not in (job.result or {})
-            if all_know or not is_ours or job.updated <= time.time() - TELL_S:
+            if all_know or not is_spoken or job.updated <= time.time() - TELL_S:
                 continue
             walk = self._new_walk(manifest.decode_manifest(job.manifest), job.attempt)
             if job.state is JobState.FINISHED:
@@ -252,8 +252,8 @@ class Attempts:
             self._states.rests(id_, CoordinatorJobEvent.FAILED, error)
 
     def _begin_again(self, job: StoredJob) -> None:
-        """Make a new attempt at a job at rest; a ConfigError if it is of another version."""
-        manifest.read_outline(job.outline).check_version()
+        """Make a new attempt at a job at rest; a ConfigError if its wire is not spoken here."""
+        manifest.read_outline(job.outline).check_spoken()
         self._errands.drop(job.id)
         walk = self._new_walk(
             manifest.decode_manifest(job.manifest), self._store.next_attempt(job.id)

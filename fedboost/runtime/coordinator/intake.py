@@ -7,8 +7,7 @@ import difflib
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol
 
-from fedboost import __version__, flow, protocols
-from fedboost.ground import wire
+from fedboost import flow, protocols
 from fedboost.ground.errors import ConfigError, JobError
 from fedboost.ground.settings import parse_settings
 from fedboost.job import ChosenScheme, JobSpec
@@ -17,6 +16,7 @@ from fedboost.runtime.config.daemons import CoordinatorConfig
 from fedboost.runtime.jobs import manifest
 from fedboost.runtime.jobs.manifest import JobMember, Manifest, Submission
 from fedboost.runtime.jobs.submitted import check_age, check_size, submitter_of
+from fedboost.runtime.jobs.wire_numbers import SpokenNumbers, highest_common_number
 from fedboost.runtime.store.store import Store
 from fedboost.runtime.transport.authorities import Authorities
 from fedboost.runtime.transport.identity import Peer
@@ -45,7 +45,7 @@ class Intake:
     ) -> Manifest | None:
         """Return the manifest of a new job; None if the job was handed in before.
 
-        A ConfigError if a party is unknown or runs another version.
+        A ConfigError if a party is unknown, or if the daemons have no number of the wire in common.
         """
         if self._is_taken(id_, spec, submitter):
             return None
@@ -56,7 +56,13 @@ class Intake:
                 raise ConfigError(
                     f"the coordinator knows no party {party!r}", todo=f"did you mean {nearest!r}?"
                 )
-        members = await asyncio.gather(*map(self._member_of, parties))
+        replies = await asyncio.gather(*(self._link(party).hello() for party in parties))
+        wire_version = highest_common_number(
+            [
+                SpokenNumbers.of_this_build(self.config.name),
+                *map(SpokenNumbers.of_reply, parties, replies),
+            ]
+        )
         scheme = await self._choose_scheme(spec, parties)
         if self._is_taken(id_, spec, submitter):  # meanwhile
             return None
@@ -65,9 +71,13 @@ class Intake:
             coordinator=self.config.name,
             submitter=submitter,
             spec=spec,
-            members=list(members),
+            members=[
+                JobMember(name=party, certificate=said.certificate)
+                for party, said in zip(parties, replies, strict=True)
+            ],
             submission=submission,
             scheme=scheme,
+            wire_version=wire_version,
         )
         check_size(terms.encode())
         if self.config.tls is not None:  # every party checks this; the user hears of it now
@@ -103,16 +113,6 @@ class Intake:
             for party, said in zip(parties, replies, strict=True)
         }
         return choice.choose_scheme(params, offers)
-
-    async def _member_of(self, party: str) -> JobMember:
-        said = await self._link(party).hello()
-        if said.wire_version != wire.WIRE_VERSION or said.version != __version__:
-            raise ConfigError(
-                f"{party} runs fedboost {said.version}, the coordinator {__version__}",
-                party=party,
-                todo="run the same version everywhere",
-            )
-        return JobMember(name=party, certificate=said.certificate)
 
 
 def signed_submission(caller: Peer, request: job_pb2.SubmitRequest) -> Submission:

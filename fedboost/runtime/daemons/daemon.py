@@ -16,6 +16,7 @@ from contextlib import (
 )
 from typing import TYPE_CHECKING, Any
 
+from fedboost.ground.build_version import build_version
 from fedboost.ground.errors import ConfigError, FedboostError, install_advice
 from fedboost.messages import (
     exchange_pb2,
@@ -285,6 +286,6 @@ def _reload_at_sighup(take_up: Callable[[], Awaitable[list[str]]]) -> Iterator[N
 async def _serve_until_stopped(server: DaemonServer, who: str, until_stdin_closes: bool) -> None:
     """Run the server until a stop signal, or until the starting process exits."""
     await server.grpc.start()
-    log.info("%s listens on port %d", who, server.port)
+    log.info("%s listens on port %d, fedboost %s", who, server.port, build_version())
     await wait_for_stop(until_stdin_closes)
     log.info("%s stops", who)

@@ -10,8 +10,7 @@ from typing import Any
 
 import grpc
 
-from fedboost import __version__
-from fedboost.ground import wire
+from fedboost.ground.build_version import build_version
 from fedboost.ground.disk import check_room
 from fedboost.ground.errors import (
     ConfigError,
@@ -27,6 +26,7 @@ from fedboost.runtime.config.daemons import (
     DaskWorkers,
     PartyConfig,
 )
+from fedboost.runtime.jobs.wire_numbers import SpokenNumbers, highest_common_number
 from fedboost.runtime.relay.dialing import open_dialer, relay_link
 from fedboost.runtime.transport import faults
 from fedboost.runtime.transport.channel import Dialer
@@ -80,7 +80,8 @@ def link_targets(config: DaemonConfig) -> dict[str, LinkTarget]:
 
 
 async def say_hello(dialer: Dialer, known: dict[str, LinkTarget], name: str) -> job_pb2.HelloReply:
-    """Return the greeting of the daemon `name`; raise the fault of the link or version."""
+    """Return the greeting of the daemon `name`; raise the fault of the link, or if
+    the two have no number of the wire in common."""
     target = known.get(name)
     if target is None:
         raise ConfigError(f"no address is known for {name[:64]!r}", todo="add it to the settings")
@@ -91,12 +92,8 @@ async def say_hello(dialer: Dialer, known: dict[str, LinkTarget], name: str) -> 
             f"{target.address} is {reply.role} {reply.name}, not {name}",
             todo="correct the address in the settings file",
         )
-    if (reply.version, reply.wire_version) != (__version__, wire.WIRE_VERSION):
-        raise ConfigError(
-            f"{name} runs fedboost {reply.version}, here runs {__version__}",
-            todo="run the same version everywhere",
-            party=name,
-        )
+    here = SpokenNumbers.of_this_build("this daemon")
+    highest_common_number([here, SpokenNumbers.of_reply(name, reply)])
     return reply
 
 
@@ -269,6 +266,8 @@ async def _link_out(dialer: Dialer, known: dict[str, LinkTarget], name: str) -> 
         return LinkCheck(what, wrong)
     way = "through the relay, " if dialer.routes.is_relayed(name) else ""
     note = f"{way}round trip {1000 * (now - started):.1f} ms, clock {skew:+.1f} s"
+    if reply.version != build_version():
+        note += f", fedboost {reply.version} (here {build_version()})"
     return LinkCheck(what, note=note, warning=_peer_warning(name, reply.certificate))
 
 

@@ -28,8 +28,9 @@ from prometheus_client import (
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from fedboost import __version__, protocols
-from fedboost.ground import wire
+from fedboost import protocols
+from fedboost.ground import formats
+from fedboost.ground.build_version import build_version
 from fedboost.ground.errors import BY_CODE, ConfigError, FedboostError, StoreError
 from fedboost.messages.job_pb2 import Event, StepDone, Waiting
 from fedboost.protocols import OTHER
@@ -233,7 +234,7 @@ class DaemonMetrics(Collector):
     def read(self) -> Iterator[Reading]:
         """Yield every other gauge's values, in the thread of the request."""
         assert self._store is not None
-        who = (self._role, self._config.name, __version__, str(wire.WIRE_VERSION))
+        who = (self._role, self._config.name, build_version(), str(formats.WIRE_VERSION))
         yield "fedboost_info", who, 1.0
         end = self._identity().not_after.timestamp()
         yield "fedboost_certificate_end_timestamp_seconds", (), end

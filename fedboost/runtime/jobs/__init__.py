@@ -5,4 +5,5 @@ Modules:
     manifest   the text that all parties sign
     signed     a job as one party sees it
     submitted  reads and checks submissions of users
+    wire_numbers  agreement on a number of the wire
 """

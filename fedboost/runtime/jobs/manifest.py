@@ -10,9 +10,11 @@ from typing import Any
 from pydantic import Field, SerializerFunctionWrapHandler, model_serializer
 
 from fedboost import __version__
+from fedboost.ground.build_version import build_version
 from fedboost.ground.errors import ConfigError, PeerError
+from fedboost.ground.formats import WIRE_VERSION, WIRE_VERSIONS_SPOKEN
 from fedboost.ground.settings import Settings, parse_settings
-from fedboost.ground.wire import WIRE_VERSION, json_object
+from fedboost.ground.wire import json_object
 from fedboost.job import ChosenScheme, JobSpec, Name, encryption_of
 
 # 30,000 columns with names of 30 characters. The 1,000 jobs of a day take a gigabyte of a store at
@@ -53,8 +55,8 @@ class Manifest(Settings):
     members: list[JobMember]
     submission: Submission | None = None  # None without certificates
     scheme: ChosenScheme | None = None  # of a job that says `encryption.scheme: auto`
-    wire_version: int = WIRE_VERSION
-    version: str = __version__
+    wire_version: int = WIRE_VERSION  # the highest that all daemons of the job speak
+    version: str = __version__  # the coordinator's
 
     @model_serializer(mode="wrap")
     def _serialise(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
@@ -110,14 +112,21 @@ class ManifestOutline:
     submitter: str
     protocol: str
     version: str
+    wire_version: int
     parties: tuple[str, ...]
     encryption: str  # "SCHEME: why this one"; empty without encryption
 
-    def check_version(self) -> None:
-        """Raise ConfigError if the job began under another version of fedboost."""
-        if self.version != __version__:
+    @property
+    def is_spoken(self) -> bool:
+        """Return whether this build speaks the job's number of the wire."""
+        return self.wire_version in WIRE_VERSIONS_SPOKEN
+
+    def check_spoken(self) -> None:
+        """Raise ConfigError if the job began under a wire that this build does not speak."""
+        if not self.is_spoken:
             raise ConfigError(
-                f"the job began under fedboost {self.version}, here runs {__version__}",
+                f"the job began under fedboost {self.version} (wire {self.wire_version}), here "
+                f"runs {build_version()} (wire {WIRE_VERSION})",
                 todo=f"run fedboost {self.version} everywhere until it is over, or submit it anew",
             )
 
@@ -132,6 +141,7 @@ def read_outline(text: bytes) -> ManifestOutline:
         submitter=raw["submitter"],
         protocol=raw["spec"]["protocol"],
         version=raw["version"],
+        wire_version=raw.get("wire_version", 1),  # missing where no text is kept, before store 12
         parties=tuple(member["name"] for member in raw["members"]),
         encryption="{scheme}: {because}".format_map(encryption) if encryption else "",
     )

@@ -12,12 +12,14 @@ from google.protobuf.message import Message
 from fedboost.flow import DisclosureInfo
 from fedboost.ground import wire
 from fedboost.ground.errors import DataError
+from fedboost.ground.formats import LEDGER_FORMAT
 from fedboost.messages.exchange_pb2 import Envelope
 from fedboost.messages.reveals import REVEALS
 
 Direction: TypeAlias = Literal["out", "in"]
 
-GENESIS = hashlib.sha256(b"fedboost ledger 2").hexdigest()  # hash before the first row
+# Hash before the first row.
+GENESIS = hashlib.sha256(f"fedboost ledger {LEDGER_FORMAT}".encode()).hexdigest()
 SALT_BYTES = 16
 TEXT_CHARS_MAX = 2000  # of one column; a peer cannot fill the disk with a name
 

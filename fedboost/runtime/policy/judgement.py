@@ -12,11 +12,10 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from fedboost import __version__, flow, protocols
+from fedboost import flow, protocols
 from fedboost.core.params import BoostingParams
 from fedboost.data.frame import Frame
 from fedboost.flow import GUEST, StageContext
-from fedboost.ground import wire
 from fedboost.ground.errors import ConfigError, PeerError, PolicyError
 from fedboost.ground.settings import Settings, parse_settings
 from fedboost.messages.party_pb2 import Signature
@@ -25,6 +24,7 @@ from fedboost.runtime.config.daemons import PartyConfig
 from fedboost.runtime.jobs.manifest import Manifest, manifest_sha256, read_outline
 from fedboost.runtime.jobs.signed import SignedJob
 from fedboost.runtime.jobs.submitted import check_age, check_replayable, submitter_of
+from fedboost.runtime.jobs.wire_numbers import SpokenNumbers, highest_common_number
 from fedboost.runtime.ledger.signed_heads import Check
 from fedboost.runtime.policy import declared
 from fedboost.runtime.policy.differences import Summed, count_alignment
@@ -122,12 +122,9 @@ class Judge:
                 f"{caller} may not propose jobs of {terms.coordinator}",
                 todo="propose it from its own coordinator",
             )
-        if terms.wire_version != wire.WIRE_VERSION or terms.version != __version__:
-            raise ConfigError(
-                f"the coordinator runs fedboost {terms.version}, {self.config.name} {__version__}",
-                party=self.config.name,
-                todo="run the same version everywhere",
-            )
+        number = terms.wire_version
+        proposed = SpokenNumbers(terms.coordinator, terms.version, number, number)
+        highest_common_number([proposed, SpokenNumbers.of_this_build(self.config.name)])
         table = terms.spec.parties.table()
         if {m.name for m in terms.members} != set(table.of(tuple(flow.Role))):
             raise PeerError("the manifest's members are not the job's parties")

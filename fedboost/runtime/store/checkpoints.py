@@ -36,6 +36,7 @@ from fedboost.ground.disk import (
     write_file,
 )
 from fedboost.ground.errors import ProtocolError, StoreError
+from fedboost.ground.formats import CHECKPOINT_FORMAT
 from fedboost.ground.mapped import free_pages
 from fedboost.ground.state import GrownList, join_state
 from fedboost.runtime.store import pieces
@@ -43,7 +44,6 @@ from fedboost.runtime.store.pieces import Pieces
 
 log = logging.getLogger(__name__)
 
-CHECKPOINT_FORMAT = 6  # since 6 arrays lie as they are
 ARRAY_PIECE_BYTES = 1 << 23  # of an array, that are written together
 CHECKPOINTS_KEPT = 2  # the last joint commit may lie one place behind the last checkpoint
 NUMBER_MAX = 99_999_999  # of a place

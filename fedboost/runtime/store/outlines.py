@@ -19,7 +19,9 @@ def encode_outline(text: bytes) -> bytes:
     try:
         raw = json.loads(text)
         spec = raw["spec"]
-        kept |= {name: raw[name] for name in ("coordinator", "submitter", "version")}
+        kept |= {
+            name: raw[name] for name in ("coordinator", "submitter", "version", "wire_version")
+        }
         kept["members"] = [{"name": member["name"]} for member in raw["members"]]
         encryption = spec.get("params", {}).get("encryption")
         scheme = encryption.get("scheme") if isinstance(encryption, Mapping) else None

@@ -12,6 +12,7 @@ from typing import Any
 
 from fedboost.ground.disk import transaction
 from fedboost.ground.errors import StoreError
+from fedboost.ground.formats import STORE_VERSION
 from fedboost.runtime.store.outlines import encode_outline
 
 # Tables with an own hash of each row in the last column, since SQLite has none.
@@ -250,8 +251,12 @@ VERSIONS: Mapping[int, tuple[str, ...]] = {
         """CREATE TRIGGER atoms_rise BEFORE UPDATE OF rows ON atoms
         WHEN NEW.rows < OLD.rows BEGIN SELECT raise(ABORT, 'atoms stay'); END""",
     ),
+    # Outlines have the job's number of the wire.
+    12: (
+        """UPDATE jobs SET outline = outlined((SELECT text FROM manifests WHERE job = id))
+            WHERE id IN (SELECT job FROM manifests)""",
+    ),
 }
-SCHEMA_VERSION = max(VERSIONS)
 
 
 def migrate(connection: sqlite3.Connection, owner: str, path: Path) -> None:
@@ -261,15 +266,15 @@ def migrate(connection: sqlite3.Connection, owner: str, path: Path) -> None:
     inconsistent.
     """
     version = with_row_hash(connection).execute("PRAGMA user_version").fetchone()[0]
-    if version > SCHEMA_VERSION:
+    if version > STORE_VERSION:
         raise StoreError(
-            f"the store has version {version}, this fedboost knows {SCHEMA_VERSION}",
+            f"the store has version {version}, this fedboost knows {STORE_VERSION}",
             todo="run the newer fedboost, or start with another folder",
             file=str(path),
         )
     if version:
         _check_store(connection, owner, path)
-    if version == SCHEMA_VERSION:
+    if version == STORE_VERSION:
         _check_counters(connection, path)
         return
     with transaction(connection, path):
@@ -277,12 +282,12 @@ def migrate(connection: sqlite3.Connection, owner: str, path: Path) -> None:
             connection.execute(statement)
         if not version:
             connection.execute("INSERT INTO owner VALUES (?)", (owner,))
-        connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+        connection.execute(f"PRAGMA user_version = {STORE_VERSION}")
 
 
 def _upgrade_statements(version: int) -> Iterator[str]:
     """Yield statements that upgrade a store of an older version."""
-    for number in range(version + 1, SCHEMA_VERSION + 1):
+    for number in range(version + 1, STORE_VERSION + 1):
         yield from VERSIONS[number]
 
 

@@ -21,8 +21,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, padding, rsa
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
-from fedboost import __version__
-from fedboost.ground import wire
+from fedboost.ground import formats
+from fedboost.ground.build_version import build_version
 from fedboost.ground.errors import ConfigError, PeerError, UnreachableError
 from fedboost.messages.job_pb2 import HelloReply
 
@@ -351,8 +351,9 @@ def hello_reply(ours: Identity) -> HelloReply:
     return HelloReply(
         name=ours.name,
         role=ours.role,
-        version=__version__,
-        wire_version=wire.WIRE_VERSION,
+        version=build_version(),
+        wire_version=formats.WIRE_VERSION,
+        wire_oldest=formats.WIRE_VERSIONS_SPOKEN[0],
         clock=time.time(),
         certificate=ours.certificate_pem.decode(),
     )

@@ -69,6 +69,12 @@ def error_of_call(error: grpc.aio.AioRpcError, name: str, address: str) -> Fedbo
         )
     if error.code() in BROKEN:
         return _unavailable(details, name, address)
+    if error.code() is grpc.StatusCode.UNIMPLEMENTED:
+        return ConfigError(
+            f"{name} runs a build of fedboost without this call",
+            party=name,
+            todo=f"upgrade {name}: fedboost --version says which build runs on a machine",
+        )
     return PeerError(f"the call to {name} failed: {error.code().name}", party=name, private=details)
 
 

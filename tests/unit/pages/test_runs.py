@@ -32,6 +32,7 @@ def run(
     }  # fmt: skip
     manifest = {
         "coordinator": "coord", "submitter": "ana", "spec": spec, "version": "1",
+        "wire_version": 2,
         "members": [{"name": "bank"}, {"name": "telco"}],
     }  # fmt: skip
     result = (

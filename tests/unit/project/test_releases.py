@@ -85,6 +85,46 @@ def test_the_sdist_has_what_a_reader_and_a_builder_need(release):
     assert not any(name.startswith(("tests", "docs")) for name in inside)
 
 
+def commits_in(folder):
+    """The commits in the wheels and sdists of a folder, by file name."""
+    found = {}
+    for path in folder.glob("*.whl"):
+        with zipfile.ZipFile(path) as wheel:
+            found[path.name] = wheel.read("fedboost/COMMIT").decode()
+    for path in folder.glob("*.tar.gz"):
+        with tarfile.open(path) as sdist:
+            inside = sdist.extractfile(f"{path.name.removesuffix('.tar.gz')}/fedboost/COMMIT")
+            assert inside is not None
+            found[path.name] = inside.read().decode()
+    return found
+
+
+@pytest.mark.slow
+def test_builds_of_a_clone_without_tags_have_its_commit_and_a_release_has_none(release, tmp_path):
+    shutil.copytree(release[1].parent / "source", tmp_path / "clone")
+    who = ("-c", "user.name=a", "-c", "user.email=a@b")
+    for words in (["init"], ["add", "."], [*who, "commit", "-m", "first"]):
+        subprocess.run(["git", *words], cwd=tmp_path / "clone", check=True, capture_output=True)
+    command = ["git", "rev-parse", "--short=12", "HEAD"]
+    commit = subprocess.run(command, cwd=tmp_path / "clone", check=True, capture_output=True,
+                            text=True).stdout  # fmt: skip
+    build = [BIN / "hatchling", "build", "--directory", tmp_path / "dist"]
+    subprocess.run(build, cwd=tmp_path / "clone", check=True, capture_output=True)
+    assert commits_in(tmp_path / "dist") == dict.fromkeys(release[0], commit)
+    [sdist] = (tmp_path / "dist").glob("*.tar.gz")
+    shutil.unpack_archive(sdist, tmp_path / "sdist")
+    [source] = (tmp_path / "sdist").iterdir()
+    build = [BIN / "hatchling", "build", "-t", "wheel", "--directory", tmp_path / "again"]
+    subprocess.run(build, cwd=source, check=True, capture_output=True)
+    assert set(commits_in(tmp_path / "again").values()) == {commit}
+    environment = {**os.environ, "HATCH_BUILD_NO_HOOKS": "true"}  # as `make release` sets it
+    build = [BIN / "hatchling", "build", "--directory", tmp_path / "released"]
+    subprocess.run(build, cwd=tmp_path / "clone", env=environment, check=True, capture_output=True)
+    for path in (tmp_path / "released").glob("*.whl"):
+        with zipfile.ZipFile(path) as wheel:
+            assert "fedboost/COMMIT" not in wheel.namelist()
+
+
 def test_the_version_and_its_date_stand_in_changes_and_citation():
     cited = yaml.safe_load((ROOT / "CITATION.cff").read_text())
     heads = re.findall(r"^## \[(.+?)\](?: - (\S+))?$", (ROOT / "CHANGELOG.md").read_text(), re.M)

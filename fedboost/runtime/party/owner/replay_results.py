@@ -286,7 +286,7 @@ def signed_job(config: PartyConfig, job: str) -> tuple[SignedJob, JobState]:
             f"{job[:80]} never began here, and its text is no longer kept",
             todo="only a job that began can be replayed",
         )
-    manifest.read_outline(row[0]).check_version()
+    manifest.read_outline(row[0]).check_spoken()
     terms = manifest.decode_manifest(row[0])
     return SignedJob(config.name, terms, manifest.manifest_sha256(row[0])), JobState(row[1])
 

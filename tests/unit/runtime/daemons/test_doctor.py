@@ -1,15 +1,22 @@
-"""What `fedboost doctor` says of certificates: how long they last, and who may issue them."""
+"""What `fedboost doctor` says of certificates and of builds."""
 
+import time
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 
+from fedboost.ground.build_version import build_version
+from fedboost.ground.errors import ConfigError
+from fedboost.ground.formats import WIRE_VERSION
+from fedboost.messages.job_pb2 import HelloReply
 from fedboost.runtime.cluster.local import tls_of
 from fedboost.runtime.config.daemons import PartyConfig
 from fedboost.runtime.daemons import doctor
 from fedboost.runtime.transport import authority
 from fedboost.runtime.transport.addresses import PinnedAddress, Remote
 from fedboost.runtime.transport.certificates import Leaf, Term
+from tests.support.federated import now
 
 NOW = datetime.now(UTC)
 
@@ -62,3 +69,31 @@ def test_a_pinned_ca_that_is_none_is_named(tmp_path, content):
     [own] = checks(ours, tmp_path / "telco-ca.pem")
     assert own.error is not None
     assert own.error.where["file"].endswith("telco-ca.pem")
+
+
+def link_out(monkeypatch, version, number):
+    """What bank's doctor finds of telco, which runs a build."""
+
+    async def answer(*_):
+        return HelloReply(name="telco", role="party", version=version, wire_version=number,
+                          wire_oldest=number, clock=time.time())  # fmt: skip
+
+    monkeypatch.setattr(doctor, "_call_daemon", answer)
+    known = {"telco": doctor.LinkTarget("party", "127.0.0.1:7102")}
+    nothing: Any = None  # is dialled
+    return now(doctor._link_out(nothing, known, "telco"))
+
+
+def test_another_build_with_our_wire_passes_and_is_named(monkeypatch):
+    found = link_out(monkeypatch, "0.9.0", WIRE_VERSION)
+    assert found.error is None
+    assert found.note.endswith(f", fedboost 0.9.0 (here {build_version()})")
+    assert "fedboost" not in link_out(monkeypatch, build_version(), WIRE_VERSION).note
+
+
+def test_a_build_with_another_wire_fails_the_link_and_the_older_is_named(monkeypatch):
+    error = link_out(monkeypatch, "0.1.0", WIRE_VERSION - 1).error
+    assert isinstance(error, ConfigError)
+    assert error.what.startswith(f"telco runs fedboost 0.1.0 (wire {WIRE_VERSION - 1}), this ")
+    assert error.todo == "upgrade telco"
+    assert link_out(monkeypatch, "0.9.0", WIRE_VERSION + 1).error.todo == "upgrade this daemon"

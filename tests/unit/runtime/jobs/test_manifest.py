@@ -6,10 +6,12 @@ import json
 import pytest
 
 from fedboost.ground.errors import PeerError
+from fedboost.ground.formats import WIRE_VERSION
 from fedboost.ground.settings import parse_settings
 from fedboost.job import JobSpec
 from fedboost.runtime.jobs import manifest
 from fedboost.runtime.jobs.manifest import JobMember, Manifest
+from fedboost.runtime.store.outlines import encode_outline
 from tests.support.federated import job_spec
 
 
@@ -89,3 +91,11 @@ def test_a_manifest_larger_than_a_store_keeps_is_refused_unread():
 def test_every_change_changes_the_hash():
     texts = {TEXT, terms().encode(), terms(n_estimators=4).encode(), changed(job="b").encode()}
     assert len({manifest.manifest_sha256(text) for text in texts}) == len(texts)
+
+
+def test_an_outline_has_the_number_of_the_wire_and_1_where_none_was_kept():
+    assert manifest.read_outline(encode_outline(TEXT)).wire_version == WIRE_VERSION
+    older = json.loads(encode_outline(TEXT))
+    del older["wire_version"]
+    outline = manifest.read_outline(json.dumps(older).encode())
+    assert (outline.wire_version, outline.is_spoken) == (1, False)

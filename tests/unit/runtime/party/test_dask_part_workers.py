@@ -157,7 +157,7 @@ def test_an_error_in_a_task_is_raised_here(own):
 
 
 def test_workers_of_another_version_are_refused(cluster, monkeypatch):
-    monkeypatch.setattr(part_workers, "__version__", "0.0.1")
+    monkeypatch.setattr(part_workers, "build_version", lambda: "0.0.1")
     other = DaskPartWorkers(cluster.settings())
     error = refusal(ConfigError, lambda: other.count)
     assert "here are 0.0.1" in error.what

@@ -4,7 +4,7 @@ import grpc
 import pytest
 
 from fedboost.ground import errors
-from fedboost.ground.errors import BY_CODE, FedboostError, PeerError
+from fedboost.ground.errors import BY_CODE, ConfigError, FedboostError, PeerError
 from fedboost.messages.fault_pb2 import Fault, Place
 from fedboost.runtime.transport import faults, status
 
@@ -80,3 +80,18 @@ def test_private_words_are_in_no_text_of_an_error():
     assert error.where == {"party": "bank", "step": "call"}
     for text in (str(error), repr(error), error.place, *error.lines()):
         assert "hush" not in text
+
+
+@pytest.mark.parametrize(
+    ("code", "kind", "what"),
+    [
+        (grpc.StatusCode.UNIMPLEMENTED, ConfigError, "telco runs a build of fedboost without"),
+        (grpc.StatusCode.UNKNOWN, PeerError, "the call to telco failed: UNKNOWN"),
+    ],
+)
+def test_a_call_that_a_build_lacks_is_a_matter_of_its_version(code, kind, what):
+    none = grpc.aio.Metadata()
+    failed = grpc.aio.AioRpcError(code, none, none, "Method not found!")
+    error = status.error_of_call(failed, "telco", "127.0.0.1:7102")
+    assert type(error) is kind
+    assert error.what.startswith(what)
