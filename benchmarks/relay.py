@@ -36,7 +36,7 @@ from fedboost.runtime.cluster.local import COORDINATOR
 from fedboost.runtime.relay.answering import AnsweredCalls
 from fedboost.runtime.relay.dialing import open_dialer, relay_link
 from fedboost.runtime.transport import authority
-from fedboost.runtime.transport.addresses import RelayAddress, Timers
+from fedboost.runtime.transport.addresses import Reach, RelayAddress, Timers
 from fedboost.runtime.transport.certificates import Leaf, Term
 from fedboost.runtime.transport.server import bind_server
 from fedboost.runtime.transport.tls import ServerCertificates, TlsFiles
@@ -137,7 +137,7 @@ async def _send(
     folder: Path, port: int, relay_port: int | None, megabytes: int, stalls_s: float = 0.0
 ) -> float:
     """Seconds of a transfer; with `stalls_s` its receiver reads nothing and it breaks off then."""
-    reach = "direct" if relay_port is None else "outbound"
+    reach: Reach = "direct" if relay_port is None else "outbound"
     dialer = open_dialer(files(folder, CALLER), Timers(), f"party:{CALLER}",
                          _address(relay_port), reach)  # fmt: skip
     piece = os.urandom(PIECE_BYTES)
@@ -229,7 +229,7 @@ def relayed(made: ClusterProcesses) -> Iterator[None]:
 
 def figures(rows: Sequence[Row]) -> dict[str, float]:
     """Medians, and ratios to the direct connection."""
-    found = {}
+    found: dict[str, float] = {}
     for what, key in (("transfer", "mb_per_s"), ("transfer", "cpu_s"), ("tree", "seconds")):
         ways = {way: [row[key] for row in of(rows, what) if row["way"] == way]
                 for way in ("direct", RELAY)}  # fmt: skip
