@@ -18,8 +18,8 @@ from fedboost.ground.errors import FedboostError, UnreachableError
 from fedboost.messages import job_pb2, party_pb2, party_pb2_grpc
 from fedboost.runtime.relay import answering, server
 from fedboost.runtime.relay.answering import AnsweredCalls
-from fedboost.runtime.relay.dialing import open_dialer
 from fedboost.runtime.relay.copying import join_lines
+from fedboost.runtime.relay.dialing import open_dialer
 from fedboost.runtime.relay.lines import ANSWER, CALL, TAKE
 from fedboost.runtime.relay.members import Members
 from fedboost.runtime.transport import authority

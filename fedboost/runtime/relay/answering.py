@@ -22,6 +22,9 @@ log = logging.getLogger(__name__)
 
 CALLS_MAX = 128  # from the relay at once; more are ignored
 CALL_PATTERN = re.compile(r"[A-Za-z0-9_-]{1,64}")  # of a call's name, which we put into a path
+CALL_HELD_S = (
+    1.0  # a call that has ended counts so long, so that a relay cannot bring new ones faster
+)
 STEADY_S = 10.0  # a control line that ended sooner is not opened again at once
 
 
@@ -94,3 +97,4 @@ class AnsweredCalls:
             self._warnings.warn("a call of %s was not taken: %s", caller, error.what)
         except OSError as error:
             self._warnings.warn("our own port does not answer the relay's calls: %s", error)
+        await asyncio.sleep(CALL_HELD_S)

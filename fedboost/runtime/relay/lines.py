@@ -7,6 +7,7 @@ import json
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 from urllib.request import getproxies, proxy_bypass
 
@@ -23,7 +24,7 @@ from fedboost.runtime.transport.addresses import (
     is_loopback,
     split_address,
 )
-from fedboost.runtime.transport.tls import TlsFiles, read_pem
+from fedboost.runtime.transport.tls import Stamp, TlsFiles, file_stamp, read_pem
 
 # Paths of a relay.
 ANSWER = "/answer"  # a control line: calls are announced on it
@@ -31,7 +32,7 @@ CALL = "/call/{name}"  # a line to the daemon of that name
 TAKE = "/take/{call}"  # a line for an announced call
 MEMBER = "/member"  # no line: how the relay knows us
 
-CONTROL_BYTES_MAX = 1 << 10  # of a message on a control line: an announced call, and no more
+ANNOUNCED_BYTES_MAX = 1 << 10  # of a message on a control line: an announced call, and no more
 ANSWER_BYTES_MAX = 1 << 10  # of the relay's answer about a member
 
 # Meaning of a relay's refusal, by its HTTP status: what, todo. "{name}" is the called daemon.
@@ -56,6 +57,7 @@ class RelayLink:
         """Prepare the link; the files of `tls` are read for each line, so a rotation counts."""
         self._relay, self._tls, self._timers = relay, tls, timers
         self._session: aiohttp.ClientSession | None = None
+        self._context_of: tuple[tuple[Stamp | None, ...], ssl.SSLContext] | None = None
 
     @property
     def address(self) -> str:
@@ -70,7 +72,7 @@ class RelayLink:
 
         With `beats`, pings find out within seconds that the other end is gone.
         """
-        most = CONTROL_BYTES_MAX if beats else LINE_BYTES_MAX
+        most = ANNOUNCED_BYTES_MAX if beats else LINE_BYTES_MAX
         try:
             async with asyncio.timeout(self._timers.call_s):
                 line = await self._open_session().ws_connect(
@@ -133,9 +135,17 @@ class RelayLink:
             await self._session.close()
 
     def _context(self) -> ssl.SSLContext:
+        """Return the TLS context of our files, made again when they change."""
+        ca = self._relay.ca or self._tls.ca
+        stamps = tuple(map(file_stamp, (ca, self._tls.cert, self._tls.key)))
+        if self._context_of is None or self._context_of[0] != stamps:
+            self._context_of = stamps, self._fresh_context(ca)
+        return self._context_of[1]
+
+    def _fresh_context(self, ca: Path) -> ssl.SSLContext:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         context.minimum_version = ssl.TLSVersion.TLSv1_2  # of proxies that look inside
-        context.load_verify_locations(cadata=read_pem(self._relay.ca or self._tls.ca).decode())
+        context.load_verify_locations(cadata=read_pem(ca).decode())
         if self._relay.token is None:
             context.load_cert_chain(self._tls.cert, self._tls.key)
         return context

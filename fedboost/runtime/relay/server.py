@@ -28,7 +28,7 @@ from fedboost.runtime.relay.copying import (
     close_line,
     join_lines,
 )
-from fedboost.runtime.relay.lines import ANSWER, CALL, CONTROL_BYTES_MAX, MEMBER, TAKE
+from fedboost.runtime.relay.lines import ANNOUNCED_BYTES_MAX, ANSWER, CALL, MEMBER, TAKE
 from fedboost.runtime.relay.members import MemberProof, Members
 from fedboost.runtime.transport.addresses import Timers, split_address
 from fedboost.runtime.transport.roots import CertificateOwner
@@ -39,7 +39,7 @@ log = logging.getLogger(__name__)
 LINES_MAX = 256  # calls that a member makes at once, and as many that it takes
 PAIR_LINES_MAX = 32  # of them between one caller and one called: no caller takes all lines
 REQUEST_S = 10.0  # from connecting until the handshake and the request are complete
-JUDGED_AGAIN_S = 2.0  # between two checks whether those with open lines are still members
+MEMBERS_AGAIN_S = 2.0  # between two checks whether those with open lines are still members
 TAKEN_S = 10.0  # from announcing a call until its line is there
 SHUTDOWN_S = 1.0  # that open lines may take when the relay ends
 MEMBER_KEY = web.RequestKey("member", tuple)  # role and name of the caller
@@ -136,7 +136,7 @@ class Relay:
     async def drop_former_members(self) -> None:
         """Close the lines of everybody who is no longer a member, until cancelled."""
         while True:
-            await asyncio.sleep(JUDGED_AGAIN_S)
+            await asyncio.sleep(MEMBERS_AGAIN_S)
             refused: dict[MemberProof, FedboostError | None] = {}
             for admitted in [*self._admitted]:
                 if admitted.proof not in refused:
@@ -177,7 +177,7 @@ class Relay:
         if role not in CALLED_ROLES:
             raise web.HTTPForbidden
         control = web.WebSocketResponse(
-            heartbeat=self._timers.keepalive_s, max_msg_size=CONTROL_BYTES_MAX, timeout=CLOSE_S
+            heartbeat=self._timers.keepalive_s, max_msg_size=ANNOUNCED_BYTES_MAX, timeout=CLOSE_S
         )
         await control.prepare(request)
         earlier = self._controls.get(name)

@@ -259,7 +259,7 @@ async def test_the_last_control_line_of_a_daemon_counts(folder):
 
 
 async def test_the_lines_of_a_former_member_are_closed(folder, monkeypatch):
-    monkeypatch.setattr(server, "JUDGED_AGAIN_S", 0.05)
+    monkeypatch.setattr(server, "MEMBERS_AGAIN_S", 0.05)
     members = dict(MEMBERS)
 
     async with (
@@ -277,7 +277,7 @@ async def test_the_lines_of_a_former_member_are_closed(folder, monkeypatch):
 
 
 async def test_the_lines_of_a_revoked_certificate_are_closed(folder, tmp_path, monkeypatch):
-    monkeypatch.setattr(server, "JUDGED_AGAIN_S", 0.05)
+    monkeypatch.setattr(server, "MEMBERS_AGAIN_S", 0.05)
     shutil.copytree(folder, tmp_path, dirs_exist_ok=True)
 
     async with (

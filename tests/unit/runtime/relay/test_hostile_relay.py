@@ -5,7 +5,9 @@ import gzip
 import json
 import logging
 import shutil
+import time
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime
 
 import pytest
 from aiohttp import web
@@ -15,6 +17,8 @@ from fedboost.runtime.process import rare_warnings
 from fedboost.runtime.relay import answering, copying
 from fedboost.runtime.relay.answering import AnsweredCalls
 from fedboost.runtime.relay.copying import join_connection
+from fedboost.runtime.transport import authority
+from fedboost.runtime.transport.certificates import Leaf, Term
 from tests.support.hostile_relays import hostile_relay, linked
 from tests.support.relays import TIMERS, certificates
 
@@ -136,8 +140,35 @@ def test_a_flood_of_announcements_is_bounded_and_logged_rarely(folder, caplog):
         asyncio.run(run())
     ours = [record.getMessage() for record in caplog.records if "relay" in record.name]
     assert most == answering.CALLS_MAX
-    assert len(ours) < rare_warnings.WARNINGS_MAX + 5
+    assert len(ours) < rare_warnings.RARE_WARNINGS_MAX + 5
     assert not any("\x1b" in line for line in ours)
+
+
+async def test_calls_that_end_at_once_make_no_room_for_a_flood(folder):
+    taken, full = 0, asyncio.Event()
+
+    async def take(_):
+        nonlocal taken
+        taken += 1
+        if taken >= answering.CALLS_MAX:
+            full.set()
+        raise web.HTTPNotFound
+
+    async def answer(request):
+        line = web.WebSocketResponse()
+        await line.prepare(request)
+        for number in range(20 * answering.CALLS_MAX):
+            await line.send_str(json.dumps({"call": f"c{number}", "from": "party telco"}))
+            await asyncio.sleep(0)
+        await line.receive()
+        return line
+
+    began = time.monotonic()
+    async with called_daemon(folder, answer=answer, take=take):
+        await asyncio.wait_for(full.wait(), 20)
+        await asyncio.sleep(0.5)
+    periods = 1 + (time.monotonic() - began) / answering.CALL_HELD_S
+    assert taken <= periods * answering.CALLS_MAX
 
 
 async def test_a_redirection_leads_nowhere(folder):
@@ -264,3 +295,12 @@ def test_a_relay_on_this_machine_is_dialled_without_the_proxy(folder, monkeypatc
                 await asyncio.sleep(0.01)
 
     asyncio.run(asyncio.wait_for(run(), 5))
+
+
+async def test_a_line_shows_a_certificate_that_was_rotated(tmp_path):
+    authority.create_certificates(tmp_path, [Leaf("party", "bank")], Term(datetime.now(UTC)))
+    async with linked(tmp_path, "bank", 1) as link:
+        before = link._context()
+        assert link._context() is before
+        authority.rotate_certificates(tmp_path, ["bank"], Term(datetime.now(UTC)))
+        assert link._context() is not before
