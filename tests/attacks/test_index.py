@@ -71,7 +71,7 @@ def test_every_test_of_this_folder_belongs_to_an_attack():
     named = {name for one in ATTACKS for name in (*one.fails, *one.succeeds)}
     for path in Path(__file__).parent.glob("test_*.py"):
         if path.name != "test_index.py":
-            own = re.findall(r"^def (test_\w+)", path.read_text(), re.MULTILINE)
+            own = re.findall(r"^(?:async )?def (test_\w+)", path.read_text(), re.MULTILINE)
             lacking = [one for one in own if f"attacks/{path.stem}::{one}" not in named]
             assert own
             assert not lacking

@@ -13,6 +13,7 @@ from fedboost.runtime.transport import authority
 from fedboost.runtime.transport.addresses import RelayAddress, Timers
 from fedboost.runtime.transport.authorities import Authorities
 from fedboost.runtime.transport.certificates import Leaf, Term
+from fedboost.runtime.transport.roots import CertificateOwner
 from fedboost.runtime.transport.server import CallerGate, Servicer, bind_server
 from fedboost.runtime.transport.tls import ServerCertificates, TlsFiles
 from fedboost.runtime.transport.web_tls import WebTls
@@ -30,7 +31,9 @@ LEAVES = (
     Leaf("relay", "relay"),
 )
 STRANGERS = ("stranger", "relay")
-MEMBERS = {(leaf.role, leaf.name): None for leaf in LEAVES if leaf.name not in STRANGERS}
+MEMBERS: dict[CertificateOwner, str | None] = {
+    (leaf.role, leaf.name): None for leaf in LEAVES if leaf.name not in STRANGERS
+}
 
 
 def certificates(folder):
@@ -49,11 +52,11 @@ def address(port, **more):
 
 @asynccontextmanager
 async def running_relay(folder, members=MEMBERS, port=0, timers=TIMERS):
-    """A relay and its port."""
+    """A relay and its port; `members` may be a function."""
     tls = files(folder, "relay")
-    admitted = Members(lambda: members, Authorities(tls))
+    admitted = Members(members if callable(members) else lambda: members, Authorities(tls))
     relay = Relay(admitted, timers)
-    web = WebTls(tls, ServerCertificates(tls), admitted.clients)
+    web = WebTls(tls, ServerCertificates(tls), lambda: admitted.clients)
     async with run_relay(relay, f"127.0.0.1:{port}", web) as bound:
         yield relay, bound
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Annotated
 
 from pydantic import Field, model_validator
 
@@ -12,16 +11,20 @@ from fedboost.ground.settings import Settings
 from fedboost.runtime.config.metrics import MetricsConfig
 from fedboost.runtime.process.logs import LogFormat
 from fedboost.runtime.transport.addresses import (
-    TOKEN_CHARS_MIN,
     CertifiedName,
     Listen,
     Timers,
+    Token,
 )
 from fedboost.runtime.transport.identity import CertificateRole
 from fedboost.runtime.transport.roots import CertificateOwner
 from fedboost.runtime.transport.tls import FilePath, TlsFiles
 
-Token = Annotated[str, Field(min_length=TOKEN_CHARS_MIN)]
+
+def _check_distinct(tokens: Iterable[str | None]) -> None:
+    given = [token for token in tokens if token is not None]
+    if len(set(given)) < len(given):
+        raise ValueError("two members have the same token: give each its own")
 
 
 class RelayMember(Settings):
@@ -39,6 +42,11 @@ class RelayService(Settings):
     # By name, of members behind a proxy that replaces certificates; as ${file:/path}.
     tokens: Mapping[CertifiedName, Token] = Field(default_factory=dict, repr=False)
 
+    @model_validator(mode="after")
+    def _check_tokens(self) -> RelayService:
+        _check_distinct(self.tokens.values())
+        return self
+
 
 class RelayConfig(Settings):
     """The file of ``fedboost relay serve``."""
@@ -54,6 +62,11 @@ class RelayConfig(Settings):
     def pinned_authorities(self) -> dict[CertificateOwner, Path | None]:
         """Return the CA of each member who has another than ours."""
         return {(member.role, name): member.ca for name, member in self.members.items()}
+
+    @model_validator(mode="after")
+    def _check_tokens(self) -> RelayConfig:
+        _check_distinct(member.token for member in self.members.values())
+        return self
 
     @model_validator(mode="after")
     def _pin_authorities(self) -> RelayConfig:

@@ -14,6 +14,7 @@ from fedboost.ground.errors import ConfigError, FedboostError, PolicyError
 from fedboost.messages import job_pb2
 from fedboost.runtime.config.daemons import DaemonConfig
 from fedboost.runtime.daemons import doctor
+from fedboost.runtime.process.bridge import log_failure
 from fedboost.runtime.process.deadline import end_within
 from fedboost.runtime.relay.dialing import relay_link
 from fedboost.runtime.store.store import Store
@@ -85,7 +86,9 @@ class DaemonAccess:
 
         link = relay_link(config.tls, config.timers, relay)
         calls = AnsweredCalls(link, (own_host(config.listen), port), config.timers)
-        return [asyncio.create_task(calls.answer_calls())]
+        answering = asyncio.create_task(calls.answer_calls())
+        answering.add_done_callback(log_failure)
+        return [answering]
 
     @contextmanager
     def counted(self, metrics: DaemonMetrics | None, store: Store) -> Iterator[None]:

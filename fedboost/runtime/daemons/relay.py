@@ -10,6 +10,7 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from fedboost.ground.errors import ConfigError
 from fedboost.runtime.config.daemons import CoordinatorConfig
 from fedboost.runtime.config.relay import RelayConfig, RelayService
 from fedboost.runtime.daemons.access import DaemonAccess
@@ -43,10 +44,14 @@ class RelayMetrics(Collector):
 async def serve_relay(config: RelayConfig, *, until_stdin_closes: bool = False) -> None:
     """Run a relay's process until SIGTERM or SIGINT."""
     certificates = ServerCertificates(config.tls, role="relay", name=config.name)
+    try:
+        config.tls.check_key_mode()
+    except ConfigError as error:
+        log.warning("%s; %s", error, error.todo)
     authorities = Authorities(config.tls, lambda: certificates.current_pems.roots)
     members = Members(lambda: members_of_relay(config), authorities)
     relay = Relay(members, config.timers)
-    tls = WebTls(config.tls, certificates, members.clients)
+    tls = WebTls(config.tls, certificates, lambda: members.clients)
     shown: AbstractContextManager[object] = nullcontext()
     if config.metrics is not None:
         registry = CollectorRegistry(auto_describe=True)
@@ -76,7 +81,7 @@ async def relay_inside(
     relay = Relay(members, config.timers)
     if registry is not None:
         registry.register(RelayMetrics(relay))
-    tls = WebTls(config.tls, standing.certificates, members.clients)
+    tls = WebTls(config.tls, standing.certificates, lambda: members.clients)
     async with run_relay(relay, config.relay.listen, tls) as port:
         log.info("the relay of %s is on port %d", standing.who, port)
         yield

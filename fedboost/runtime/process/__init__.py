@@ -9,6 +9,7 @@ Modules:
     memory        gives free memory back to the system
     memory_limit  memory available to the process
     pulse         detects that the process has stood still
+    rare_warnings  a few warnings a minute
     stopping      waits for the signal to stop
     threads       threads for kernels
     workers       worker processes for bulk arithmetic, and the peak of memory

@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from contextlib import suppress
+import re
 
 from aiohttp import WSMsgType
 
-from fedboost.ground.errors import FedboostError, UnreachableError
+from fedboost.ground.errors import FedboostError
 from fedboost.ground.printable import printable
-from fedboost.runtime.process.clock import growing_pauses
+from fedboost.runtime.process.clock import growing_pauses, monotonic_s
+from fedboost.runtime.process.rare_warnings import RareWarnings
 from fedboost.runtime.relay.copying import LINE_PIECE_BYTES, join_connection
 from fedboost.runtime.relay.lines import ANSWER, TAKE, RelayLink
 from fedboost.runtime.transport.addresses import Timers
@@ -20,7 +21,11 @@ from fedboost.runtime.transport.channel import RECONNECT_S
 log = logging.getLogger(__name__)
 
 CALLS_MAX = 128  # from the relay at once; more are ignored
-OPENED_S = 20.0  # to open a call's line and our own port
+CALL_PATTERN = re.compile(r"[A-Za-z0-9_-]{1,64}")  # of a call's name, which we put into a path
+CALL_HELD_S = (
+    1.0  # a call that has ended counts so long, so that a relay cannot bring new ones faster
+)
+STEADY_S = 10.0  # a control line that ended sooner is not opened again at once
 
 
 class AnsweredCalls:
@@ -30,6 +35,7 @@ class AnsweredCalls:
         """Prepare to lead calls to the daemon's `own` host and port."""
         self._link, self._own, self._timers = link, own, timers
         self._calls: set[asyncio.Task[None]] = set()
+        self._warnings = RareWarnings(log)
         self.is_connected = False
 
     async def answer_calls(self) -> None:
@@ -39,9 +45,12 @@ class AnsweredCalls:
         try:
             while True:
                 try:
+                    began = monotonic_s()
                     await self._take_announced()
-                    pauses_s, said = growing_pauses(self._timers.retry_first_s, most_s), ""
-                except UnreachableError as error:
+                    if monotonic_s() - began >= STEADY_S:
+                        pauses_s = growing_pauses(self._timers.retry_first_s, most_s)
+                    said = ""
+                except FedboostError as error:
                     if error.what != said:
                         log.warning("no line to the relay: %s", "; ".join(error.lines()))
                     said = error.what
@@ -61,18 +70,22 @@ class AnsweredCalls:
                     self._begin_call(message.data)
             finally:
                 self.is_connected = False
-        log.warning("the relay at %s has closed our line", self._link.address)
+        self._warnings.warn("the relay at %s has closed our line", self._link.address)
 
     def _begin_call(self, text: str) -> None:
-        with suppress(ValueError, KeyError, TypeError):  # nonsense of a relay is ignored
+        try:
             announced = json.loads(text)
             call, caller = str(announced["call"]), printable(str(announced["from"]))[:100]
-            if len(self._calls) >= CALLS_MAX:
-                log.warning("a call of %s is not taken: there are %d", caller, CALLS_MAX)
-                return
-            task = asyncio.create_task(self._take_call(call, caller))
-            self._calls.add(task)
-            task.add_done_callback(self._calls.discard)
+        except (ValueError, KeyError, TypeError, RecursionError):
+            return  # nonsense of a relay is ignored
+        if not CALL_PATTERN.fullmatch(call):
+            return
+        if len(self._calls) >= CALLS_MAX:
+            self._warnings.warn("a call of %s is not taken: there are %d", caller, CALLS_MAX)
+            return
+        task = asyncio.create_task(self._take_call(call, caller))
+        self._calls.add(task)
+        task.add_done_callback(self._calls.discard)
 
     async def _take_call(self, call: str, caller: str) -> None:
         log.debug("the relay brings a call of %s", caller)
@@ -81,6 +94,7 @@ class AnsweredCalls:
                 reader, writer = await asyncio.open_connection(*self._own, limit=LINE_PIECE_BYTES)
                 await join_connection(reader, writer, line)
         except FedboostError as error:
-            log.warning("a call of %s was not taken: %s", caller, error)
+            self._warnings.warn("a call of %s was not taken: %s", caller, error.what)
         except OSError as error:
-            log.error("our own port does not answer the relay's calls: %s", error)
+            self._warnings.warn("our own port does not answer the relay's calls: %s", error)
+        await asyncio.sleep(CALL_HELD_S)

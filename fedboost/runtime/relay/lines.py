@@ -3,20 +3,28 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 from urllib.request import getproxies, proxy_bypass
 
 import aiohttp
 from yarl import URL
 
-from fedboost.ground.errors import UnreachableError
+from fedboost.ground.errors import ConfigError, UnreachableError
 from fedboost.ground.printable import printable
 from fedboost.runtime.relay.copying import CLOSE_S, LINE_BYTES_MAX
-from fedboost.runtime.transport.addresses import RelayAddress, Timers, split_address
-from fedboost.runtime.transport.tls import TlsFiles, read_pem
+from fedboost.runtime.transport.addresses import (
+    PROXY_PATTERN,
+    RelayAddress,
+    Timers,
+    is_loopback,
+    split_address,
+)
+from fedboost.runtime.transport.tls import Stamp, TlsFiles, file_stamp, read_pem
 
 # Paths of a relay.
 ANSWER = "/answer"  # a control line: calls are announced on it
@@ -24,7 +32,10 @@ CALL = "/call/{name}"  # a line to the daemon of that name
 TAKE = "/take/{call}"  # a line for an announced call
 MEMBER = "/member"  # no line: how the relay knows us
 
-# A relay's refusals by HTTP status: the meaning, and what to do. "{name}" is the called daemon.
+ANNOUNCED_BYTES_MAX = 1 << 10  # of a message on a control line: an announced call, and no more
+ANSWER_BYTES_MAX = 1 << 10  # of the relay's answer about a member
+
+# Meaning of a relay's refusal, by its HTTP status: what, todo. "{name}" is the called daemon.
 _REFUSALS = {
     401: (
         "the relay does not know us",
@@ -46,6 +57,7 @@ class RelayLink:
         """Prepare the link; the files of `tls` are read for each line, so a rotation counts."""
         self._relay, self._tls, self._timers = relay, tls, timers
         self._session: aiohttp.ClientSession | None = None
+        self._context_of: tuple[tuple[Stamp | None, ...], ssl.SSLContext] | None = None
 
     @property
     def address(self) -> str:
@@ -60,12 +72,13 @@ class RelayLink:
 
         With `beats`, pings find out within seconds that the other end is gone.
         """
+        most = ANNOUNCED_BYTES_MAX if beats else LINE_BYTES_MAX
         try:
             async with asyncio.timeout(self._timers.call_s):
                 line = await self._open_session().ws_connect(
                     f"https://{self._relay.address}{path}",
                     heartbeat=self._timers.keepalive_s if beats else None,
-                    max_msg_size=LINE_BYTES_MAX,
+                    max_msg_size=most,
                     timeout=aiohttp.ClientWSTimeout(ws_close=CLOSE_S),
                     **self._access(),
                 )
@@ -83,18 +96,25 @@ class RelayLink:
                 url = f"https://{self._relay.address}{MEMBER}"
                 access = {"raise_for_status": True, "allow_redirects": False, **self._access()}
                 async with self._open_session().get(url, **access) as reply:
-                    known = await reply.json()
+                    known = json.loads(await reply.content.read(ANSWER_BYTES_MAX))
                     return printable(str(known["member"]))[:100], known["called"] is True
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise self._closed_way(error, "") from None
-        except (ValueError, TypeError, KeyError):
+        except (ValueError, TypeError, KeyError, RecursionError):
             raise UnreachableError(
                 f"{self._relay.address} is no relay", todo="correct relay.address"
             ) from None
 
     def _open_session(self) -> aiohttp.ClientSession:
         if self._session is None:
-            self._session = aiohttp.ClientSession()
+            refusing = aiohttp.TraceConfig()
+            refusing.on_request_redirect.append(_refuse_redirect)
+            self._session = aiohttp.ClientSession(
+                connector=aiohttp.TCPConnector(limit=0),  # every line is a connection
+                cookie_jar=aiohttp.DummyCookieJar(),  # a relay could fill it
+                auto_decompress=False,
+                trace_configs=[refusing],
+            )
         return self._session
 
     def _access(self) -> dict[str, Any]:
@@ -115,9 +135,17 @@ class RelayLink:
             await self._session.close()
 
     def _context(self) -> ssl.SSLContext:
+        """Return the TLS context of our files, made again when they change."""
+        ca = self._relay.ca or self._tls.ca
+        stamps = tuple(map(file_stamp, (ca, self._tls.cert, self._tls.key)))
+        if self._context_of is None or self._context_of[0] != stamps:
+            self._context_of = stamps, self._fresh_context(ca)
+        return self._context_of[1]
+
+    def _fresh_context(self, ca: Path) -> ssl.SSLContext:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         context.minimum_version = ssl.TLSVersion.TLSv1_2  # of proxies that look inside
-        context.load_verify_locations(cadata=read_pem(self._relay.ca or self._tls.ca).decode())
+        context.load_verify_locations(cadata=read_pem(ca).decode())
         if self._relay.token is None:
             context.load_cert_chain(self._tls.cert, self._tls.key)
         return context
@@ -127,9 +155,16 @@ class RelayLink:
         text = self._relay.proxy
         if text is None:
             host, _ = split_address(self._relay.address)
-            text = None if proxy_bypass(host) else getproxies().get("https")
+            direct = is_loopback(self._relay.address) or proxy_bypass(host)
+            text = None if direct else getproxies().get("https")
         if not text:
             return None, None
+        text = text if "://" in text else f"http://{text}"
+        if not PROXY_PATTERN.fullmatch(text):  # not shown: it may hold a password
+            raise ConfigError(
+                "HTTPS_PROXY is not http://[USER:WORD@]HOST:PORT",
+                todo="correct it, or set relay.proxy; write %2F, %3F and %23 for /, ? and #",
+            )
         proxy = URL(text)
         login = aiohttp.BasicAuth(proxy.user, proxy.password or "") if proxy.user else None
         return proxy.with_user(None), login
@@ -168,3 +203,8 @@ class RelayLink:
             private=str(error),
             **({"party": name} if name else {}),
         )
+
+
+async def _refuse_redirect(*_: object) -> None:
+    """Refuse a redirection, which would lead us to an address of the relay's choice."""
+    raise aiohttp.ClientConnectionError("the relay redirects us")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ssl
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from secrets import compare_digest
 from typing import TypeAlias
 
@@ -32,7 +33,25 @@ def members_of_coordinator(config: CoordinatorConfig) -> Tokens:
         *(("party", name) for name in config.parties),
         *(("user", name) for name in config.users.names),
     ]
-    return {owner: tokens.get(owner[1]) for owner in owners}
+    # A token is one member's: a daemon's, where a user has the same name.
+    first = {name: (role, name) for role, name in reversed(owners)}
+    return {owner: tokens.get(owner[1]) if first[owner[1]] == owner else None for owner in owners}
+
+
+@dataclass(frozen=True)
+class MemberProof:
+    """Proof of a caller's name: a token, or a certificate whose chain TLS has checked."""
+
+    token: str | None = field(repr=False)
+    der: bytes | None = field(repr=False)
+
+    @classmethod
+    def of_request(cls, request: Request) -> MemberProof:
+        """Return the proof that a caller shows."""
+        shown = request.headers.get("Authorization")
+        connection = request.get_extra_info("ssl_object")
+        der = None if connection is None else connection.getpeercert(binary_form=True)
+        return cls(None if shown is None else shown.removeprefix("Bearer "), der)
 
 
 class Members:
@@ -48,17 +67,17 @@ class Members:
         some = any(token is not None for token in self._tokens().values())
         return ssl.CERT_OPTIONAL if some else ssl.CERT_REQUIRED
 
-    def identify(self, request: Request) -> CertificateOwner:
-        """Return the member behind a request; raise PolicyError for a stranger."""
-        shown = request.headers.get("Authorization")
-        owner = self._by_certificate(request) if shown is None else self._by_token(shown)
+    def identify(self, proof: MemberProof) -> CertificateOwner:
+        """Return the member behind a proof; raise PolicyError for a stranger."""
+        if proof.token is None:
+            owner = self._by_certificate(proof.der)
+        else:
+            owner = self._by_token(proof.token)
         if owner not in self._tokens():
             raise PolicyError(f"{' '.join(owner)} is no member", todo="add it to `members`")
         return owner
 
-    def _by_certificate(self, request: Request) -> CertificateOwner:
-        connection = request.get_extra_info("ssl_object")
-        der = None if connection is None else connection.getpeercert(binary_form=True)
+    def _by_certificate(self, der: bytes | None) -> CertificateOwner:
         if der is None:
             raise PolicyError("a caller shows neither certificate nor token", todo="")
         try:
@@ -67,7 +86,7 @@ class Members:
             raise PolicyError(error.what, todo=error.todo) from None
 
     def _by_token(self, shown: str) -> CertificateOwner:
-        given = shown.removeprefix("Bearer ").encode(errors="replace")
+        given = shown.encode(errors="replace")
         # All are compared, so that the time says nothing.
         found = [
             owner

@@ -9,7 +9,7 @@ import socket
 import tempfile
 from pathlib import Path
 
-from fedboost.ground.errors import FedboostError, UnreachableError
+from fedboost.ground.errors import FedboostError
 from fedboost.runtime.process.clock import monotonic_s
 from fedboost.runtime.relay.copying import LINE_PIECE_BYTES, join_connection
 from fedboost.runtime.relay.lines import CALL, RelayLink
@@ -111,7 +111,7 @@ class RelaySocket:
         """Listen at once; connections wait until the event loop serves them."""
         self._link, self._name = link, name
         self.target = f"unix:{path}"
-        self.failure: UnreachableError | None = None  # of the last connection
+        self.failure: FedboostError | None = None  # of the last connection
         listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         listening.bind(str(path))
         listening.listen()
@@ -130,7 +130,7 @@ class RelaySocket:
             async with self._link.open_line(CALL.format(name=self._name), self._name) as line:
                 self.failure = None
                 await join_connection(reader, writer, line)
-        except UnreachableError as error:
+        except FedboostError as error:
             self.failure = error
         finally:
             writer.close()

@@ -159,11 +159,28 @@ class PinnedAddress(Settings):
 TOKEN_CHARS_MIN = 32  # a token that can be guessed admits strangers
 
 
+def _checked_token(text: str) -> str:
+    if text.isascii() and text.isprintable() and " " not in text:
+        return text
+    raise ValueError("a token has only letters, digits and signs of ASCII, and no spaces")
+
+
+# Fields of this type are declared with repr=False.
+Token = Annotated[str, Field(min_length=TOKEN_CHARS_MIN), AfterValidator(_checked_token)]
+
+
+# A login has no character that would end it early in a URL; the host may lack a port.
+PROXY_PATTERN = re.compile(
+    r"http://([^/?#@\s\[\]]*@)?([A-Za-z0-9._-]+|\[[0-9a-fA-F:]+\])(:\d{1,5})?/?"
+)
+
+
 def _checked_proxy(text: str) -> str:
-    scheme, _, address = text.partition("://")
-    if scheme != "http":
-        raise ValueError(f"{without_login(text)!r} is no proxy: write http://[USER:WORD@]HOST:PORT")
-    split_address(address.rpartition("@")[2].rstrip("/"))
+    matched = PROXY_PATTERN.fullmatch(text)
+    if matched is None or matched[3] is None:  # not shown: it may hold a password
+        raise ValueError(
+            "this is no proxy: write http://[USER:WORD@]HOST:PORT, with %2F, %3F, %23 for /, ?, #"
+        )
     return text
 
 
@@ -174,7 +191,7 @@ class RelayAddress(Settings):
     name: CertifiedName | None = None  # in its certificate; absent: the host in `address`
     ca: FilePath | None = None  # PEM: the CA that certifies it; absent: tls.ca
     # Where a proxy replaces certificates: identifies us instead of ours.
-    token: Annotated[str, Field(min_length=TOKEN_CHARS_MIN)] | None = Field(None, repr=False)
+    token: Token | None = Field(None, repr=False)
     # http://[USER:WORD@]HOST:PORT of a proxy; absent: HTTPS_PROXY, unless NO_PROXY has the host.
     proxy: Annotated[str, AfterValidator(_checked_proxy)] | None = Field(None, repr=False)
 

@@ -198,6 +198,11 @@ class ServerCertificates:
         self.reload()
         return self.identity
 
+    def fresh_pems(self) -> Pems:
+        """Return the files' contents after checking the files again."""
+        self.reload()
+        return self.current_pems
+
     @property
     def current_pems(self) -> Pems:
         """The files' contents that are in use."""

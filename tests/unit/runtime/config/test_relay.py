@@ -62,7 +62,7 @@ def test_a_daemon_behind_the_relay_has_the_word_in_place_of_its_address():
         ({"relay": {"address": "relay"}}, "is not an address"),
         ({"relay": {**RELAY, "token": "short"}}, "relay.token"),
         ({"relay": {**RELAY, "proxy": "https://proxy:1"}}, "is no proxy"),
-        ({"relay": {**RELAY, "proxy": "http://ana:secret@proxy"}}, "is not an address"),
+        ({"relay": {**RELAY, "proxy": "http://ana:secret@proxy"}}, "is no proxy"),
         ({"relay": {"listen": "0.0.0.0:443"}}, "unknown key 'relay.listen'"),
     ],
 )
