@@ -1,7 +1,6 @@
-"""Daemons that only dial out work together through a relay, and come to the models of direct ones."""
+"""Daemons that only dial out work together through a relay; their models are those of others."""
 
 import copy
-import shutil
 import time
 
 import pytest
@@ -10,6 +9,8 @@ import yaml
 from fedboost.runtime.cluster.cluster import _free_ports
 from fedboost.runtime.cluster.local import COORDINATOR, USER, tls_of
 from tests.e2e import test_horizontal, world
+from tests.e2e.test_doctor import doctor, failed
+from tests.e2e.test_kills import back, killed_in_second_tree
 from tests.e2e.world import RELAY
 
 pytestmark = [pytest.mark.e2e, pytest.mark.xdist_group("relay")]
@@ -122,6 +123,14 @@ class Town:
             return settings
         return {RELAY: self.relay(), **settings}
 
+    def log(self, name):
+        """What a daemon has logged since its last start."""
+        return self.cluster.log(name).read_bytes()[self.cluster._logged[name] :].decode()
+
+    def wait_for_words(self, name, words):
+        """Waits until a daemon has logged words."""
+        world.wait_for(lambda: words in self.log(name), 10, f"{name} logs {words!r}")
+
     def run(self, protocol):
         """Runs a job to its end; gives its id."""
         id_ = world.submit(self.cluster, JOBS[protocol])
@@ -178,7 +187,8 @@ def town(request, tmp_path_factory, data_file):
         assert world.tracebacks(cluster) == []
 
 
-OUTBOUND = {"one": ("telco",), "two": ("telco", SUM), "all": (*PARTIES, SUM)}
+ALL = (*PARTIES, SUM)
+OUTBOUND = {"one": ("telco",), "two": ("telco", SUM), "all": ALL}
 
 
 @world.JOBS
@@ -191,3 +201,118 @@ def test_a_job_of_parties_that_only_dial_out_comes_to_the_model_of_direct_ones(
     """One, two and all of them; the relay as a process of its own and in the coordinator."""
     town.arrange(town.through(outbound, host))
     town.assert_same(protocol, town.run(protocol))
+
+
+@world.JOBS
+def test_a_coordinator_that_only_dials_out_is_reached_by_parties_and_users(town):
+    town.arrange(town.through((COORDINATOR, *ALL)))
+    town.assert_same("secureboost", town.run("secureboost"))
+    relay = {"FEDBOOST_RELAY": f"{RELAY}@{town.at[RELAY]}"}
+    env = world.client_env(town.cluster) | {"FEDBOOST_COORDINATOR": f"{COORDINATOR}@relay"}
+    assert world.fedboost("job", "list", env=env | relay).code == 0
+    without = world.fedboost("job", "list", env=env)
+    assert "relay is missing: give the address of the relay to dial" in without.err
+
+
+# `reach: auto`
+
+
+def called_through_the_relay(town, name):
+    """The daemons that `name` calls through the relay, because their address does not answer."""
+    words = " does not answer at 127.0.0.1:9: it is called through the relay"
+    return {line.removesuffix(words).split()[-1] for line in town.log(name).splitlines()
+            if line.endswith(words)}  # fmt: skip
+
+
+@world.JOBS
+def test_addresses_that_answer_are_called_and_others_through_the_relay(town):
+    settings = town.through(("telco",), reach="auto")
+    settings["shop"]["reach"] = "auto"
+    town.arrange(settings)
+    town.assert_same("secureboost", town.run("secureboost"))
+    assert "bank" in called_through_the_relay(town, "telco")
+    assert "through the relay" not in town.log("shop")
+    findings = doctor(town.cluster.config("shop"))[1]
+    assert (
+        "through the relay"
+        not in findings[f"here -> bank ({town.cluster.addresses['bank']})"]["note"]
+    )
+    assert "through the relay" in findings["here -> telco (relay)"]["note"]
+    findings = doctor(town.cluster.config("telco"))[1]
+    assert findings[f"here -> bank ({NOWHERE})"]["note"].startswith("through the relay, round trip")
+
+
+# Deaths
+
+
+@world.KILLS
+@pytest.mark.parametrize(
+    ("killed", "host"),
+    [(RELAY, RELAY), (COORDINATOR, COORDINATOR), (COORDINATOR, RELAY), ("telco", RELAY)],
+)
+def test_a_job_goes_on_after_the_death_of_its_relay_or_of_a_daemon(town, killed, host):
+    """Noticed soon, resumed soon, to the same model."""
+    town.arrange(town.through(ALL, host))
+    id_, after, at = killed_in_second_tree(town.cluster, BOOST, killed, "open_layer")
+    if killed != COORDINATOR:
+        events = world.watch(town.cluster, id_, after=after)
+        assert events[-1].state.state == "paused"
+        assert time.monotonic() - at < world.SHOWN_S
+    back(town.cluster, killed)
+    world.gone_on(town.cluster, id_)
+    town.assert_same("secureboost", id_)
+
+
+@world.KILLS
+def test_a_relay_that_is_back_at_once_disturbs_a_job_for_seconds(town):
+    town.arrange(town.through(ALL))
+    id_, after, at = killed_in_second_tree(town.cluster, BOOST, RELAY, "open_layer")
+    back(town.cluster, RELAY)
+    running = world.in_round(1, "open_layer")
+    world.watch(town.cluster, id_, running, after)
+    assert time.monotonic() - at < world.RESUMED_S
+    world.wait_for(
+        lambda: world.call(town.cluster, "status", id_).state in world.ENDS, 60, "the job ends"
+    )
+    town.assert_same("secureboost", id_)
+
+
+# fedboost doctor
+
+
+def test_doctor_names_the_relay_and_the_peers_behind_it(town):
+    town.arrange(town.through(ALL))
+    config = town.cluster.config("telco")
+    code, findings = doctor(config)
+    assert (code, failed(findings)) == (0, set())
+    assert findings[f"relay ({town.at[RELAY]})"]["note"] == "knows us as party telco"
+    for peer in ("bank", "shop", SUM):
+        note = findings[f"here -> {peer} (relay)"]["note"]
+        assert note.startswith("through the relay, round trip")
+        assert f"{peer} -> here" in findings
+
+
+def test_doctor_says_which_peer_has_no_line_to_the_relay(town):
+    town.arrange(town.through(ALL))
+    town.cluster.kill("shop")
+    code, findings = doctor(town.cluster.config("telco"))
+    assert code == 3
+    assert failed(findings) == {"here -> shop (relay)", "shop -> here"}
+    what, *more = findings["here -> shop (relay)"]["error"]
+    assert what == "shop has no line to the relay"
+    assert "to do: start shop's daemon; its log says whether it reaches the relay" in more
+    town.cluster.kill("telco")
+    code, findings = doctor(town.cluster.config("telco"))
+    warning = findings[f"relay ({town.at[RELAY]})"]["warning"]
+    assert warning == "our daemon has no line to it: no call arrives here"
+
+
+def test_doctor_says_that_the_relay_does_not_run(town):
+    town.arrange(town.through(ALL))
+    town.cluster.kill(RELAY)
+    code, findings = doctor(town.cluster.config("telco"))
+    assert code == 3
+    what, *more = findings[f"relay ({town.at[RELAY]})"]["error"]
+    assert what == f"the relay at {town.at[RELAY]} cannot be reached"
+    assert "to do: check relay.address and the firewall; is the relay running?" in more
+    assert findings["here -> bank (relay)"]["error"][0] == what
