@@ -4,9 +4,10 @@ import os
 import shutil
 import socket
 import subprocess
+import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,12 +25,7 @@ class Proxy:
     """A proxy that runs."""
 
     address: str
-    logged: Path
     ca: Path | None = None  # of a proxy that replaces certificates
-
-    def requests(self) -> int:
-        """The number of connections that it was asked for."""
-        return self.logged.read_text(errors="replace").count("CONNECT ")
 
 
 def program(name: str) -> str:
@@ -43,38 +39,45 @@ def program(name: str) -> str:
 @contextmanager
 def tinyproxy(folder: Path, ports: Sequence[int] = ()) -> Iterator[Proxy]:
     """tinyproxy, which allows CONNECT to these ports alone, or to all."""
-    address, logged = _address(), folder / "tinyproxy.log"
+    address = _address()
     allowed = "".join(f"ConnectPort {port}\n" for port in ports)
-    settings = folder / "tinyproxy.conf"
+    settings, logged = folder / "tinyproxy.conf", folder / "tinyproxy.log"
     settings.write_text(
-        f'Port {split_address(address)[1]}\nListen 127.0.0.1\nLogFile "{logged}"\n'
+        f'Port {split_address(address)[1]}\nListen 127.0.0.1\nLogFile "{folder / "tinyproxy.log"}"\n'
         f"LogLevel Connect\nMaxClients 500\nTimeout 600\n{allowed}"
     )
     with _running([program("tinyproxy"), "-d", "-c", str(settings)], address, folder):
-        yield Proxy(address, logged)
+        yield Proxy(address)
 
 
 @contextmanager
 def squid(folder: Path) -> Iterator[Proxy]:
     """squid with Basic authentication by LOGIN."""
-    address, logged = _address(), folder / "squid.log"
-    judge = folder / "judge"
-    judge.write_text(
-        f'#!/bin/sh\nwhile read -r line; do [ "$line" = "{LOGIN.replace(":", " ")}" ]'
-        " && echo OK || echo ERR; done\n"
-    )
-    judge.chmod(0o755)
-    settings = folder / "squid.conf"
-    settings.write_text(
-        f"http_port {address}\nauth_param basic program {judge}\nauth_param basic children 1\n"
-        "acl known proxy_auth REQUIRED\nhttp_access allow known\nhttp_access deny all\n"
-        f"access_log stdio:{logged}\ncache_log {folder / 'squid.cache.log'}\ncache deny all\n"
-        f"pid_filename {folder / 'squid.pid'}\ncoredump_dir {folder}\npinger_enable off\n"
-        "shutdown_lifetime 0 seconds\nmax_filedescriptors 1024\nvisible_hostname localhost\n"
-        "cache_effective_user root\n"
-    )
-    with _running([program("squid"), "-N", "-f", str(settings)], address, folder):
-        yield Proxy(address, logged)
+    address, found = _address(), program("squid")
+    with tempfile.TemporaryDirectory(prefix="squid-") as text:
+        place = Path(text)
+        judge = place / "judge"
+        judge.write_text(
+            f'#!/bin/sh\nwhile read -r line; do [ "$line" = "{LOGIN.replace(":", " ")}" ]'
+            " && echo OK || echo ERR; done\n"
+        )
+        judge.chmod(0o755)
+        settings = place / "squid.conf"
+        settings.write_text(
+            f"http_port {address}\nauth_param basic program {judge}\n"
+            "auth_param basic children 1\nauth_param basic realm fedboost\n"
+            "acl known proxy_auth REQUIRED\nhttp_access allow known\nhttp_access deny all\n"
+            f"access_log none\ncache_log {place / 'cache.log'}\ncache deny all\n"
+            f"pid_filename {place / 'squid.pid'}\ncoredump_dir {place}\npinger_enable off\n"
+            "shutdown_lifetime 0 seconds\nmax_filedescriptors 1024\nvisible_hostname localhost\n"
+            "cache_effective_user nobody\n"
+        )
+        if os.getuid() == 0:  # squid does not run as root, and nobody else may enter our folders
+            shutil.chown(place, "nobody")
+        shared = f"squid{split_address(address)[1]}"  # the name of its shared memory
+        command = [found, "-N", "-d1", "-n", shared, "-f", str(settings)]
+        with _running(command, address, folder):
+            yield Proxy(address)
 
 
 @contextmanager
@@ -89,10 +92,7 @@ def mitmproxy(folder: Path, authority: Path) -> Iterator[Proxy]:
     ):  # fmt: skip
         command += ["--set", setting]
     with _running(command, address, folder):
-        yield Proxy(address, folder / "mitmdump.out", home / "mitmproxy-ca-cert.pem")
-
-
-Start = Callable[[Path], AbstractContextManager[Proxy]]
+        yield Proxy(address, home / "mitmproxy-ca-cert.pem")
 
 
 def _address() -> str:

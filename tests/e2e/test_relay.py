@@ -3,12 +3,13 @@
 import copy
 import time
 
+import psutil
 import pytest
 import yaml
 
 from fedboost.runtime.cluster.cluster import _free_ports
 from fedboost.runtime.cluster.local import COORDINATOR, USER, tls_of
-from tests.e2e import test_horizontal, world
+from tests.e2e import proxies, test_horizontal, world
 from tests.e2e.test_doctor import doctor, failed
 from tests.e2e.test_kills import back, killed_in_second_tree
 from tests.e2e.world import RELAY
@@ -123,6 +124,11 @@ class Town:
             return settings
         return {RELAY: self.relay(), **settings}
 
+    def ports_called(self, name):
+        """The ports to which a daemon holds connections."""
+        connections = psutil.Process(self.cluster.processes[name].pid).net_connections("tcp")
+        return {c.raddr.port for c in connections if c.status == psutil.CONN_ESTABLISHED}
+
     def log(self, name):
         """What a daemon has logged since its last start."""
         return self.cluster.log(name).read_bytes()[self.cluster._logged[name] :].decode()
@@ -173,7 +179,7 @@ def town(request, tmp_path_factory, data_file):
             raw["policy"] |= {"datasets": list(raw["datasets"]), "allow_insecure": True}
 
         world.edit(cluster, party, more)
-    world.issue(cluster.folder / "certs", [("relay", RELAY)])
+    world.issue(cluster.folder / "certs", [("relay", RELAY), ("party", "spare")])
     with cluster:
         made = Town(cluster)
         wanted = {"secureboost"}.union(
@@ -316,3 +322,131 @@ def test_doctor_says_that_the_relay_does_not_run(town):
     assert what == f"the relay at {town.at[RELAY]} cannot be reached"
     assert "to do: check relay.address and the firewall; is the relay running?" in more
     assert findings["here -> bank (relay)"]["error"][0] == what
+
+
+# Proxies
+
+
+def port(address):
+    """The port of an address."""
+    return int(address.rpartition(":")[2])
+
+
+def assert_called_through(town, proxy, *parties):
+    """These parties hold connections to the proxy, and none to the relay."""
+    for party in parties:
+        called = town.ports_called(party)
+        assert port(proxy.address) in called
+        assert port(town.at[RELAY]) not in called
+
+
+@world.JOBS
+def test_a_job_goes_through_a_proxy_that_passes_connections_on(town, tmp_path):
+    with proxies.tinyproxy(tmp_path) as proxy:
+        town.arrange(town.through(ALL, proxy=f"http://{proxy.address}"))
+        town.assert_same("secureboost", town.run("secureboost"))
+        assert_called_through(town, proxy, *ALL)
+
+
+@world.JOBS
+def test_a_job_goes_through_a_proxy_that_wants_a_password(town, tmp_path):
+    with proxies.squid(tmp_path) as proxy:
+        town.arrange(town.through(ALL, proxy=f"http://{proxies.LOGIN}@{proxy.address}"))
+        town.assert_same("secureboost", town.run("secureboost"))
+        assert_called_through(town, proxy, *ALL)
+        assert not any(proxies.LOGIN.partition(":")[2] in town.log(name) for name in DAEMONS)
+
+
+def with_tokens(settings):
+    """Settings in which parties show a token to the relay, for a proxy takes their certificates."""
+    for party in ALL:
+        token = f"{party}-shows-this-to-the-relay-alone"
+        settings[party]["relay"]["token"] = settings[RELAY]["members"][party]["token"] = token
+    return settings
+
+
+@world.JOBS
+def test_a_job_goes_through_a_proxy_that_replaces_certificates(town, tmp_path):
+    """It opens what passes, and finds TLS from party to party."""
+    with proxies.mitmproxy(tmp_path, town.cluster.folder / "certs" / "ca.pem") as proxy:
+        dialled = {"proxy": f"http://{proxy.address}", "ca": str(proxy.ca)}
+        town.arrange(with_tokens(town.through(ALL, **dialled)))
+        town.assert_same("secureboost", town.run("secureboost"))
+        assert_called_through(town, proxy, *ALL)
+
+
+def test_proxies_of_the_environment_count(town, tmp_path, monkeypatch):
+    """HTTPS_PROXY, but not to hosts in NO_PROXY; the relay in the daemon itself needs neither."""
+    with proxies.tinyproxy(tmp_path) as proxy:
+        town.arrange(town.through(ALL))
+        monkeypatch.setenv("HTTPS_PROXY", f"http://{proxy.address}")
+        town.cluster.kill("telco")
+        back(town.cluster, "telco")
+        town.wait_for_words("telco", "brings calls here")
+        assert_called_through(town, proxy, "telco")
+        monkeypatch.setenv("NO_PROXY", "example.org,127.0.0.1")
+        town.cluster.kill("telco")
+        back(town.cluster, "telco")
+        town.wait_for_words("telco", "brings calls here")
+        assert port(town.at[RELAY]) in town.ports_called("telco")
+        monkeypatch.delenv("NO_PROXY")
+        town.cluster.kill("telco")
+    monkeypatch.setenv("HTTPS_PROXY", f"http://{proxy.address}")
+    town.arrange({COORDINATOR: town.through(ALL, COORDINATOR)[COORDINATOR]})
+    town.wait_for_words(COORDINATOR, "brings calls here")
+    town.cluster.kill(COORDINATOR)
+
+
+def assert_refused(town, what, todo, **dialled):
+    """A party that dials the relay so says why it cannot, in its log and in `fedboost doctor`."""
+    town.arrange({RELAY: with_tokens(town.through(ALL))[RELAY]})
+    spare = town.through(ALL, **dialled)["telco"]
+    certs = town.cluster.folder / "certs"
+    spare |= {
+        "name": "spare",
+        "store": str(town.cluster.store("spare")),
+        "listen": "127.0.0.1:0",
+        "tls": tls_of(certs, "spare").model_dump(mode="json"),
+    }
+    town.cluster.config("spare").write_text(yaml.safe_dump(spare))
+    error = doctor(town.cluster.config("spare"))[1][f"relay ({town.at[RELAY]})"]["error"]
+    assert error[0] == what
+    assert todo in "\n".join(error)
+    back(town.cluster, "spare")
+    try:
+        town.wait_for_words("spare", f"no line to the relay: {what}; ")
+        assert town.log("spare").count(f"no line to the relay: {what}; ") == 1
+        assert todo in town.log("spare")
+    finally:
+        town.cluster.kill("spare")
+
+
+def test_a_wrong_password_of_a_proxy_is_named(town, tmp_path):
+    with proxies.squid(tmp_path) as proxy:
+        at = proxy.address
+        what = f"the proxy {at} does not accept the login in relay.proxy"
+        assert_refused(town, what, "correct", proxy=f"http://bank:false-1@{at}")
+        what = f"the proxy {at} wants a login"
+        assert_refused(town, what, "set relay.proxy", proxy=f"http://{at}")
+
+
+def test_a_proxy_that_is_down_is_named(town):
+    what = f"the proxy {NOWHERE} cannot be reached"
+    assert_refused(town, what, "check relay.proxy", proxy=f"http://{NOWHERE}")
+
+
+def test_a_proxy_that_refuses_the_port_is_named(town, tmp_path):
+    with proxies.tinyproxy(tmp_path, [443]) as proxy:
+        what = f"the proxy {proxy.address} allows no such connection (403)"
+        todo = f"allow CONNECT to {town.at[RELAY]}"
+        assert_refused(town, what, todo, proxy=f"http://{proxy.address}")
+
+
+def test_a_replaced_certificate_is_named(town, tmp_path):
+    with proxies.mitmproxy(tmp_path, town.cluster.folder / "certs" / "ca.pem") as proxy:
+        what = f"the certificate of the relay at {town.at[RELAY]} is not valid for us"
+        todo = "where a proxy replaces certificates, name its CA in relay.ca"
+        dialled = {"proxy": f"http://{proxy.address}"}
+        assert_refused(town, what, todo, **dialled)
+        what = "the relay does not know us"
+        assert_refused(town, what, "token", ca=str(proxy.ca), **dialled)
