@@ -43,7 +43,7 @@ def tinyproxy(folder: Path, ports: Sequence[int] = ()) -> Iterator[Proxy]:
     allowed = "".join(f"ConnectPort {port}\n" for port in ports)
     settings, logged = folder / "tinyproxy.conf", folder / "tinyproxy.log"
     settings.write_text(
-        f'Port {split_address(address)[1]}\nListen 127.0.0.1\nLogFile "{folder / "tinyproxy.log"}"\n'
+        f'Port {split_address(address)[1]}\nListen 127.0.0.1\nLogFile "{logged}"\n'
         f"LogLevel Connect\nMaxClients 500\nTimeout 600\n{allowed}"
     )
     with _running([program("tinyproxy"), "-d", "-c", str(settings)], address, folder):

@@ -160,6 +160,8 @@ TOKEN_CHARS_MIN = 32  # a token that can be guessed admits strangers
 
 
 def _checked_proxy(text: str) -> str:
+    if not text:
+        return text
     scheme, _, address = text.partition("://")
     if scheme != "http":
         raise ValueError(f"{without_login(text)!r} is no proxy: write http://[USER:WORD@]HOST:PORT")
@@ -175,7 +177,8 @@ class RelayAddress(Settings):
     ca: FilePath | None = None  # PEM: the CA that certifies it; absent: tls.ca
     # Where a proxy replaces certificates: identifies us instead of ours.
     token: Annotated[str, Field(min_length=TOKEN_CHARS_MIN)] | None = Field(None, repr=False)
-    # http://[USER:WORD@]HOST:PORT of a proxy; absent: HTTPS_PROXY, unless NO_PROXY has the host.
+    # http://[USER:WORD@]HOST:PORT of a proxy; empty: none; absent: HTTPS_PROXY, unless NO_PROXY
+    # has the host.
     proxy: Annotated[str, AfterValidator(_checked_proxy)] | None = Field(None, repr=False)
 
 
