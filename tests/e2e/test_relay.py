@@ -397,25 +397,30 @@ def test_proxies_of_the_environment_count(town, tmp_path, monkeypatch):
     town.cluster.kill(COORDINATOR)
 
 
-def assert_refused(town, what, todo, **dialled):
-    """A party that dials the relay so says why it cannot, in its log and in `fedboost doctor`."""
-    town.arrange({RELAY: with_tokens(town.through(ALL))[RELAY]})
-    spare = town.through(ALL, **dialled)["telco"]
-    certs = town.cluster.folder / "certs"
-    spare |= {
+def spare_settings(town, **dialled):
+    """Settings of one more party, with more about how it dials the relay."""
+    return town.through(ALL, **dialled)["telco"] | {
         "name": "spare",
         "store": str(town.cluster.store("spare")),
         "listen": "127.0.0.1:0",
-        "tls": tls_of(certs, "spare").model_dump(mode="json"),
+        "tls": tls_of(town.cluster.folder / "certs", "spare").model_dump(mode="json"),
     }
-    town.cluster.config("spare").write_text(yaml.safe_dump(spare))
-    error = doctor(town.cluster.config("spare"))[1][f"relay ({town.at[RELAY]})"]["error"]
+
+
+def assert_refused(town, what, todo, settings):
+    """A party with these settings says why it has no line to the relay, once in its log and in
+    `fedboost doctor`.
+    """
+    town.arrange({RELAY: with_tokens(town.through(ALL))[RELAY]})
+    config = town.cluster.config("spare")
+    config.write_text(yaml.safe_dump(settings))
+    error = doctor(config)[1][f"relay ({settings['relay']['address']})"]["error"]
     assert error[0] == what
     assert todo in "\n".join(error)
     back(town.cluster, "spare")
     try:
         town.wait_for_words("spare", f"no line to the relay: {what}; ")
-        assert town.log("spare").count(f"no line to the relay: {what}; ") == 1
+        assert town.log("spare").count("no line to the relay: ") == 1
         assert todo in town.log("spare")
     finally:
         town.cluster.kill("spare")
@@ -424,22 +429,39 @@ def assert_refused(town, what, todo, **dialled):
 def test_a_wrong_password_of_a_proxy_is_named(town, tmp_path):
     with proxies.squid(tmp_path) as proxy:
         at = proxy.address
-        what = f"the proxy {at} does not accept the login in relay.proxy"
-        assert_refused(town, what, "correct", proxy=f"http://bank:false-1@{at}")
+        what = f"the proxy {at} does not accept our login"
+        assert_refused(
+            town,
+            what,
+            "correct the login in relay.proxy",
+            spare_settings(town, proxy=f"http://bank:false-1@{at}"),
+        )
         what = f"the proxy {at} wants a login"
-        assert_refused(town, what, "set relay.proxy", proxy=f"http://{at}")
+        assert_refused(
+            town, what, "write it into relay.proxy", spare_settings(town, proxy=f"http://{at}")
+        )
 
 
 def test_a_proxy_that_is_down_is_named(town):
     what = f"the proxy {NOWHERE} cannot be reached"
-    assert_refused(town, what, "check relay.proxy", proxy=f"http://{NOWHERE}")
+    assert_refused(town, what, "check relay.proxy", spare_settings(town, proxy=f"http://{NOWHERE}"))
 
 
 def test_a_proxy_that_refuses_the_port_is_named(town, tmp_path):
     with proxies.tinyproxy(tmp_path, [443]) as proxy:
         what = f"the proxy {proxy.address} allows no such connection (403)"
         todo = f"allow CONNECT to {town.at[RELAY]}"
-        assert_refused(town, what, todo, proxy=f"http://{proxy.address}")
+        assert_refused(town, what, todo, spare_settings(town, proxy=f"http://{proxy.address}"))
+
+
+@pytest.mark.parametrize(("start", "status"), [(proxies.tinyproxy, 500), (proxies.squid, 503)])
+def test_a_relay_that_a_proxy_does_not_reach_is_named(town, tmp_path, start, status):
+    with start(tmp_path) as proxy:
+        dialled = {"proxy": f"http://{proxies.LOGIN}@{proxy.address}"}
+        settings = spare_settings(town, **dialled)
+        settings["relay"]["address"] = NOWHERE
+        what = f"the proxy {proxy.address} does not reach the relay at {NOWHERE} ({status})"
+        assert_refused(town, what, "is the relay running?", settings)
 
 
 def test_a_replaced_certificate_is_named(town, tmp_path):
@@ -447,6 +469,6 @@ def test_a_replaced_certificate_is_named(town, tmp_path):
         what = f"the certificate of the relay at {town.at[RELAY]} is not valid for us"
         todo = "where a proxy replaces certificates, name its CA in relay.ca"
         dialled = {"proxy": f"http://{proxy.address}"}
-        assert_refused(town, what, todo, **dialled)
+        assert_refused(town, what, todo, spare_settings(town, **dialled))
         what = "the relay does not know us"
-        assert_refused(town, what, "token", ca=str(proxy.ca), **dialled)
+        assert_refused(town, what, "token", spare_settings(town, ca=str(proxy.ca), **dialled))

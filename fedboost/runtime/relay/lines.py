@@ -24,6 +24,9 @@ CALL = "/call/{name}"  # a line to the daemon of that name
 TAKE = "/take/{call}"  # a line for an announced call
 MEMBER = "/member"  # no line: how the relay knows us
 
+# HTTP status of proxies: a login is wanted; this and all above: the relay was not reached.
+PROXY_LOGIN, SERVER_ERROR, BAD_GATEWAY = 407, 500, 502
+
 # Meaning of a relay's refusal, by its HTTP status: what, todo. "{name}" is the called daemon.
 _REFUSALS = {
     401: (
@@ -136,12 +139,12 @@ class RelayLink:
 
     def _closed_way(self, error: Exception, name: str) -> UnreachableError:
         """Return why no line was opened, by where it failed: proxy, network, TLS or relay."""
-        at, (proxy, _) = self._relay.address, self._proxy()
+        at, (proxy, login) = self._relay.address, self._proxy()
         way = f"the proxy {proxy.host}:{proxy.port}" if proxy is not None else ""
         if isinstance(error, aiohttp.ClientHttpProxyError):
-            wants = "a login" if error.status == 407 else f"no such connection ({error.status})"
-            what = f"{way} wants {wants}" if error.status == 407 else f"{way} allows {wants}"
-            todo = f"ask its owner to allow CONNECT to {at}, or set relay.proxy with a login"
+            what, todo = _refusal_of_proxy(way, at, error.status, shows_login=login is not None)
+        elif isinstance(error, aiohttp.ClientResponseError) and way and error.status == BAD_GATEWAY:
+            what, todo = _refusal_of_proxy(way, at, error.status, shows_login=False)
         elif isinstance(error, aiohttp.ClientProxyConnectionError):
             what, todo = f"{way} cannot be reached", "check relay.proxy, or HTTPS_PROXY"
         elif isinstance(error, aiohttp.ClientResponseError):
@@ -165,3 +168,19 @@ class RelayLink:
             private=str(error),
             **({"party": name} if name else {}),
         )
+
+
+def _refusal_of_proxy(way: str, at: str, status: int, *, shows_login: bool) -> tuple[str, str]:
+    """Return why a proxy does not lead to the relay, by its HTTP status: what, todo."""
+    if status == PROXY_LOGIN and shows_login:
+        what = f"{way} does not accept our login"
+        return what, "correct the login in relay.proxy, or in HTTPS_PROXY"
+    if status == PROXY_LOGIN:
+        return f"{way} wants a login", "write it into relay.proxy: http://USER:WORD@HOST:PORT"
+    if status >= SERVER_ERROR:
+        todo = (
+            "check relay.address; is the relay running? Where the proxy replaces certificates, the "
+            "relay needs our token"
+        )
+        return f"{way} does not reach the relay at {at} ({status})", todo
+    return f"{way} allows no such connection ({status})", f"ask its owner to allow CONNECT to {at}"
