@@ -407,11 +407,11 @@ def spare_settings(town, **dialled):
     }
 
 
-def assert_refused(town, what, todo, settings):
+def assert_refused(town, what, todo, settings, relay=None):
     """A party with these settings says why it has no line to the relay, once in its log and in
     `fedboost doctor`.
     """
-    town.arrange({RELAY: with_tokens(town.through(ALL))[RELAY]})
+    town.arrange({RELAY: relay or with_tokens(town.through(ALL))[RELAY]})
     config = town.cluster.config("spare")
     config.write_text(yaml.safe_dump(settings))
     error = doctor(config)[1][f"relay ({settings['relay']['address']})"]["error"]
@@ -420,6 +420,7 @@ def assert_refused(town, what, todo, settings):
     back(town.cluster, "spare")
     try:
         town.wait_for_words("spare", f"no line to the relay: {what}; ")
+        time.sleep(0.5)  # it tries again meanwhile
         assert town.log("spare").count("no line to the relay: ") == 1
         assert todo in town.log("spare")
     finally:
@@ -472,3 +473,36 @@ def test_a_replaced_certificate_is_named(town, tmp_path):
         assert_refused(town, what, todo, spare_settings(town, **dialled))
         what = "the relay does not know us"
         assert_refused(town, what, "token", spare_settings(town, ca=str(proxy.ca), **dialled))
+
+
+def test_a_proxy_that_takes_the_certificate_of_a_party_without_a_token_is_named(town, tmp_path):
+    """Nobody has a token, so the relay wants a certificate from the proxy too."""
+    with proxies.mitmproxy(tmp_path, town.cluster.folder / "certs" / "ca.pem") as proxy:
+        dialled = {"proxy": f"http://{proxy.address}", "ca": str(proxy.ca)}
+        what = f"the proxy {proxy.address} does not reach the relay at {town.at[RELAY]} (502)"
+        settings = spare_settings(town, **dialled)
+        assert_refused(town, what, "the relay needs our token", settings, relay=town.relay())
+
+
+# Certificates
+
+
+def test_a_missing_ca_of_the_relay_is_named(town):
+    ca = town.cluster.folder / "certs" / "later.pem"
+    settings = spare_settings(town, ca=str(ca))
+    assert_refused(town, "cannot read the file: No such file or directory", str(ca), settings)
+
+
+def test_a_certificate_that_the_relay_does_not_accept_is_named(town, tmp_path):
+    world.issue(tmp_path / "certs", [("party", "spare")])
+    settings = spare_settings(town, ca=str(town.cluster.folder / "certs" / "ca.pem"))
+    settings["tls"] = tls_of(tmp_path / "certs", "spare").model_dump(mode="json")
+    what = f"the relay at {town.at[RELAY]} has closed the connection at once"
+    for relay in (town.relay(), with_tokens(town.through(ALL))[RELAY]):
+        assert_refused(town, what, "whether it accepts our certificate", settings, relay=relay)
+
+
+def test_a_relay_with_the_certificate_of_somebody_else_is_named(town):
+    settings = spare_settings(town, name="other")
+    what = f"the certificate of the relay at {town.at[RELAY]} is not valid for us"
+    assert_refused(town, what, "check relay.name", settings)

@@ -12,7 +12,7 @@ from urllib.request import getproxies, proxy_bypass
 import aiohttp
 from yarl import URL
 
-from fedboost.ground.errors import UnreachableError
+from fedboost.ground.errors import ConfigError, UnreachableError
 from fedboost.ground.printable import printable
 from fedboost.runtime.relay.copying import CLOSE_S, MESSAGE_BYTES_MAX
 from fedboost.runtime.transport.addresses import RelayAddress, Timers, split_address
@@ -120,7 +120,11 @@ class RelayLink:
     def _context(self) -> ssl.SSLContext:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         context.minimum_version = ssl.TLSVersion.TLSv1_2  # of proxies that look inside
-        context.load_verify_locations(cadata=read_pem(self._relay.ca or self._tls.ca).decode())
+        try:
+            roots = read_pem(self._relay.ca or self._tls.ca)
+        except ConfigError as error:  # the file may come later
+            raise UnreachableError(error.what, todo=error.todo, **error.where) from None
+        context.load_verify_locations(cadata=roots.decode())
         if self._relay.token is None:
             context.load_cert_chain(self._tls.cert, self._tls.key)
         return context
@@ -159,6 +163,12 @@ class RelayLink:
                 "check relay.name and relay.ca; where a proxy replaces certificates, name its CA "
                 "in relay.ca and give relay.token"
             )
+        elif (
+            isinstance(error, aiohttp.ServerDisconnectedError)
+            or type(error) is aiohttp.ClientOSError
+        ):
+            what = f"the relay at {at} has closed the connection at once"
+            todo = "ask its owner whether it accepts our certificate; check tls.cert"
         else:
             what = f"the relay at {at} cannot be reached" + (f" through {way}" if way else "")
             todo = "check relay.address and the firewall; is the relay running?"
