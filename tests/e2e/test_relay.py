@@ -1,6 +1,11 @@
 """Daemons that only dial out work together through a relay; their models are those of others."""
 
 import copy
+import os
+import shutil
+import socket
+import subprocess
+import sys
 import time
 
 import psutil
@@ -18,6 +23,7 @@ pytestmark = [pytest.mark.e2e, pytest.mark.xdist_group("relay")]
 PARTIES = ["bank", "telco", "shop"]
 SUM = "sum"
 DAEMONS = (COORDINATOR, *PARTIES, SUM)
+ALL = (*PARTIES, SUM)
 NOWHERE = "127.0.0.1:9"
 TREES = 12
 FACTS = ("rows", "metrics", "trees")  # of results, that do not depend on when calls are made
@@ -88,7 +94,7 @@ class Town:
 
     def relay(self, **more):
         """Settings of the relay as a process of its own."""
-        members = {name: {} for name in (*PARTIES, SUM)}
+        members: dict[str, dict[str, str]] = {name: {} for name in ALL}
         members |= {COORDINATOR: {"role": "coordinator"}, USER: {"role": "user"}}
         tls = tls_of(self.cluster.folder / "certs", RELAY).model_dump(mode="json")
         return {
@@ -193,7 +199,6 @@ def town(request, tmp_path_factory, data_file):
         assert world.tracebacks(cluster) == []
 
 
-ALL = (*PARTIES, SUM)
 OUTBOUND = {"one": ("telco",), "two": ("telco", SUM), "all": ALL}
 
 
@@ -246,6 +251,19 @@ def test_addresses_that_answer_are_called_and_others_through_the_relay(town):
     assert "through the relay" in findings["here -> telco (relay)"]["note"]
     findings = doctor(town.cluster.config("telco"))[1]
     assert findings[f"here -> bank ({NOWHERE})"]["note"].startswith("through the relay, round trip")
+
+
+def test_an_address_that_says_nothing_is_given_up_for_the_relay(town, tmp_path):
+    """Like one behind a firewall that drops packets."""
+    town.arrange(town.through(ALL))
+    config = tmp_path / "telco.yaml"
+    with socket.create_server(("127.0.0.1", 0)) as mute:
+        address = f"127.0.0.1:{mute.getsockname()[1]}"
+        settings = town.through(("telco",), reach="auto")["telco"]
+        settings["peers"]["bank"], settings["timers"]["call_s"] = address, 2.0
+        config.write_text(yaml.safe_dump(settings))
+        findings = doctor(config)[1]
+    assert findings[f"here -> bank ({address})"]["note"].startswith("through the relay")
 
 
 # Deaths
@@ -506,3 +524,80 @@ def test_a_relay_with_the_certificate_of_somebody_else_is_named(town):
     settings = spare_settings(town, name="other")
     what = f"the certificate of the relay at {town.at[RELAY]} is not valid for us"
     assert_refused(town, what, "check relay.name", settings)
+
+
+# A firewall
+
+
+@pytest.fixture
+def fence():
+    """A network of its own, into which nobody opens a connection: its name, our address there, and
+    its own.
+    """
+    if os.getuid() != 0 or not shutil.which("ip") or not shutil.which("nft"):
+        pytest.skip("needs root, ip and nft")
+    name, link = f"fedboost{os.getpid()}", f"fb{os.getpid()}"
+    inside = ("ip", "netns", "exec", name)
+    rules = (
+        "add table inet fence; add chain inet fence in { type filter hook input priority 0; policy "
+        "drop; }; add rule inet fence in ct state established,related accept; add rule inet fence "
+        "in iif lo accept"
+    )
+    commands = [
+        ("ip", "netns", "add", name),
+        ("ip", "link", "add", f"{link}a", "type", "veth", "peer", "name", f"{link}b"),
+        ("ip", "link", "set", f"{link}b", "netns", name),
+        ("ip", "addr", "add", "198.51.100.1/30", "dev", f"{link}a"),
+        ("ip", "link", "set", f"{link}a", "up"),
+        (*inside, "ip", "addr", "add", "198.51.100.2/30", "dev", f"{link}b"),
+        (*inside, "ip", "link", "set", f"{link}b", "up"),
+        (*inside, "ip", "link", "set", "lo", "up"),
+        (*inside, "nft", rules),
+    ]
+    try:
+        for command in commands:
+            done = subprocess.run(command, capture_output=True, text=True, check=False)
+            if done.returncode:
+                pytest.skip(f"no network of our own here: {done.stderr[:100]}")
+        yield name, "198.51.100.1", "198.51.100.2"
+    finally:
+        subprocess.run(("ip", "netns", "del", name), capture_output=True, check=False)
+        subprocess.run(("ip", "link", "del", f"{link}a"), capture_output=True, check=False)
+
+
+@pytest.mark.full
+def test_a_party_behind_a_firewall_takes_part(town, fence):
+    """Packets to its address are dropped; with `reach: auto` others come through the relay."""
+    network, ours, theirs = fence
+    cluster = town.cluster
+    settings = town.through(("telco",))
+    relay = f"{ours}:{port(town.at[RELAY])}"
+    listen = f"{theirs}:{port(cluster.addresses['telco'])}"
+    for name, raw in settings.items():
+        if name == RELAY:
+            raw["listen"] = relay
+            continue
+        raw["relay"]["address"] = relay
+        for peer in {"telco"} & {*raw.get("parties", {}), *raw.get("peers", {})}:
+            raw["parties" if name == COORDINATOR else "peers"][peer] = listen
+            raw["reach"] = "auto"
+    settings["telco"] |= {"listen": listen, "reach": "outbound"}
+    telco = settings.pop("telco")
+    cluster.kill("telco")
+    town.arrange(settings)
+    cluster.config("telco").write_text(yaml.safe_dump(telco))
+    command = ["ip", "netns", "exec", network, sys.executable, "-m", "fedboost", "party", "serve"]
+    command += ["--config", str(cluster.config("telco")), "--until-stdin-closes"]
+    with cluster.log("telco").open("ab") as log:
+        cluster._logged["telco"] = log.tell()
+        cluster.processes["telco"] = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=log, stderr=log, start_new_session=True
+        )
+    cluster.wait("telco")
+    try:
+        town.assert_same("secureboost", town.run("secureboost"))
+        assert f"telco does not answer at {listen}: it is called through the relay" in town.log(
+            "bank"
+        )
+    finally:
+        cluster.kill("telco")
