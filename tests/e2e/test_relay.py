@@ -3,6 +3,7 @@
 import copy
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -26,6 +27,7 @@ DAEMONS = (COORDINATOR, *PARTIES, SUM)
 ALL = (*PARTIES, SUM)
 NOWHERE = "127.0.0.1:9"
 TREES = 12
+NOTICED_S = 15.0  # in this time everybody knows of a daemon that stands still
 FACTS = ("rows", "metrics", "trees")  # of results, that do not depend on when calls are made
 
 BOOST = world.job(
@@ -298,6 +300,31 @@ def test_a_relay_that_is_back_at_once_disturbs_a_job_for_seconds(town):
     world.wait_for(
         lambda: world.call(town.cluster, "status", id_).state in world.ENDS, 60, "the job ends"
     )
+    town.assert_same("secureboost", id_)
+
+
+@world.KILLS
+@pytest.mark.parametrize(("frozen", "sees"), [(RELAY, "bank"), ("telco", RELAY)])
+def test_a_job_goes_on_after_its_relay_or_a_party_stood_still(town, frozen, sees):
+    """Longer than the others keep their lines to it."""
+    settings = town.through(ALL)
+    for raw in settings.values():
+        raw["timers"] = {**raw["timers"], "keepalive_s": 1.0, "keepalive_timeout_s": 1.0}
+    town.arrange(settings)
+    id_ = world.submit(town.cluster, BOOST)
+    events = world.watch(town.cluster, id_, world.in_round(2, "open_layer"))
+    process = town.cluster.processes[frozen]
+    process.send_signal(signal.SIGSTOP)
+    at = time.monotonic()
+    try:
+        events = world.watch(town.cluster, id_, after=events[-1].number)
+        assert events[-1].state.state == "paused"
+        assert time.monotonic() - at < NOTICED_S
+        lost = {"bank": "has closed our line", RELAY: "party telco can no longer be called"}
+        town.wait_for_words(sees, lost[sees])
+    finally:
+        process.send_signal(signal.SIGCONT)
+    world.gone_on(town.cluster, id_)
     town.assert_same("secureboost", id_)
 
 

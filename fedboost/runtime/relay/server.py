@@ -28,7 +28,6 @@ from fedboost.runtime.transport.web_tls import WebTls
 log = logging.getLogger(__name__)
 
 LINES_MAX = 256  # of one member at once, in either direction
-TAKEN_S = 10.0  # from announcing a call until its line is there
 CONTROL_BYTES_MAX = 1 << 10  # of a message on a control line, on which members say nothing
 SHUTDOWN_S = 1.0  # that open lines may take when the relay ends
 CALLED_ROLES = ("party", "coordinator")
@@ -109,8 +108,9 @@ class Relay:
         self._controls[name] = owner, control
         log.info("%s %s can be called", role, name)
         try:
-            while (await control.receive()).type is WSMsgType.TEXT:
-                pass
+            with suppress(ConnectionError):  # it was closed when we answered a ping
+                while (await control.receive()).type is WSMsgType.TEXT:
+                    pass
         finally:
             if self._controls.get(name) == (owner, control):
                 del self._controls[name]
@@ -128,7 +128,8 @@ class Relay:
             try:
                 with suppress(ConnectionError):
                     await control.send_str(json.dumps({"call": call, "from": " ".join(caller)}))
-                async with asyncio.timeout(TAKEN_S):
+                # Sooner than the caller gives up, who then hears which end is silent.
+                async with asyncio.timeout(self._timers.call_s / 2):
                     theirs = await announced.line
             except TimeoutError:
                 raise web.HTTPGatewayTimeout from None
