@@ -27,6 +27,7 @@ DAEMONS = (COORDINATOR, *PARTIES, SUM)
 ALL = (*PARTIES, SUM)
 NOWHERE = "127.0.0.1:9"
 TREES = 12
+FAULTS = pytest.mark.some(4, of="faults on the way to a relay")
 NOTICED_S = 15.0  # in this time everybody knows of a daemon that stands still
 FACTS = ("rows", "metrics", "trees")  # of results, that do not depend on when calls are made
 
@@ -255,6 +256,7 @@ def test_addresses_that_answer_are_called_and_others_through_the_relay(town):
     assert findings[f"here -> bank ({NOWHERE})"]["note"].startswith("through the relay, round trip")
 
 
+@FAULTS
 def test_an_address_that_says_nothing_is_given_up_for_the_relay(town, tmp_path):
     """Like one behind a firewall that drops packets."""
     town.arrange(town.through(ALL))
@@ -402,6 +404,14 @@ def test_a_job_goes_through_a_proxy_that_wants_a_password(town, tmp_path):
         assert not any(proxies.LOGIN.partition(":")[2] in town.log(name) for name in DAEMONS)
 
 
+@pytest.fixture(scope="module")
+def mitm(town, tmp_path_factory):
+    """A proxy that replaces certificates."""
+    authority = town.cluster.folder / "certs" / "ca.pem"
+    with proxies.mitmproxy(tmp_path_factory.mktemp("mitm"), authority) as proxy:
+        yield proxy
+
+
 def with_tokens(settings):
     """Settings in which parties show a token to the relay, for a proxy takes their certificates."""
     for party in ALL:
@@ -411,13 +421,12 @@ def with_tokens(settings):
 
 
 @world.JOBS
-def test_a_job_goes_through_a_proxy_that_replaces_certificates(town, tmp_path):
+def test_a_job_goes_through_a_proxy_that_replaces_certificates(town, mitm):
     """It opens what passes, and finds TLS from party to party."""
-    with proxies.mitmproxy(tmp_path, town.cluster.folder / "certs" / "ca.pem") as proxy:
-        dialled = {"proxy": f"http://{proxy.address}", "ca": str(proxy.ca)}
-        town.arrange(with_tokens(town.through(ALL, **dialled)))
-        town.assert_same("secureboost", town.run("secureboost"))
-        assert_called_through(town, proxy, *ALL)
+    dialled = {"proxy": f"http://{mitm.address}", "ca": str(mitm.ca)}
+    town.arrange(with_tokens(town.through(ALL, **dialled)))
+    town.assert_same("secureboost", town.run("secureboost"))
+    assert_called_through(town, mitm, *ALL)
 
 
 def test_proxies_of_the_environment_count(town, tmp_path, monkeypatch):
@@ -472,6 +481,7 @@ def assert_refused(town, what, todo, settings, relay=None):
         town.cluster.kill("spare")
 
 
+@FAULTS
 def test_a_wrong_password_of_a_proxy_is_named(town, tmp_path):
     with proxies.squid(tmp_path) as proxy:
         at = proxy.address
@@ -488,11 +498,13 @@ def test_a_wrong_password_of_a_proxy_is_named(town, tmp_path):
         )
 
 
+@FAULTS
 def test_a_proxy_that_is_down_is_named(town):
     what = f"the proxy {NOWHERE} cannot be reached"
     assert_refused(town, what, "check relay.proxy", spare_settings(town, proxy=f"http://{NOWHERE}"))
 
 
+@FAULTS
 def test_a_proxy_that_refuses_the_port_is_named(town, tmp_path):
     with proxies.tinyproxy(tmp_path, [443]) as proxy:
         what = f"the proxy {proxy.address} allows no such connection (403)"
@@ -500,6 +512,7 @@ def test_a_proxy_that_refuses_the_port_is_named(town, tmp_path):
         assert_refused(town, what, todo, spare_settings(town, proxy=f"http://{proxy.address}"))
 
 
+@FAULTS
 @pytest.mark.parametrize(("start", "status"), [(proxies.tinyproxy, 500), (proxies.squid, 503)])
 def test_a_relay_that_a_proxy_does_not_reach_is_named(town, tmp_path, start, status):
     with start(tmp_path) as proxy:
@@ -510,34 +523,36 @@ def test_a_relay_that_a_proxy_does_not_reach_is_named(town, tmp_path, start, sta
         assert_refused(town, what, "is the relay running?", settings)
 
 
-def test_a_replaced_certificate_is_named(town, tmp_path):
-    with proxies.mitmproxy(tmp_path, town.cluster.folder / "certs" / "ca.pem") as proxy:
-        what = f"the certificate of the relay at {town.at[RELAY]} is not valid for us"
-        todo = "where a proxy replaces certificates, name its CA in relay.ca"
-        dialled = {"proxy": f"http://{proxy.address}"}
-        assert_refused(town, what, todo, spare_settings(town, **dialled))
-        what = "the relay does not know us"
-        assert_refused(town, what, "token", spare_settings(town, ca=str(proxy.ca), **dialled))
+@FAULTS
+def test_a_replaced_certificate_is_named(town, mitm):
+    what = f"the certificate of the relay at {town.at[RELAY]} is not valid for us"
+    todo = "where a proxy replaces certificates, name its CA in relay.ca"
+    dialled = {"proxy": f"http://{mitm.address}"}
+    assert_refused(town, what, todo, spare_settings(town, **dialled))
+    what = "the relay does not know us"
+    assert_refused(town, what, "token", spare_settings(town, ca=str(mitm.ca), **dialled))
 
 
-def test_a_proxy_that_takes_the_certificate_of_a_party_without_a_token_is_named(town, tmp_path):
+@FAULTS
+def test_a_proxy_that_takes_the_certificate_of_a_party_without_a_token_is_named(town, mitm):
     """Nobody has a token, so the relay wants a certificate from the proxy too."""
-    with proxies.mitmproxy(tmp_path, town.cluster.folder / "certs" / "ca.pem") as proxy:
-        dialled = {"proxy": f"http://{proxy.address}", "ca": str(proxy.ca)}
-        what = f"the proxy {proxy.address} does not reach the relay at {town.at[RELAY]} (502)"
-        settings = spare_settings(town, **dialled)
-        assert_refused(town, what, "the relay needs our token", settings, relay=town.relay())
+    dialled = {"proxy": f"http://{mitm.address}", "ca": str(mitm.ca)}
+    what = f"the proxy {mitm.address} does not reach the relay at {town.at[RELAY]} (502)"
+    settings = spare_settings(town, **dialled)
+    assert_refused(town, what, "the relay needs our token", settings, relay=town.relay())
 
 
 # Certificates
 
 
+@FAULTS
 def test_a_missing_ca_of_the_relay_is_named(town):
     ca = town.cluster.folder / "certs" / "later.pem"
     settings = spare_settings(town, ca=str(ca))
     assert_refused(town, "cannot read the file: No such file or directory", str(ca), settings)
 
 
+@FAULTS
 def test_a_certificate_that_the_relay_does_not_accept_is_named(town, tmp_path):
     world.issue(tmp_path / "certs", [("party", "spare")])
     settings = spare_settings(town, ca=str(town.cluster.folder / "certs" / "ca.pem"))
@@ -547,6 +562,7 @@ def test_a_certificate_that_the_relay_does_not_accept_is_named(town, tmp_path):
         assert_refused(town, what, "whether it accepts our certificate", settings, relay=relay)
 
 
+@FAULTS
 def test_a_relay_with_the_certificate_of_somebody_else_is_named(town):
     settings = spare_settings(town, name="other")
     what = f"the certificate of the relay at {town.at[RELAY]} is not valid for us"
