@@ -39,6 +39,7 @@ KILLS = pytest.mark.some(3, of="deaths of real daemons")
 # What a job comes to, equivalence shows without daemons; each change sees some of it with them.
 JOBS = pytest.mark.some(10, of="jobs on real daemons")
 TIMERS = Timers(peer_lost_s=4.0, call_s=5.0, retry_first_s=0.1, retry_max_s=1.0)
+RELAY = "relay"  # a relay as a process of its own
 LOST_S = TIMERS.peer_lost_s  # a dead party is noticed in this time
 SHOWN_S = LOST_S + 5.0  # and everybody knows in this time
 RESUMED_S = 10.0  # within so much of a return a job goes on
@@ -79,7 +80,7 @@ class WarmCluster(ClusterProcesses):
 
     def start(self, name: str) -> None:
         """Starts one daemon, again if it has died."""
-        kind = "coordinator" if name == COORDINATOR else "party"
+        kind = {COORDINATOR: "coordinator", RELAY: "relay"}.get(name, "party")
         words = ["-m", "fedboost", kind, "serve", "--config", str(self.config(name))]
         theirs, ours = os.pipe()
         self.log(name).parent.mkdir(parents=True, exist_ok=True)

@@ -373,7 +373,7 @@ class CoordinatorConfig(DaemonConfig):
         if isinstance(self.relay, RelayService):
             host, (_, port) = own_host(self.relay.listen), split_address(self.relay.listen)
             at = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-            return RelayAddress(address=at, name=self.name)
+            return RelayAddress(address=at, name=self.name, proxy="")
         return self.relay
 
     @model_validator(mode="after")

@@ -6,6 +6,7 @@ import asyncio
 import json
 import logging
 import re
+from contextlib import suppress
 
 from aiohttp import WSMsgType
 
@@ -66,8 +67,9 @@ class AnsweredCalls:
             log.info("the relay at %s brings calls here", self._link.address)
             self.is_connected = True
             try:
-                while (message := await control.receive()).type is WSMsgType.TEXT:
-                    self._begin_call(message.data)
+                with suppress(ConnectionError):  # it was closed when we answered a ping
+                    while (message := await control.receive()).type is WSMsgType.TEXT:
+                        self._begin_call(message.data)
             finally:
                 self.is_connected = False
         self._warnings.warn("the relay at %s has closed our line", self._link.address)

@@ -34,6 +34,8 @@ MEMBER = "/member"  # no line: how the relay knows us
 
 ANNOUNCED_BYTES_MAX = 1 << 10  # of a message on a control line: an announced call, and no more
 ANSWER_BYTES_MAX = 1 << 10  # of the relay's answer about a member
+# HTTP status of proxies: a login is wanted; this and all above: the relay was not reached.
+PROXY_LOGIN, SERVER_ERROR, BAD_GATEWAY = 407, 500, 502
 
 # Meaning of a relay's refusal, by its HTTP status: what, todo. "{name}" is the called daemon.
 _REFUSALS = {
@@ -145,7 +147,11 @@ class RelayLink:
     def _fresh_context(self, ca: Path) -> ssl.SSLContext:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         context.minimum_version = ssl.TLSVersion.TLSv1_2  # of proxies that look inside
-        context.load_verify_locations(cadata=read_pem(ca).decode())
+        try:
+            roots = read_pem(ca)
+        except ConfigError as error:  # the file may come later
+            raise UnreachableError(error.what, todo=error.todo, **error.where) from None
+        context.load_verify_locations(cadata=roots.decode())
         if self._relay.token is None:
             context.load_cert_chain(self._tls.cert, self._tls.key)
         return context
@@ -171,12 +177,12 @@ class RelayLink:
 
     def _closed_way(self, error: Exception, name: str) -> UnreachableError:
         """Return the reason for a failed line: the proxy, the network, TLS or the relay."""
-        at, (proxy, _) = self._relay.address, self._proxy()
+        at, (proxy, login) = self._relay.address, self._proxy()
         way = f"the proxy {proxy.host}:{proxy.port}" if proxy is not None else ""
         if isinstance(error, aiohttp.ClientHttpProxyError):
-            wants = "a login" if error.status == 407 else f"no such connection ({error.status})"
-            what = f"{way} wants {wants}" if error.status == 407 else f"{way} allows {wants}"
-            todo = f"ask its owner to allow CONNECT to {at}, or set relay.proxy with a login"
+            what, todo = _refusal_of_proxy(way, at, error.status, shows_login=login is not None)
+        elif isinstance(error, aiohttp.ClientResponseError) and way and error.status == BAD_GATEWAY:
+            what, todo = _refusal_of_proxy(way, at, error.status, shows_login=False)
         elif isinstance(error, aiohttp.ClientProxyConnectionError):
             what, todo = f"{way} cannot be reached", "check relay.proxy, or HTTPS_PROXY"
         elif isinstance(error, aiohttp.ClientResponseError):
@@ -191,9 +197,12 @@ class RelayLink:
                 "check relay.name and relay.ca; where a proxy replaces certificates, name its CA "
                 "in relay.ca and give relay.token"
             )
-        elif isinstance(error, aiohttp.ServerDisconnectedError):
-            what = f"the relay at {at} closed the connection"
-            todo = "see its log; it may not accept our certificate, which is of another CA"
+        elif (
+            isinstance(error, aiohttp.ServerDisconnectedError)
+            or type(error) is aiohttp.ClientOSError
+        ):
+            what = f"the relay at {at} has closed the connection at once"
+            todo = "ask its owner whether it accepts our certificate; check tls.cert"
         else:
             what = f"the relay at {at} cannot be reached" + (f" through {way}" if way else "")
             todo = "check relay.address and the firewall; is the relay running?"
@@ -208,3 +217,19 @@ class RelayLink:
 async def _refuse_redirect(*_: object) -> None:
     """Refuse a redirection, which would lead us to an address of the relay's choice."""
     raise aiohttp.ClientConnectionError("the relay redirects us")
+
+
+def _refusal_of_proxy(way: str, at: str, status: int, *, shows_login: bool) -> tuple[str, str]:
+    """Return why a proxy does not lead to the relay, by its HTTP status: what, todo."""
+    if status == PROXY_LOGIN and shows_login:
+        what = f"{way} does not accept our login"
+        return what, "correct the login in relay.proxy, or in HTTPS_PROXY"
+    if status == PROXY_LOGIN:
+        return f"{way} wants a login", "write it into relay.proxy: http://USER:WORD@HOST:PORT"
+    if status >= SERVER_ERROR:
+        todo = (
+            "check relay.address; is the relay running? Where the proxy replaces certificates, the "
+            "relay needs our token"
+        )
+        return f"{way} does not reach the relay at {at} ({status})", todo
+    return f"{way} allows no such connection ({status})", f"ask its owner to allow CONNECT to {at}"

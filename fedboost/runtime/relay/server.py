@@ -40,9 +40,7 @@ LINES_MAX = 256  # calls that a member makes at once, and as many that it takes
 PAIR_LINES_MAX = 32  # of them between one caller and one called: no caller takes all lines
 REQUEST_S = 10.0  # from connecting until the handshake and the request are complete
 MEMBERS_AGAIN_S = 2.0  # between two checks whether those with open lines are still members
-TAKEN_S = 10.0  # from announcing a call until its line is there
 SHUTDOWN_S = 1.0  # that open lines may take when the relay ends
-MEMBER_KEY = web.RequestKey("member", tuple)  # role and name of the caller
 CALLED_ROLES = ("party", "coordinator")
 MEMBER_KEY = web.RequestKey("member", tuple)  # role and name of the caller
 
@@ -187,8 +185,9 @@ class Relay:
             if earlier is not None:
                 self._warnings.warn("%s %s has dialled in again", role, name)
                 await close_line(earlier[1])
-            while (await control.receive()).type is WSMsgType.TEXT:
-                pass
+            with suppress(ConnectionError):  # it was closed when we answered a ping
+                while (await control.receive()).type is WSMsgType.TEXT:
+                    pass
         finally:
             if self._controls.get(name) == (owner, control):
                 del self._controls[name]
@@ -204,7 +203,8 @@ class Relay:
             call, announced = secrets.token_urlsafe(16), Announced(called)
             self._announced[call] = announced
             try:
-                async with asyncio.timeout(TAKEN_S):
+                # Sooner than the caller gives up, who then hears which end is silent.
+                async with asyncio.timeout(self._timers.call_s / 2):
                     with suppress(ConnectionError):
                         await control.send_str(json.dumps({"call": call, "from": " ".join(caller)}))
                     theirs = await announced.line

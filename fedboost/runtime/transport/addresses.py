@@ -176,6 +176,8 @@ PROXY_PATTERN = re.compile(
 
 
 def _checked_proxy(text: str) -> str:
+    if not text:
+        return text
     matched = PROXY_PATTERN.fullmatch(text)
     if matched is None or matched[3] is None:  # not shown: it may hold a password
         raise ValueError(
@@ -192,7 +194,8 @@ class RelayAddress(Settings):
     ca: FilePath | None = None  # PEM: the CA that certifies it; absent: tls.ca
     # Where a proxy replaces certificates: identifies us instead of ours.
     token: Token | None = Field(None, repr=False)
-    # http://[USER:WORD@]HOST:PORT of a proxy; absent: HTTPS_PROXY, unless NO_PROXY has the host.
+    # http://[USER:WORD@]HOST:PORT of a proxy; empty: none; absent: HTTPS_PROXY, unless NO_PROXY
+    # has the host.
     proxy: Annotated[str, AfterValidator(_checked_proxy)] | None = Field(None, repr=False)
 
 

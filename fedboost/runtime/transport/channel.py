@@ -223,9 +223,9 @@ class Dialer:
             except grpc.aio.AioRpcError as error:
                 if status.is_link_down(error):
                     self.failed(target[0])
-                    if not rerouted and self.routes.change_route(target[0]):
-                        rerouted = True
-                        continue
+                if not rerouted and self._change_route(target[0], channel, error):
+                    rerouted = True
+                    continue
                 # In whole microseconds: no last pause is shorter, or ends behind the window.
                 left_s = math.floor((last.at + retry_s - monotonic_s()) * 1e6) / 1e6
                 if not status.is_link_down(error) or retry_s <= 0 or (left_s <= 0 and tried):
@@ -235,6 +235,16 @@ class Dialer:
                 seen, pauses_s = last.at, growing_pauses(first_s, most_s)
             # The last try is at the window's end; a link that broke late deserves one as well.
             await asyncio.sleep(min(next(pauses_s), left_s if left_s > 0 else first_s))
+
+    def _change_route(
+        self, name: str, channel: grpc.aio.Channel, error: grpc.aio.AioRpcError
+    ) -> bool:
+        """Choose another way for a call that was not sent; return whether there is one."""
+        is_unsent = status.is_link_down(error) or (
+            # A firewall that drops packets uses up a call's time before there is a connection.
+            status.is_late(error) and channel.get_state() is not grpc.ChannelConnectivity.READY
+        )
+        return is_unsent and self.routes.change_route(name)
 
     def error_of_call(self, error: grpc.aio.AioRpcError, name: str, address: str) -> FedboostError:
         """Return the error that ended a call: the daemon's own, or the reason why it is not

@@ -60,7 +60,7 @@ def error_of_call(error: grpc.aio.AioRpcError, name: str, address: str) -> Fedbo
             except DecodeError:
                 break
     details = error.details() or ""
-    if error.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
+    if is_late(error):
         return UnreachableError(
             f"{name} did not answer in time",
             party=name,
@@ -82,6 +82,11 @@ def is_link_down(error: grpc.aio.AioRpcError) -> bool:
     """Return whether the call never reached a daemon, or lost it: worth another try."""
     told = any(key == FAULT_KEY for key, _ in error.trailing_metadata() or ())
     return error.code() in BROKEN and not told
+
+
+def is_late(error: grpc.aio.AioRpcError) -> bool:
+    """Return whether a call was not answered in time."""
+    return error.code() is grpc.StatusCode.DEADLINE_EXCEEDED
 
 
 # Meaning of a link's failure by the words of gRPC's text; the first match counts. "{name}" is the
