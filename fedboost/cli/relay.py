@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from functools import partial
 from pathlib import Path
 
 import click
@@ -32,5 +33,6 @@ def serve_relay(config: Path, until_stdin_closes: bool) -> None:
     ours = load_settings(RelayConfig, config)
     log_format = click.get_current_context().find_root().params.get("log_format")
     logs.set_up_logging(log_format or ours.logs, logging.getLogger().level, f"relay {ours.name}")
-    asyncio.run(serve(ours, until_stdin_closes=until_stdin_closes))
+    reread = partial(load_settings, RelayConfig, config)
+    asyncio.run(serve(ours, until_stdin_closes=until_stdin_closes, reread=reread))
     deadline.end_process()

@@ -7,11 +7,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import signal
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Callable
 from contextlib import (
     AbstractAsyncContextManager,
-    contextmanager,
     nullcontext,
 )
 from typing import TYPE_CHECKING, Any
@@ -29,7 +27,7 @@ from fedboost.messages import (
 from fedboost.runtime.config.daemons import CoordinatorConfig, DaemonConfig, PartyConfig
 from fedboost.runtime.config.relay import RelayService
 from fedboost.runtime.daemons.access import DaemonAccess, DaemonServer, Service
-from fedboost.runtime.process.stopping import wait_for_stop
+from fedboost.runtime.process.stopping import reload_at_sighup, wait_for_stop
 from fedboost.runtime.store.store import Store
 from fedboost.runtime.transport.identity import CertificateRole, Identity
 from fedboost.runtime.transport.peers import PartyControl, PeerLinks
@@ -110,7 +108,7 @@ async def serve_party(
         background = [asyncio.create_task(watch), _start_cleaning(node)]
         background += standing.answer_relay(server.port)
         try:
-            with standing.counted(metrics, store), _reload_at_sighup(node.reload_settings):
+            with standing.counted(metrics, store), reload_at_sighup(node.reload_settings):
                 async with beside(node):
                     await _serve_until_stopped(server, standing.who, until_stdin_closes)
         finally:
@@ -152,7 +150,7 @@ async def serve_coordinator(
             background = [asyncio.create_task(node.resume_unfinished()), _start_cleaning(node)]
             background += standing.answer_relay(server.port)
             try:
-                with standing.counted(metrics, store), _reload_at_sighup(node.reload_settings):
+                with standing.counted(metrics, store), reload_at_sighup(node.reload_settings):
                     async with beside(node):
                         await _serve_until_stopped(server, standing.who, until_stdin_closes)
             finally:
@@ -255,32 +253,6 @@ def _start_cleaning(node: PartyNode | CoordinatorNode) -> asyncio.Task[None]:
             await asyncio.sleep(HOUSE_S)
 
     return asyncio.create_task(clean_regularly())
-
-
-@contextmanager
-def _reload_at_sighup(take_up: Callable[[], Awaitable[list[str]]]) -> Iterator[None]:
-    """Make the daemon reload its settings file at SIGHUP."""
-    under_way: set[asyncio.Task[None]] = set()
-
-    async def reload_settings() -> None:
-        try:
-            changed = await take_up()
-        except FedboostError as error:
-            log.error("the settings stay as they were: %s", "; ".join(error.lines()))
-        else:
-            log.info("settings read again, changed: %s", ", ".join(changed) or "nothing")
-
-    def start_reload() -> None:
-        task = loop.create_task(reload_settings())
-        under_way.add(task)
-        task.add_done_callback(under_way.discard)
-
-    loop = asyncio.get_running_loop()
-    loop.add_signal_handler(signal.SIGHUP, start_reload)
-    try:
-        yield
-    finally:
-        loop.remove_signal_handler(signal.SIGHUP)
 
 
 async def _serve_until_stopped(server: DaemonServer, who: str, until_stdin_closes: bool) -> None:

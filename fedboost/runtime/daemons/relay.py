@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
@@ -15,7 +16,7 @@ from fedboost.runtime.config.daemons import CoordinatorConfig
 from fedboost.runtime.config.relay import RelayConfig, RelayService
 from fedboost.runtime.daemons.access import DaemonAccess
 from fedboost.runtime.daemons.metrics import families_of, serve_metrics
-from fedboost.runtime.process.stopping import wait_for_stop
+from fedboost.runtime.process.stopping import reload_at_sighup, wait_for_stop
 from fedboost.runtime.relay.members import Members, members_of_coordinator, members_of_relay
 from fedboost.runtime.relay.server import Relay, run_relay
 from fedboost.runtime.transport.authorities import Authorities
@@ -41,15 +42,37 @@ class RelayMetrics(Collector):
             yield shown
 
 
-async def serve_relay(config: RelayConfig, *, until_stdin_closes: bool = False) -> None:
-    """Run a relay's process until SIGTERM or SIGINT."""
+async def serve_relay(
+    config: RelayConfig,
+    *,
+    until_stdin_closes: bool = False,
+    reread: Callable[[], RelayConfig] | None = None,
+) -> None:
+    """Run a relay's process until SIGTERM or SIGINT; at SIGHUP it takes up the members of
+    `reread`.
+    """
+    current = config
+
+    async def reload_members() -> list[str]:
+        nonlocal current
+        if reread is None:
+            raise ConfigError("this relay has no settings file", todo="restart it")
+        fresh = await asyncio.to_thread(reread)
+        differ = [
+            key for key in RelayConfig.model_fields if getattr(config, key) != getattr(fresh, key)
+        ]
+        if differ not in ([], ["members"]):  # a member's `ca` counts as a change of `tls`
+            raise ConfigError("only members may change, and no `ca`", todo="restart the relay")
+        changed, current = current != fresh, fresh
+        return ["members"] if changed else []
+
     certificates = ServerCertificates(config.tls, role="relay", name=config.name)
     try:
         config.tls.check_key_mode()
     except ConfigError as error:
         log.warning("%s; %s", error, error.todo)
     authorities = Authorities(config.tls, lambda: certificates.current_pems.roots)
-    members = Members(lambda: members_of_relay(config), authorities)
+    members = Members(lambda: members_of_relay(current), authorities)
     relay = Relay(members, config.timers)
     tls = WebTls(config.tls, certificates, lambda: members.clients)
     shown: AbstractContextManager[object] = nullcontext()
@@ -59,7 +82,7 @@ async def serve_relay(config: RelayConfig, *, until_stdin_closes: bool = False) 
         names = (config.name, *config.metrics.names)
         shown = serve_metrics(config.metrics.listen, registry, names)
     async with run_relay(relay, config.listen, tls) as port:
-        with shown:
+        with shown, reload_at_sighup(reload_members):
             log.info("relay %s listens on port %d", config.name, port)
             await wait_for_stop(until_stdin_closes)
             log.info("relay %s stops", config.name)

@@ -10,7 +10,7 @@ Modules:
     memory_limit  memory available to the process
     pulse         detects that the process has stood still
     rare_warnings  a few warnings a minute
-    stopping      waits for the signal to stop
+    stopping      signals to stop, and to read the settings again
     threads       threads for kernels
     workers       worker processes for bulk arithmetic, and the peak of memory
 """
