@@ -54,7 +54,7 @@ def of_rows(protocol, **params):
 
 
 JOBS = {
-    "echo": world.echo(),
+    "echo": world.echo(numbers=1 << 17, parts=16, rounds=2),
     "secureboost": BOOST,
     "federboost-horizontal": of_rows("federboost-horizontal", max_depth=3, max_bin=4),
     "gbun": of_rows("gbun", outputs=8),
@@ -155,13 +155,13 @@ class Town:
 
     def assert_same(self, protocol, id_):
         """A job has come to what it comes to without a relay."""
-        one, other = (world.call(self.cluster, "journal", i) for i in (id_, self.direct[protocol]))
-        found, expected = world.result(one), world.result(other)
+        direct = self.direct[protocol]
+        found, expected = (
+            world.result(world.call(self.cluster, "journal", i)) for i in (id_, direct)
+        )
         assert {k: found.get(k) for k in FACTS} == {k: expected.get(k) for k in FACTS}
         for party in PARTIES if protocol != "echo" else ():
-            test_horizontal.assert_equal(
-                *(self.shard(party, i) for i in (id_, self.direct[protocol]))
-            )
+            test_horizontal.assert_equal(self.shard(party, id_), self.shard(party, direct))
 
     def shard(self, party, id_):
         """A party's shard without nodes that a host numbers in an order of each job's own."""
@@ -214,7 +214,11 @@ def test_a_job_of_parties_that_only_dial_out_comes_to_the_model_of_direct_ones(
 ):
     """One, two and all of them; the relay as a process of its own and in the coordinator."""
     town.arrange(town.through(outbound, host))
-    town.assert_same(protocol, town.run(protocol))
+    id_ = town.run(protocol)
+    town.assert_same(protocol, id_)
+    sent = test_horizontal.links(town.cluster, id_, "out")
+    assert sent
+    assert sent == test_horizontal.links(town.cluster, id_, "in")
 
 
 @world.JOBS
