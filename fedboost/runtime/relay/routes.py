@@ -112,6 +112,7 @@ class RelaySocket:
         self._link, self._name = link, name
         self.target = f"unix:{path}"
         self.failure: FedboostError | None = None  # of the last connection
+        self._is_closed = False
         listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         listening.bind(str(path))
         listening.listen()
@@ -121,9 +122,13 @@ class RelaySocket:
         )
 
     def _begin(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if self._is_closed:  # it was accepted before and is handed on only now
+            writer.close()
+            return
         task = asyncio.create_task(self._join(reader, writer))
         self._joined.add(task)
         task.add_done_callback(self._joined.discard)
+        task.add_done_callback(lambda _: writer.close())
 
     async def _join(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
@@ -132,11 +137,10 @@ class RelaySocket:
                 await join_connection(reader, writer, line)
         except FedboostError as error:
             self.failure = error
-        finally:
-            writer.close()
 
     async def close(self) -> None:
         """End all connections."""
+        self._is_closed = True
         (await self._serving).close()
         for task in (*self._joined,):
             task.cancel()
