@@ -113,6 +113,7 @@ class LazyGroup(click.Group):
         "doctor": ("daemons", "Check certificates, disk, tables, clocks, versions and every link "
                               "both ways; list failures."),
         "estimate": ("estimate", "Estimate time, memory and traffic of the job in FILE."),
+        "health": ("health", "Check within 5 seconds that this machine's daemon serves."),
         "restore": ("backup", "Put the store of a backup into the empty folder that the settings "
                     "name, every file checked."),
         "schema": ("schema", "Print the JSON Schema of a settings or job file, for editors."),

@@ -20,9 +20,10 @@ from fedboost.runtime.transport import authority, faults
 from fedboost.runtime.transport.authorities import Authorities
 from fedboost.runtime.transport.certificates import Leaf, Term
 from fedboost.runtime.transport.channel import Dialer
+from fedboost.runtime.transport.health import Health
 from fedboost.runtime.transport.identity import CertificateRole, Peer
 from fedboost.runtime.transport.posting import OutgoingStreams
-from fedboost.runtime.transport.server import CallerGate, Health, Servicer, bind_server
+from fedboost.runtime.transport.server import CallerGate, Servicer, bind_server
 from fedboost.runtime.transport.tls import ServerCertificates, TlsFiles
 
 if TYPE_CHECKING:
@@ -120,6 +121,7 @@ class DaemonServer:
             add(self._servicers[-1], self.grpc)
             names.append(service.full_name)
         self._health = Health(names)
+        self._beat = asyncio.create_task(self._health.pulse.beat_until_cancelled())
         self.grpc.add_generic_rpc_handlers((self._health.handler(),))
 
     async def stop(
@@ -129,7 +131,7 @@ class DaemonServer:
         timers = self._standing.config.timers
         end_within(timers.shutdown_s)
         self._health.stop()
-        for task in background:
+        for task in (*background, self._beat):
             task.cancel()
         await stop_node()
         for servicer in self._servicers:

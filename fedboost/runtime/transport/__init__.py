@@ -9,6 +9,7 @@ Modules:
     certificates  certificates signed by a CA
     channel      calls to other daemons, with retries
     faults       errors as messages
+    health       health service, and a check of it
     hosts        allowed host names of HTTP requests
     identity     certificates, names, roles and signatures
     peers        calls to parties

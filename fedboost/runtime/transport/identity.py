@@ -36,6 +36,7 @@ URI_PATTERN = re.compile(r"fedboost:([a-z]+):([a-z][a-z0-9-]{0,62})")
 RSA_BITS_MIN = 2048  # SECURITY: a 1024-bit key is refused
 CURVE_BITS_MIN = 256  # P-256 and larger
 DIGEST_BYTES_MIN = 32  # no certificate signed over SHA-1
+EXPIRED_REMEDY = "ask the CA's operator for a new one: fedboost certs rotate"
 CERTIFICATE_BYTES_MAX = 1 << 16  # a certificate larger than this is not one
 # Errors of cryptography for certificates and lists that it cannot read.
 UNREADABLE = (
@@ -165,8 +166,8 @@ def refuse_expired(auth_context: Mapping[str, Sequence[bytes]], now: datetime) -
     peer, not_after = _peer_of(bytes(auth_context["x509_pem_cert"][0]))
     if now > not_after:
         raise UnreachableError(
-            f"the certificate of {peer} expired on {_time_text(not_after)}",
-            todo="ask the CA's operator for a new one: fedboost certs rotate",
+            f"the certificate of {peer} expired on {time_text(not_after)}",
+            todo=EXPIRED_REMEDY,
             **({"party": peer.name} if peer.role == "party" else {}),
         )
 
@@ -266,12 +267,12 @@ def _issuer_of_certificate(
 def _check_dates(certificate: x509.Certificate, now: datetime, whose: str) -> None:
     if now > certificate.not_valid_after_utc:
         raise CertificateFaultError(
-            f"{whose}expired on {_time_text(certificate.not_valid_after_utc)}"
+            f"{whose}expired on {time_text(certificate.not_valid_after_utc)}"
         )
     if now < certificate.not_valid_before_utc:
-        start = _time_text(certificate.not_valid_before_utc)
+        start = time_text(certificate.not_valid_before_utc)
         raise CertificateFaultError(
-            f"{whose}is not valid before {start} (this machine's clock says {_time_text(now)})"
+            f"{whose}is not valid before {start} (this machine's clock says {time_text(now)})"
         )
 
 
@@ -342,7 +343,8 @@ def _public_bytes(key: object) -> bytes:
     )
 
 
-def _time_text(moment: datetime) -> str:
+def time_text(moment: datetime) -> str:
+    """Return a time for people, in UTC."""
     return moment.astimezone(UTC).strftime("%Y-%m-%d %H:%M UTC")
 
 
