@@ -37,6 +37,7 @@ from fedboost.runtime.config.daemons import CoordinatorConfig, PartyConfig, User
 from fedboost.runtime.config.policy import Policy
 from fedboost.runtime.daemons import access, daemon
 from fedboost.runtime.transport.addresses import PinnedAddress, Remote, Timers
+from fedboost.runtime.transport.callees import Callees
 from fedboost.runtime.transport.channel import Dialer
 from tests.simulator import chance, disk
 from tests.simulator.clock import MockLoop, mocked_time
@@ -249,6 +250,7 @@ class Simulation:
             enter(
                 mock.patch.object(Dialer, "_open", lambda _, name, __: self.network.channel(name))
             )
+            enter(mock.patch.object(Callees, "check", _known))
             enter(chance.replaced(self._next_job))
             logging.getLogger("fedboost").addHandler(collecting)
             try:
@@ -276,6 +278,11 @@ def _told_to_end(_: float) -> None:
 
 def _bound(*_: Any) -> tuple[Server, int]:
     return Server(), 0
+
+
+async def _known(*_: Any) -> bool:
+    """No link has TLS here, so no daemon states a certificate."""
+    return False
 
 
 class _Collecting(logging.Handler):

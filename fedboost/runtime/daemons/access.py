@@ -45,8 +45,10 @@ class DaemonAccess:
         files = config.tls or _create_signing_certificates(config, role)
         self.certificates = ServerCertificates(files, role=role, name=config.name)
         self.authorities = Authorities(files, lambda: self.certificates.current_pems.roots)
-        self.gate = CallerGate(self.authorities if config.tls else None)
-        self.dialer = Dialer(config.tls, config.timers, claim=f"{role}:{config.name}")
+        checks = self.authorities if config.tls else None
+        self.gate = CallerGate(checks)
+        claim = f"{role}:{config.name}"
+        self.dialer = Dialer(config.tls, config.timers, claim, authorities=checks)
         roots = self.certificates.current_pems.roots
         shared = doctor.check_authorities(config, roots)
         for warning in (*config.warnings(), *(finding.warning for finding in shared)):
@@ -120,7 +122,7 @@ class DaemonServer:
             self._servicers.append(Servicer(served, standing.gate, service, streams))
             add(self._servicers[-1], self.grpc)
             names.append(service.full_name)
-        self._health = Health(names)
+        self._health = Health(names, certificates and certificates.fresh)
         self._beat = asyncio.create_task(self._health.pulse.beat_until_cancelled())
         self.grpc.add_generic_rpc_handlers((self._health.handler(),))
 

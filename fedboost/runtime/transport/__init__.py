@@ -5,6 +5,7 @@ Modules:
     authorities  trusted CAs and their revocations
     authority    a development CA
     ca_rotation  replaces a CA by the next one
+    callees      certificates of the daemons that we call
     certificate_requests  requests for another CA
     certificates  certificates signed by a CA
     channel      calls to other daemons, with retries

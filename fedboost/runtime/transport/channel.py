@@ -17,6 +17,8 @@ from fedboost.ground import wire
 from fedboost.runtime.process.clock import growing_pauses, monotonic_s
 from fedboost.runtime.transport import status
 from fedboost.runtime.transport.addresses import Timers
+from fedboost.runtime.transport.authorities import Authorities
+from fedboost.runtime.transport.callees import Callees, DaemonTarget
 from fedboost.runtime.transport.tls import ServerCertificates, TlsFiles, load_identity
 
 CLAIM_KEY = "fedboost-claims"  # our claimed name on links without TLS
@@ -94,10 +96,17 @@ class Dialer:
     end on the old ones.
     """
 
-    def __init__(self, tls: TlsFiles | None, timers: Timers, claim: str = "") -> None:
+    def __init__(
+        self,
+        tls: TlsFiles | None,
+        timers: Timers,
+        claim: str = "",
+        authorities: Authorities | None = None,
+    ) -> None:
         """Prepare the dialer; without `tls` (loopback development only) `claim`, e.g. "party:bank",
-        is our name.
+        is our name. With `authorities` revoked daemons are not called.
         """
+        self._callees = None if authorities is None else Callees(authorities, timers.call_s)
         self._tls = tls
         self._claim = claim
         self.timers = timers
@@ -140,10 +149,32 @@ class Dialer:
         self._looked_at = monotonic_s()
         if not self._certificates.reload():
             return
-        old, self._links = self._links, {}
-        for link in old.values():
+        if self._callees is not None:
+            self._callees.forget_all()
+        for target in list(self._links):
+            self._set_aside(target)
+
+    def _set_aside(self, target: DaemonTarget) -> None:
+        """Have later calls to a daemon open a new channel."""
+        link = self._links.pop(target, None)
+        if link is not None:
             link.is_old = True
             self._release_channel(link)
+
+    async def _check_callee(self, target: DaemonTarget) -> None:
+        """Raise UnreachableError unless the daemon's certificate counts, see `callees`."""
+        self._retire_outdated()
+        if self._callees is not None and await self._callees.check(
+            target, lambda: self._open(*target)
+        ):
+            self._set_aside(target)
+
+    def _shows_another(self, target: DaemonTarget, error: grpc.aio.AioRpcError) -> bool:
+        """Return whether the daemon showed another certificate than it has stated."""
+        if self._callees is None or not status.is_unknown_certificate(error):
+            return False
+        self._callees.forget(target)
+        return True
 
     def _release_channel(self, link: SharedChannel) -> None:
         if not link.users:
@@ -160,7 +191,8 @@ class Dialer:
         if self._certificates.identity.not_after <= datetime.now(UTC):
             load_identity(self._tls)  # raises: to others we would look as if we were gone
         pems = self._certificates.current_pems
-        roots = pems.roots.pem_for_daemon(name)
+        stated = self._callees and self._callees.certificate_of((name, address))
+        roots = stated or pems.roots.pem_for_daemon(name)
         credentials = grpc.ssl_channel_credentials(roots, pems.key, pems.cert)
         wanted.append(("grpc.ssl_target_name_override", name))
         return grpc.aio.secure_channel(address, credentials, options=wanted)
@@ -186,12 +218,16 @@ class Dialer:
         """
         last = contact or Contact()
         first_s, most_s = self.timers.retry_first_s, self.timers.retry_max_s
-        seen, pauses_s, tried = last.at, growing_pauses(first_s, most_s), False
+        seen, pauses_s, tried, is_renewed = last.at, growing_pauses(first_s, most_s), False, False
         while True:
             try:
+                await self._check_callee(target)
                 with self.open_channel(*target) as channel:
                     return await start(channel)
             except grpc.aio.AioRpcError as error:
+                if not is_renewed and self._shows_another(target, error):
+                    is_renewed = True
+                    continue
                 if status.is_link_down(error):
                     self.failed(target[0])
                 # In whole microseconds: no last pause is shorter, or ends behind the window.

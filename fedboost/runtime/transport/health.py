@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Collection
+from collections.abc import AsyncIterator, Callable, Collection
 from datetime import UTC, datetime
 from typing import Any, ClassVar, cast
 
 import grpc
+from cryptography.hazmat.primitives.serialization import Encoding
 from google.protobuf.wrappers_pb2 import Int32Value, StringValue
 from pydantic import ConfigDict
 
@@ -19,12 +20,15 @@ from fedboost.runtime.transport.addresses import CertifiedName, Listen, split_ad
 from fedboost.runtime.transport.identity import (
     EXPIRED_REMEDY,
     CertificateFaultError,
+    Identity,
     read_certificate,
     time_text,
 )
 from fedboost.runtime.transport.tls import TlsFiles, read_pem
 
 SERVICE = "grpc.health.v1.Health"
+CHECK_METHOD = f"/{SERVICE}/Check"
+CERTIFICATE_KEY = "fedboost-certificate-bin"  # initial metadata of a check: ours, in DER
 SERVING, NOT_SERVING, SERVICE_UNKNOWN = 1, 2, 3  # HealthCheckResponse.ServingStatus
 
 BEAT_S = 1.5  # of the event loop; a loop that is blocked for two beats is not healthy
@@ -40,10 +44,13 @@ class Health:
     loop was blocked.
     """
 
-    def __init__(self, services: Collection[str]) -> None:
+    def __init__(
+        self, services: Collection[str], identity: Callable[[], Identity] | None = None
+    ) -> None:
         """Start as serving; `services` are the full names of the daemon's services, "" stands for
-        all of them.
+        all of them. Answers state the certificate of `identity`, see `callees`.
         """
+        self._identity = identity
         self._services = {"", *services}
         self._stops = asyncio.Event()
         self.pulse = Pulse(BEAT_S)  # of the event loop; beats as long as its owner runs it
@@ -70,6 +77,9 @@ class Health:
         """Return the state of a service; NOT_FOUND for an unknown one."""
         if request.value not in self._services:
             await context.abort(grpc.StatusCode.NOT_FOUND, "no such service")
+        if self._identity is not None:
+            ours = read_certificate(self._identity().certificate_pem).public_bytes(Encoding.DER)
+            await context.send_initial_metadata(((CERTIFICATE_KEY, ours),))
         return Int32Value(value=self._serving_status(request.value))
 
     async def watch(self, request: StringValue, _: Any) -> AsyncIterator[Int32Value]:
@@ -114,7 +124,7 @@ class DaemonEndpoint(Settings):
         address = self.local_address()
         with self._open_channel(address) as channel:
             check = channel.unary_unary(
-                f"/{SERVICE}/Check",
+                CHECK_METHOD,
                 request_serializer=StringValue.SerializeToString,
                 response_deserializer=Int32Value.FromString,
             )
