@@ -20,6 +20,7 @@ from fedboost.runtime.transport import authority, faults
 from fedboost.runtime.transport.authorities import Authorities
 from fedboost.runtime.transport.certificates import Leaf, Term
 from fedboost.runtime.transport.channel import Dialer
+from fedboost.runtime.transport.expiry import expiry_warning
 from fedboost.runtime.transport.health import Health
 from fedboost.runtime.transport.identity import CertificateRole, Peer
 from fedboost.runtime.transport.posting import OutgoingStreams
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
     from fedboost.runtime.daemons.metrics import DaemonMetrics
 
 log = logging.getLogger(__name__)
+
+EXPIRY_LOOK_S = 86_400.0  # between two looks at the end of our certificate
 
 # Descriptor file of services, name of one, function that adds it to a server.
 Service = tuple[Any, str, Callable[..., None]]
@@ -77,6 +80,14 @@ class DaemonAccess:
 
         return try_for_caller
 
+    async def warn_of_expiry_daily(self) -> None:
+        """Warn now, and each day, of a certificate of ours that ends soon."""
+        while self.config.tls is not None:
+            not_after = self.certificates.fresh().not_after
+            if warning := expiry_warning(not_after, datetime.now(UTC)):
+                log.warning("our certificate %s", warning)
+            await asyncio.sleep(EXPIRY_LOOK_S)
+
     @contextmanager
     def counted(self, metrics: DaemonMetrics | None, store: Store) -> Iterator[None]:
         """Count refusals and failures, and serve the figures."""
@@ -123,7 +134,8 @@ class DaemonServer:
             add(self._servicers[-1], self.grpc)
             names.append(service.full_name)
         self._health = Health(names, certificates and certificates.fresh)
-        self._beat = asyncio.create_task(self._health.pulse.beat_until_cancelled())
+        works = (self._health.watch_loop(), standing.warn_of_expiry_daily())
+        self._watching = [asyncio.create_task(work) for work in works]
         self.grpc.add_generic_rpc_handlers((self._health.handler(),))
 
     async def stop(
@@ -133,7 +145,7 @@ class DaemonServer:
         timers = self._standing.config.timers
         end_within(timers.shutdown_s)
         self._health.stop()
-        for task in (*background, self._beat):
+        for task in (*background, *self._watching):
             task.cancel()
         await stop_node()
         for servicer in self._servicers:

@@ -9,6 +9,7 @@ Modules:
     certificate_requests  requests for another CA
     certificates  certificates signed by a CA
     channel      calls to other daemons, with retries
+    expiry       ends of certificates
     faults       errors as messages
     health       health service, and a check of it
     hosts        allowed host names of HTTP requests

@@ -19,6 +19,7 @@ from fedboost.runtime.transport import status
 from fedboost.runtime.transport.addresses import Timers
 from fedboost.runtime.transport.authorities import Authorities
 from fedboost.runtime.transport.callees import Callees, DaemonTarget
+from fedboost.runtime.transport.expiry import expired_error
 from fedboost.runtime.transport.tls import ServerCertificates, TlsFiles, load_identity
 
 CLAIM_KEY = "fedboost-claims"  # our claimed name on links without TLS
@@ -112,7 +113,7 @@ class Dialer:
         self.timers = timers
         self.failed: Callable[[str], None] = lambda _: None  # receives unreachable names
         self.carried: Callable[[], Metadata] = tuple  # further metadata of a call
-        self._certificates: ServerCertificates | None = None
+        self._certificates = ServerCertificates(tls) if tls and authorities else None
         self._looked_at = -math.inf  # whether its files have changed
         self._links: dict[tuple[str, str], SharedChannel] = {}
         self._closing: set[asyncio.Task[None]] = set()
@@ -162,11 +163,14 @@ class Dialer:
             self._release_channel(link)
 
     async def _check_callee(self, target: DaemonTarget) -> None:
-        """Raise UnreachableError unless the daemon's certificate counts, see `callees`."""
+        """Raise UnreachableError unless our certificate and the daemon's count, see `callees`."""
+        if self._callees is None or self._certificates is None:
+            return
         self._retire_outdated()
-        if self._callees is not None and await self._callees.check(
-            target, lambda: self._open(*target)
-        ):
+        ours = self._certificates.identity
+        if ours.not_after < datetime.now(UTC):
+            raise expired_error(ours.peer, ours.not_after)  # others would refuse us
+        if await self._callees.check(target, lambda: self._open(*target)):
             self._set_aside(target)
 
     def _shows_another(self, target: DaemonTarget, error: grpc.aio.AioRpcError) -> bool:

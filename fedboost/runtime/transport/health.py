@@ -17,13 +17,8 @@ from fedboost.ground.settings import Settings
 from fedboost.runtime.process.pulse import Pulse
 from fedboost.runtime.transport import status
 from fedboost.runtime.transport.addresses import CertifiedName, Listen, split_address
-from fedboost.runtime.transport.identity import (
-    EXPIRED_REMEDY,
-    CertificateFaultError,
-    Identity,
-    read_certificate,
-    time_text,
-)
+from fedboost.runtime.transport.expiry import EXPIRED_REMEDY, time_text
+from fedboost.runtime.transport.identity import CertificateFaultError, Identity, read_certificate
 from fedboost.runtime.transport.tls import TlsFiles, read_pem
 
 SERVICE = "grpc.health.v1.Health"
@@ -53,11 +48,15 @@ class Health:
         self._identity = identity
         self._services = {"", *services}
         self._stops = asyncio.Event()
-        self.pulse = Pulse(BEAT_S)  # of the event loop; beats as long as its owner runs it
+        self._pulse = Pulse(BEAT_S)  # of the event loop
 
     def stop(self) -> None:
         """Report from now on that nothing is served, also to watchers."""
         self._stops.set()
+
+    async def watch_loop(self) -> None:
+        """Notice until cancelled when the event loop is blocked."""
+        await self._pulse.beat_until_cancelled()
 
     def handler(self) -> Any:
         """Return a generic handler for a server."""
@@ -92,7 +91,7 @@ class Health:
     def _serving_status(self, service: str) -> int:
         if service not in self._services:
             return SERVICE_UNKNOWN
-        blocked = self.pulse.stood_still_s(GAP_SHOWN_S) > 0
+        blocked = self._pulse.stood_still_s(GAP_SHOWN_S) > 0
         return NOT_SERVING if self._stops.is_set() or blocked else SERVING
 
 

@@ -11,7 +11,7 @@ import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import datetime
 from functools import lru_cache
 from typing import Literal, TypeAlias, TypeVar, cast, get_args
 
@@ -23,8 +23,9 @@ from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from fedboost import __version__
 from fedboost.ground import wire
-from fedboost.ground.errors import ConfigError, PeerError, UnreachableError
+from fedboost.ground.errors import ConfigError, PeerError
 from fedboost.messages.job_pb2 import HelloReply
+from fedboost.runtime.transport.expiry import expired_error, time_text
 
 CertificateRole: TypeAlias = Literal["party", "coordinator", "user"]
 CertificateKey: TypeAlias = ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey
@@ -36,7 +37,6 @@ URI_PATTERN = re.compile(r"fedboost:([a-z]+):([a-z][a-z0-9-]{0,62})")
 RSA_BITS_MIN = 2048  # SECURITY: a 1024-bit key is refused
 CURVE_BITS_MIN = 256  # P-256 and larger
 DIGEST_BYTES_MIN = 32  # no certificate signed over SHA-1
-EXPIRED_REMEDY = "ask the CA's operator for a new one: fedboost certs rotate"
 CERTIFICATE_BYTES_MAX = 1 << 16  # a certificate larger than this is not one
 # Errors of cryptography for certificates and lists that it cannot read.
 UNREADABLE = (
@@ -165,11 +165,7 @@ def refuse_expired(auth_context: Mapping[str, Sequence[bytes]], now: datetime) -
     """
     peer, not_after = _peer_of(bytes(auth_context["x509_pem_cert"][0]))
     if now > not_after:
-        raise UnreachableError(
-            f"the certificate of {peer} expired on {time_text(not_after)}",
-            todo=EXPIRED_REMEDY,
-            **({"party": peer.name} if peer.role == "party" else {}),
-        )
+        raise expired_error(peer, not_after)
 
 
 @lru_cache(maxsize=1024)
@@ -341,11 +337,6 @@ def _public_bytes(key: object) -> bytes:
     return key.public_bytes(
         serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo
     )
-
-
-def time_text(moment: datetime) -> str:
-    """Return a time for people, in UTC."""
-    return moment.astimezone(UTC).strftime("%Y-%m-%d %H:%M UTC")
 
 
 def hello_reply(ours: Identity) -> HelloReply:

@@ -93,8 +93,13 @@ _BY_WORDS: tuple[tuple[tuple[str, ...], str, str], ...] = (
         "correct the address in the settings, or give that daemon a certificate of this name",
     ),
     (
+        ("certificate has expired",),
+        "the certificate of {name}, or of its CA, has expired",
+        "give that daemon a new one: fedboost certs rotate",
+    ),
+    (
         (UNKNOWN_CERTIFICATE,),
-        "the certificate of {name} is not one of our CA's, or has run out",
+        "the certificate of {name} is not one of our CA's",
         "both need valid certificates of one CA: fedboost certs show, fedboost doctor",
     ),
     (
