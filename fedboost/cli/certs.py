@@ -6,12 +6,12 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import click
-from rich.console import Console
 from rich.table import Table
 
 from fedboost.cli.complete import certificates_here
 from fedboost.cli.connect import DIRECTORY
 from fedboost.cli.groups import certs_group
+from fedboost.report.consoles import plain_console
 from fedboost.runtime.transport import authority, ca_rotation, certificates, expiry
 from fedboost.runtime.transport.certificates import Leaf, Term
 from fedboost.runtime.transport.identity import ROLES, CertificateRole
@@ -162,7 +162,7 @@ def show(folder: Path) -> None:
             state,
             f"{certificate.serial:x}"[:16],
         )
-    Console().print(table)
+    plain_console().print(table)
 
 
 @certs_group.command("renew-ca")
