@@ -25,7 +25,6 @@ from fedboost.pages import token
 from fedboost.runtime.config.daemons import CoordinatorConfig, DaemonConfig, PartyConfig
 from fedboost.runtime.daemons import doctor as links
 from fedboost.runtime.process import deadline, logs
-from fedboost.runtime.transport.authorities import Authorities
 from fedboost.runtime.transport.channel import Dialer
 from fedboost.runtime.transport.identity import CertificateRole
 
@@ -233,9 +232,8 @@ def daemon_config(path: Path) -> tuple[DaemonConfig, CertificateRole]:
 
 async def _examine_links(config: DaemonConfig, role: CertificateRole) -> list[links.LinkCheck]:
     try:
-        checks = Authorities(config.tls) if config.tls else None
         claim = f"{role}:{config.name}"
-        dialer = Dialer(config.tls, config.timers, claim, authorities=checks)
+        dialer = Dialer(config.tls, config.timers, claim, checks_callees=True)
         try:
             return await links.check_links(config, dialer, role)
         finally:

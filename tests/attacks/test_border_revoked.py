@@ -15,10 +15,9 @@ from fedboost.messages import exchange_pb2, exchange_pb2_grpc, party_pb2, party_
 from fedboost.messages.exchange_pb2 import Envelope
 from fedboost.messages.job_pb2 import HelloReply
 from fedboost.runtime.cluster.local import tls_of
-from fedboost.runtime.transport import authority
+from fedboost.runtime.transport import authority, channel
 from fedboost.runtime.transport.addresses import Timers
 from fedboost.runtime.transport.authorities import Authorities
-from fedboost.runtime.transport.callees import Callees
 from fedboost.runtime.transport.certificates import Leaf, Term
 from fedboost.runtime.transport.channel import Dialer
 from fedboost.runtime.transport.health import Health
@@ -106,7 +105,7 @@ async def served(certs, telco, states=None, port=0):
 @asynccontextmanager
 async def dialer_of(certs, name, *, checks=True):
     files = tls_of(certs, name)
-    dialer = Dialer(files, TIMERS, authorities=Authorities(files) if checks else None)
+    dialer = Dialer(files, TIMERS, checks_callees=checks)
     try:
         yield dialer
     finally:
@@ -193,7 +192,8 @@ def test_an_old_key_gets_no_payload_by_stating_the_new_certificate(certs):
 def test_an_old_key_gets_payloads_by_stating_the_new_certificate_where_tls_does_not_prove_it(
     certs, monkeypatch
 ):
-    monkeypatch.setattr(Callees, "certificate_of", lambda *_: None)
+    connect = channel._secure_channel
+    monkeypatch.setattr(channel, "_secure_channel", lambda *how: connect(*how[:3]))
     renewed = revoke_and_renew(certs)
     assert what_telco_gets(certs, "bank", deliver, states=renewed) == ([SECRET], None)
 

@@ -37,7 +37,6 @@ from fedboost.runtime.config.daemons import CoordinatorConfig, PartyConfig, User
 from fedboost.runtime.config.policy import Policy
 from fedboost.runtime.daemons import access, daemon
 from fedboost.runtime.transport.addresses import PinnedAddress, Remote, Timers
-from fedboost.runtime.transport.callees import Callees
 from fedboost.runtime.transport.channel import Dialer
 from fedboost.runtime.transport.health import Health
 from tests.simulator import chance, disk
@@ -251,7 +250,7 @@ class Simulation:
             enter(
                 mock.patch.object(Dialer, "_open", lambda _, name, __: self.network.channel(name))
             )
-            enter(mock.patch.object(Callees, "check", _known))
+            enter(mock.patch.object(Dialer, "_check_callee", _known))
             enter(mock.patch.object(Health, "watch_loop", _idle))
             enter(mock.patch.object(access.DaemonAccess, "warn_of_expiry_daily", _idle))
             enter(chance.replaced(self._next_job))
@@ -287,9 +286,8 @@ async def _idle(_: Any) -> None:
     """Timers of no job would change the order of events at one moment."""
 
 
-async def _known(*_: Any) -> bool:
+async def _known(*_: Any) -> None:
     """No link has TLS here, so no daemon states a certificate."""
-    return False
 
 
 class _Collecting(logging.Handler):

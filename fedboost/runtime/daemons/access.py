@@ -48,10 +48,9 @@ class DaemonAccess:
         files = config.tls or _create_signing_certificates(config, role)
         self.certificates = ServerCertificates(files, role=role, name=config.name)
         self.authorities = Authorities(files, lambda: self.certificates.current_pems.roots)
-        checks = self.authorities if config.tls else None
-        self.gate = CallerGate(checks)
+        self.gate = CallerGate(self.authorities if config.tls else None)
         claim = f"{role}:{config.name}"
-        self.dialer = Dialer(config.tls, config.timers, claim, authorities=checks)
+        self.dialer = Dialer(config.tls, config.timers, claim, checks_callees=True)
         roots = self.certificates.current_pems.roots
         shared = doctor.check_authorities(config, roots)
         for warning in (*config.warnings(), *(finding.warning for finding in shared)):

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -44,7 +43,7 @@ class Callees:
         """Check by `authorities`; a daemon states its certificate `within_s` seconds."""
         self._authorities, self._within_s = authorities, within_s
         self._known: dict[DaemonTarget, Callee] = {}
-        self._locks = defaultdict[DaemonTarget, asyncio.Lock](asyncio.Lock)
+        self._asking: dict[DaemonTarget, asyncio.Task[None]] = {}
 
     def certificate_of(self, target: DaemonTarget) -> bytes | None:
         """Return the only certificate that connections to a daemon accept, None before a check."""
@@ -59,19 +58,35 @@ class Callees:
         """Have all daemons state their certificates again: our CAs may be others."""
         self._known.clear()
 
-    async def check(self, target: DaemonTarget, connect: Callable[[], Channel]) -> bool:
-        """Return True if the daemon has stated a new certificate, False if the known one counts.
+    async def check(
+        self, target: DaemonTarget, connect: Callable[[], Channel], renewed: Callable[[], None]
+    ) -> None:
+        """Have a daemon state its certificate, unless the known one counts still.
 
-        `connect` opens a channel that accepts any certificate of our CAs. Raise UnreachableError
-        unless the certificate counts now, and AioRpcError if the link is down.
+        `connect` opens a channel that accepts any certificate of our CAs; `renewed` is called when
+        another certificate is known. Raise UnreachableError unless the certificate counts now, and
+        AioRpcError if the link is down.
         """
-        async with self._locks[target]:
-            known = self._known.get(target)
-            if known is not None and self._counts(known):
-                return False
-            self.forget(target)
-            self._known[target] = self._checked(target, await self._ask(target[0], connect()))
-            return True
+        known = self._known.get(target)
+        if known is not None and self._counts(known):
+            return
+        self.forget(target)
+        if target not in self._asking:
+            asking = asyncio.create_task(self._learn(target, connect(), renewed))
+            self._asking[target] = asking
+            asking.add_done_callback(lambda done: self._note_answer(target, done))
+        await asyncio.shield(self._asking[target])  # calls at once share one answer
+
+    async def _learn(
+        self, target: DaemonTarget, channel: Channel, renewed: Callable[[], None]
+    ) -> None:
+        self._known[target] = self._checked(target, await self._ask(target[0], channel))
+        renewed()
+
+    def _note_answer(self, target: DaemonTarget, asking: asyncio.Task[None]) -> None:
+        del self._asking[target]
+        if not asking.cancelled():
+            asking.exception()  # every caller may have gone meanwhile
 
     def _counts(self, known: Callee) -> bool:
         try:

@@ -14,13 +14,14 @@ from weakref import WeakKeyDictionary
 import grpc
 
 from fedboost.ground import wire
+from fedboost.ground.errors import UnreachableError
 from fedboost.runtime.process.clock import growing_pauses, monotonic_s
 from fedboost.runtime.transport import status
 from fedboost.runtime.transport.addresses import Timers
 from fedboost.runtime.transport.authorities import Authorities
 from fedboost.runtime.transport.callees import Callees, DaemonTarget
 from fedboost.runtime.transport.expiry import expired_error
-from fedboost.runtime.transport.tls import ServerCertificates, TlsFiles, load_identity
+from fedboost.runtime.transport.tls import Pems, ServerCertificates, TlsFiles, load_identity
 
 CLAIM_KEY = "fedboost-claims"  # our claimed name on links without TLS
 
@@ -81,6 +82,17 @@ def service_stub(kind: Callable[[grpc.aio.Channel], Stub], channel: grpc.aio.Cha
     return made
 
 
+def _secure_channel(
+    target: DaemonTarget, pems: Pems, timers: Timers, certificate: bytes | None = None
+) -> grpc.aio.Channel:
+    """Return a channel that accepts any certificate of our CAs for the daemon, or only one."""
+    name, address = target
+    roots = certificate or pems.roots.pem_for_daemon(name)
+    credentials = grpc.ssl_channel_credentials(roots, pems.key, pems.cert)
+    options = [*channel_options(timers), ("grpc.ssl_target_name_override", name)]
+    return grpc.aio.secure_channel(address, credentials, options=options)
+
+
 @dataclass
 class SharedChannel:
     """A channel, with the number of calls that use it."""
@@ -102,18 +114,23 @@ class Dialer:
         tls: TlsFiles | None,
         timers: Timers,
         claim: str = "",
-        authorities: Authorities | None = None,
+        *,
+        checks_callees: bool = False,
     ) -> None:
         """Prepare the dialer; without `tls` (loopback development only) `claim`, e.g. "party:bank",
-        is our name. With `authorities` revoked daemons are not called.
+        is our name. With `checks_callees` revoked daemons are not called; see `callees`.
         """
-        self._callees = None if authorities is None else Callees(authorities, timers.call_s)
         self._tls = tls
         self._claim = claim
         self.timers = timers
         self.failed: Callable[[str], None] = lambda _: None  # receives unreachable names
         self.carried: Callable[[], Metadata] = tuple  # further metadata of a call
-        self._certificates = ServerCertificates(tls) if tls and authorities else None
+        self._certificates: ServerCertificates | None = None
+        self._callees: Callees | None = None
+        if tls is not None and checks_callees:
+            self._certificates = ours = ServerCertificates(tls)
+            trusted = Authorities(tls, lambda: ours.current_pems.roots)
+            self._callees = Callees(trusted, timers.call_s)
         self._looked_at = -math.inf  # whether its files have changed
         self._links: dict[tuple[str, str], SharedChannel] = {}
         self._closing: set[asyncio.Task[None]] = set()
@@ -138,7 +155,8 @@ class Dialer:
         return self._shared_channel(name, address).channel
 
     def _shared_channel(self, name: str, address: str) -> SharedChannel:
-        self._retire_outdated()
+        if self._callees is None:  # otherwise each call has done so
+            self._retire_outdated()
         if (name, address) not in self._links:
             self._links[name, address] = SharedChannel(self._open(name, address))
         return self._links[name, address]
@@ -164,14 +182,16 @@ class Dialer:
 
     async def _check_callee(self, target: DaemonTarget) -> None:
         """Raise UnreachableError unless our certificate and the daemon's count, see `callees`."""
-        if self._callees is None or self._certificates is None:
-            return
-        self._retire_outdated()
-        ours = self._certificates.identity
-        if ours.not_after < datetime.now(UTC):
-            raise expired_error(ours.peer, ours.not_after)  # others would refuse us
-        if await self._callees.check(target, lambda: self._open(*target)):
-            self._set_aside(target)
+        while self._callees is not None and self._certificates is not None:
+            self._retire_outdated()
+            ours = self._certificates.identity
+            if ours.not_after < datetime.now(UTC):
+                raise expired_error(ours.peer, ours.not_after)  # others would refuse us
+            await self._callees.check(
+                target, lambda: self._open_to_ask(*target), lambda: self._set_aside(target)
+            )
+            if self._callees.certificate_of(target) is not None:  # not forgotten meanwhile
+                return
 
     def _shows_another(self, target: DaemonTarget, error: grpc.aio.AioRpcError) -> bool:
         """Return whether the daemon showed another certificate than it has stated."""
@@ -187,19 +207,24 @@ class Dialer:
             closing.add_done_callback(self._closing.discard)
 
     def _open(self, name: str, address: str) -> grpc.aio.Channel:
-        wanted = channel_options(self.timers)
         if self._tls is None:
-            return grpc.aio.insecure_channel(address, options=wanted)
+            return grpc.aio.insecure_channel(address, options=channel_options(self.timers))
         if self._certificates is None:
             self._certificates = ServerCertificates(self._tls)
         if self._certificates.identity.not_after <= datetime.now(UTC):
             load_identity(self._tls)  # raises: to others we would look as if we were gone
+        if self._callees is None:
+            return _secure_channel((name, address), self._certificates.current_pems, self.timers)
+        stated = self._callees.certificate_of((name, address))
+        if stated is None:
+            raise UnreachableError(f"{name} has not stated its certificate", party=name)
         pems = self._certificates.current_pems
-        stated = self._callees and self._callees.certificate_of((name, address))
-        roots = stated or pems.roots.pem_for_daemon(name)
-        credentials = grpc.ssl_channel_credentials(roots, pems.key, pems.cert)
-        wanted.append(("grpc.ssl_target_name_override", name))
-        return grpc.aio.secure_channel(address, credentials, options=wanted)
+        return _secure_channel((name, address), pems, self.timers, stated)
+
+    def _open_to_ask(self, name: str, address: str) -> grpc.aio.Channel:
+        """Return a channel over which a daemon states its certificate, and nothing else goes."""
+        assert self._certificates is not None
+        return _secure_channel((name, address), self._certificates.current_pems, self.timers)
 
     @property
     def metadata(self) -> Metadata:

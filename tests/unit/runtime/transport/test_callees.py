@@ -40,7 +40,7 @@ async def called(certs, states, calls=1):
     server.add_generic_rpc_handlers((health.handler(),))
     await server.start()
     files = tls_of(certs, "bank")
-    dialer = Dialer(files, TIMERS, authorities=Authorities(files))
+    dialer = Dialer(files, TIMERS, checks_callees=True)
     try:
         work = [dialer.call(("telco", f"127.0.0.1:{port}"), check) for _ in range(calls)]
         return await asyncio.gather(*work)
@@ -61,6 +61,33 @@ def test_calls_at_once_ask_for_a_certificate_once(certs, monkeypatch):
     replies = asyncio.run(called(certs, load_identity(tls_of(certs, "telco")), calls=5))
     assert replies == [b"\x08\x01"] * 5
     assert asked == ["telco"]
+
+
+def test_calls_at_once_share_one_refusal_and_none_waits_for_another(certs, monkeypatch):
+    asked = []
+
+    async def ask(*how):
+        asked.append(how[1])
+        await asyncio.sleep(0.01)
+        raise UnreachableError("hangs")
+
+    async def run():
+        files = tls_of(certs, "bank")
+        dialer = Dialer(files, TIMERS, checks_callees=True)
+        work = [dialer.call(("telco", "127.0.0.1:1"), check) for _ in range(5)]
+        found = await asyncio.gather(*work, return_exceptions=True)
+        await dialer.close()
+        return [str(one) for one in found]
+
+    monkeypatch.setattr(callees.Callees, "_ask", ask)
+    assert asyncio.run(run()) == ["hangs"] * 5
+    assert asked == ["telco"]
+
+
+def test_a_channel_to_a_daemon_without_a_checked_certificate_does_not_open(certs):
+    dialer = Dialer(tls_of(certs, "bank"), TIMERS, checks_callees=True)
+    with pytest.raises(UnreachableError, match="telco has not stated its certificate"):
+        dialer.short_call_channel("telco", "127.0.0.1:1")
 
 
 @pytest.mark.parametrize(
@@ -117,11 +144,16 @@ def test_a_certificate_that_has_ended_since_is_asked_for_again(certs, monkeypatc
     monkeypatch.setattr(callees.Callees, "_ask", ask)
     known = callees.Callees(Authorities(files), 1.0)
 
-    async def is_new():
-        return await known.check(("telco", "127.0.0.1:1"), lambda: grpc.aio.Channel)
+    renewed = []
 
-    assert [asyncio.run(is_new()) for _ in range(2)] == [True, False]
+    async def check_it():
+        how = lambda: grpc.aio.Channel, lambda: renewed.append(Clock.at)
+        await known.check(("telco", "127.0.0.1:1"), *how)
+
+    for _ in range(2):
+        asyncio.run(check_it())
+    assert len(asked) == 1
     Clock.at = NOW + timedelta(days=Term.days, seconds=1)
-    assert asyncio.run(is_new())
-    assert len(asked) == 2
+    asyncio.run(check_it())
+    assert asked == renewed == [NOW, Clock.at]
     Clock.at = NOW

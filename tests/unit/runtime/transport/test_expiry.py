@@ -100,7 +100,7 @@ class Later(datetime):
 def test_a_daemon_whose_own_certificate_has_ended_says_so_of_itself(tmp_path, monkeypatch):
     authority.create_certificates(tmp_path, LEAVES, Term(NOW))
     files = tls_of(tmp_path, "bank")
-    dialer = Dialer(files, Timers(), authorities=Authorities(files))
+    dialer = Dialer(files, Timers(), checks_callees=True)
     monkeypatch.setattr(channel, "datetime", Later)
 
     async def call():
