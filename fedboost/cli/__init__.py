@@ -15,6 +15,7 @@ Modules:
     explaining  `fedboost model explain` and `picture`
     exporting   `fedboost model export`, `release` and `fetch`
     groups      the tree of commands, loaded one by one
+    health      `fedboost health`: a check for probes
     job         `fedboost job list`, `status`, `cancel`, `delete`
     ledger      `fedboost ledger show` and its tables
     main        entry point: runs a command and prints its error

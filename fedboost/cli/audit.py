@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import click
-from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 from rich.text import Text
@@ -27,6 +26,7 @@ from fedboost.ground.printable import printable
 from fedboost.ground.settings import load_settings
 from fedboost.report import page, units
 from fedboost.report.audit import LINKED
+from fedboost.report.consoles import plain_console
 from fedboost.runtime.config.daemons import PartyConfig
 from fedboost.runtime.store.transcripts import Transcripts
 
@@ -76,7 +76,7 @@ def audit(job: str, config: Path, out: Path | None, as_json: bool, **how: Any) -
 
 
 def _with_progress(kept: Artefact, plan: AttackPlan) -> AuditResult:
-    console = Console(stderr=True)
+    console = plain_console(stderr=True)
     shown = (TextColumn("attacking"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*shown, console=console, transient=True) as progress:
         task = progress.add_task("attacking", total=None)
@@ -104,7 +104,7 @@ def _print_result(result: AuditResult) -> None:
     table = Table("attack on", "attacker", "measure", "found", "chance", "at worst", "tried")
     for finding in result.findings:
         table.add_row(*(Text(printable(cell)) for cell in _finding_cells(finding)))
-    Console().print(table)
+    plain_console().print(table)
     for finding in result.findings:
         click.echo(f"- {printable(finding.sentence())}")
 

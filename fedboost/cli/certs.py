@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import click
-from rich.console import Console
 from rich.table import Table
 
 from fedboost.cli.complete import certificates_here
 from fedboost.cli.connect import DIRECTORY
 from fedboost.cli.groups import certs_group
-from fedboost.runtime.transport import authority, ca_rotation, certificates
+from fedboost.report.consoles import plain_console
+from fedboost.runtime.transport import authority, ca_rotation, certificates, expiry
 from fedboost.runtime.transport.certificates import Leaf, Term
 from fedboost.runtime.transport.identity import ROLES, CertificateRole
 
@@ -145,15 +145,18 @@ def show(folder: Path) -> None:
     for certificate in authority.issued_certificates(folder):
         if not (certificate.current or certificate.revoked):
             continue
-        state = "revoked" if certificate.revoked else "in use"
+        left = certificate.not_after - now
+        is_near = timedelta() < left <= expiry.EXPIRY_WARNED
+        in_use = "in use, ends soon" if is_near else "in use"
+        state = "revoked" if certificate.revoked else in_use
         table.add_row(
             certificate.name,
             certificate.role,
-            _remaining_text(certificate.not_after, now),
+            expiry.remaining_text(left) if left > timedelta() else "expired",
             state,
             f"{certificate.serial:x}"[:16],
         )
-    Console().print(table)
+    plain_console().print(table)
 
 
 @certs_group.command("renew-ca")
@@ -188,12 +191,3 @@ def retire_ca(folder: Path) -> None:
     count = ca_rotation.retire_old_cas(folder)
     click.echo(f"{folder / 'ca.pem'}: {count} old CA(s) retired")
     click.echo("copy ca.pem and ca.retired to all daemons and users")
-
-
-def _remaining_text(end: datetime, now: datetime) -> str:
-    seconds = (end - now).total_seconds()
-    if seconds <= 0:
-        return f"expired on {end:%Y-%m-%d}"
-    if seconds < 172_800:
-        return f"{seconds / 3600:.0f} hours"
-    return f"{seconds / 86_400:.0f} days"

@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 import click
-from rich.console import Console
 
 from fedboost import protocols
 from fedboost.cli import outcome
@@ -30,6 +29,7 @@ from fedboost.job import JobSpec
 from fedboost.messages.job_pb2 import JobJournal, JobStatus
 from fedboost.model import kinds, shards
 from fedboost.pages import token
+from fedboost.report.consoles import plain_console
 from fedboost.report.progress import Progress
 from fedboost.report.states import state_in_words
 from fedboost.runtime.client.client import CoordinatorClient, result_of
@@ -261,7 +261,7 @@ async def _simulate_jobs(
     async def run_and_show(job: JobSpec) -> tuple[JobJournal, dict[str, Any]]:
         """Run one job and show its progress."""
         with (
-            Progress(Console(stderr=True), job.name) as progress,
+            Progress(plain_console(stderr=True), job.name) as progress,
             count_new_kernels(progress.compiling),
         ):
             journal = await cluster.run(job, progress.event)

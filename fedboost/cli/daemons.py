@@ -198,25 +198,27 @@ def doctor(config: Path, as_json: bool) -> int:
             json.dumps({"findings": [_finding_fields(f) for f in findings], "failed": len(failed)})
         )
     else:
-        from rich.console import Console
-        from rich.markup import escape
         from rich.table import Table
+        from rich.text import Text
+
+        from fedboost.report.consoles import plain_console
 
         table = Table("looked at", "", "")
         for finding in findings:
-            outcome, note = _shown_outcome(finding)
-            table.add_row(escape(finding.what), outcome, escape(note))
-        Console().print(table)
+            outcome, style, note = _shown_outcome(finding)
+            table.add_row(finding.what, Text(outcome, style=style), note)
+        plain_console().print(table)
     return failed[0].error.exit_code if failed and failed[0].error else 0
 
 
-def _shown_outcome(finding: links.LinkCheck) -> tuple[str, str]:
-    """Return a check's outcome in markup, and the text beside it."""
+def _shown_outcome(finding: links.LinkCheck) -> tuple[str, str, str]:
+    """Return a check's outcome, its style, and the text beside it."""
     if finding.error is not None:
-        return "[red]failed[/]", "\n".join(finding.error.lines())
+        return "failed", "red", "\n".join(finding.error.lines())
     if finding.warning:
-        return "[yellow]warning[/]", "\n".join(filter(None, (finding.note, finding.warning)))
-    return "[green]ok[/]", finding.note
+        notes = "\n".join(filter(None, (finding.note, finding.warning)))
+        return "warning", "yellow", notes
+    return "ok", "green", finding.note
 
 
 def daemon_config(path: Path) -> tuple[DaemonConfig, CertificateRole]:

@@ -23,6 +23,7 @@ from fedboost.data.split import SplitPlan, split_table, write_tables
 from fedboost.data.survey import ColumnSurvey, TableSurvey, survey_table
 from fedboost.ground.errors import DataError
 from fedboost.ground.settings import parse_settings
+from fedboost.report.consoles import plain_console
 
 COLUMN_HEADS = ("column", "type", "role", "missing", "distinct", "min", "max")
 COLUMNS_SHOWN_MAX = 200  # a longer table is not readable in a terminal
@@ -52,7 +53,7 @@ def check(files: tuple[str, ...], as_json: bool) -> None:
             found["common_ids"] = None if common is None else asdict(common)
         click.echo(json.dumps(found))
     else:
-        console = Console()
+        console = plain_console()
         for surveyed in surveys:
             _print_survey(console, surveyed)
         if len(files) > 1:
@@ -117,7 +118,7 @@ def split(pooled: str, parties: tuple[str, ...], out: str, as_json: bool, **give
     else:
         used = {name for part in tables.values() for name in part.column_names}
         left_out = [name for name in table.column_names if name not in used]
-        _print_split(Console(), written, left_out, _columns_without_numbers(tables))
+        _print_split(plain_console(), written, left_out, _columns_without_numbers(tables))
 
 
 def _parse_party(text: str) -> dict[str, Any]:

@@ -11,8 +11,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
-from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from fedboost.cli.cluster import PAGES, run_job
 from fedboost.cli.connect import DIRECTORY
@@ -25,6 +25,7 @@ from fedboost.data.sources import SourceSpec
 from fedboost.ground.errors import ConfigError, install_advice
 from fedboost.ground.settings import parse_settings
 from fedboost.job import JobSpec
+from fedboost.report.consoles import plain_console
 from fedboost.runtime.cluster.local import DATASET
 
 PARTIES = {"clinic": slice(0, 10), "laboratory": slice(10, 20), "imaging": slice(20, 30)}
@@ -56,7 +57,7 @@ def demo(folder: Path, pages: bool) -> int:
     \b
       fedboost demo --dir demo
     """
-    say = Console(stderr=True)
+    say = plain_console(stderr=True)
     values, y, names = _demo_data()
     rng = np.random.default_rng(SEED)
     sources, known = {}, {}
@@ -65,13 +66,16 @@ def demo(folder: Path, pages: bool) -> int:
         sources[party] = _write_party_table(
             folder, party, known[party], (values, y, names), columns
         )
-    say.print(
-        f"[bold]{len(y)} patients, 30 measurements.[/] The clinic knows the diagnosis and 10 "
+    told = Text(f"{len(y)} patients, 30 measurements.", style="bold")
+    told.append(
+        " The clinic knows the diagnosis and 10 "
         "columns; the laboratory and the imaging centre have 10 each.\nEach knows about "
         f"{SHARED:.0%} of the patients, in an order of its own. Nobody shows its table to anybody."
         "\nWith so few patients, the sums could reveal too much. The default policy refuses such "
-        "jobs; the demo's\npolicies allow them by [bold]disclosure_max: .inf[/], and warn."
+        "jobs; the demo's\npolicies allow them by disclosure_max: .inf, and warn.",
+        style="not bold",
     )
+    say.print(told)
     spec = _demo_job()
     started = time.monotonic()
     journal, result = run_job(spec, sources, folder / "cluster", pages=pages)

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import click
-from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from fedboost.cli.cluster import read_sources
 from fedboost.cli.connect import FILE, JSON
@@ -22,6 +22,7 @@ from fedboost.ground.errors import ConfigError
 from fedboost.ground.settings import parse_settings, read_yaml
 from fedboost.job import JobSpec
 from fedboost.report import units
+from fedboost.report.consoles import plain_console
 from fedboost.runtime.cluster.local import DATASET, complete_spec
 from fedboost.runtime.estimate import prices
 from fedboost.runtime.estimate.estimate import Estimate, Placement, estimate
@@ -59,7 +60,7 @@ def estimate_command(file: Path, *, as_json: bool, **given: Any) -> int:
     """
     setting = _read_setting(file, given)
     place = _parse_placement(given["link"], given["cores"])
-    with Console(stderr=True).status("rehearsing …") as status:
+    with plain_console(stderr=True).status("rehearsing …") as status:
 
         def show_cipher(cipher: str) -> None:
             status.update(f"measuring {cipher} …")
@@ -150,9 +151,10 @@ def _warnings(forecast: Estimate) -> Iterator[str]:
 
 
 def _print_estimate(forecast: Estimate, place: Placement, warnings: list[str]) -> None:
-    console = Console()
+    console = plain_console()
     where = "each party on a machine like this one" if place.apart else "all on this machine"
-    console.print(f"[bold]{forecast.name}[/] ({forecast.protocol}), {where}, {place.cores} cores")
+    name = Text(forecast.name, style="bold")
+    console.print(name, f"({forecast.protocol}), {where}, {place.cores} cores")
     rows = ", ".join(f"{units.in_count(count)} {name}" for name, count in forecast.rows.items())
     console.print(f"rows: {rows}")
     if forecast.encryption:
@@ -178,9 +180,9 @@ def _print_estimate(forecast: Estimate, place: Placement, warnings: list[str]) -
         parties.add_row(party, memory, disk, *shown)
     console.print(parties)
     for warning in forecast.assumed:
-        console.print(f"[dim]assumed: {warning}[/]")
+        console.print(f"assumed: {warning}", style="dim")
     for warning in warnings:
-        console.print(f"[yellow]warning: {warning}[/]")
+        console.print(f"warning: {warning}", style="yellow")
 
 
 @cli.command("warm")
@@ -208,7 +210,7 @@ def warm(as_json: bool) -> None:
             todo=f"name your own folder: {kernel_folders.CACHE_VARIABLE}=DIR fedboost warm",
             tried=tried,
         )
-    console = Console(stderr=True)
+    console = plain_console(stderr=True)
     with console.status("compiling") as status:
 
         def show_job(number: int, job: str) -> None:

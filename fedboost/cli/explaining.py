@@ -11,7 +11,6 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 from rich import box
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
@@ -48,6 +47,7 @@ from fedboost.model.scoring import selection_of
 from fedboost.model.vertical import Whole
 from fedboost.model.xgboost_json import feature_names
 from fedboost.report import trees
+from fedboost.report.consoles import plain_console
 from fedboost.report.contributions import TOP, Effect, effects_svg, ranked_effects
 from fedboost.report.units import plural
 
@@ -105,7 +105,7 @@ def explain(
         summary = {"model": model, "rows": len(rows), "rows_without_partner": left_out}
         click.echo(json.dumps({**summary, "mean_abs": means, "out": str(out)}))
         return
-    Console().print(_effect_table(effects))
+    plain_console().print(_effect_table(effects))
     click.echo(f"{plural(len(rows), 'row')} explained: {out}")
     if left_out:
         click.echo(f"{plural(left_out, 'row')} are not in every party's table")

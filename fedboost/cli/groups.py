@@ -123,6 +123,7 @@ def _print_version(ctx: click.Context, _: click.Parameter, wanted: bool) -> None
         "doctor": ("daemons", "Check certificates, disk, tables, clocks, versions and every link "
                               "both ways; list failures."),
         "estimate": ("estimate", "Estimate time, memory and traffic of the job in FILE."),
+        "health": ("health", "Check within 5 seconds that this machine's daemon serves."),
         "restore": ("backup", "Put the store of a backup into the empty folder that the settings "
                     "name, every file checked."),
         "schema": ("schema", "Print the JSON Schema of a settings or job file, for editors."),

@@ -30,8 +30,9 @@ def list_jobs(as_json: bool, coordinator: CoordinatorAccess) -> None:
     if as_json:
         click.echo(json.dumps({"jobs": [_as_dict(job) for job in jobs]}))
         return
-    from rich.console import Console
     from rich.table import Column, Table
+
+    from fedboost.report.consoles import plain_console
 
     table = Table(Column("job", no_wrap=True), "protocol", "state", "done", "by", "since")
     for job in jobs:
@@ -44,7 +45,7 @@ def list_jobs(as_json: bool, coordinator: CoordinatorAccess) -> None:
             person_of(job.submitter),
             _local_time(job.updated),
         )
-    Console().print(table if jobs else "no jobs")
+    plain_console().print(table if jobs else "no jobs")
 
 
 @job_group.command("status")

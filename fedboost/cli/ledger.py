@@ -9,7 +9,6 @@ from dataclasses import asdict
 from pathlib import Path
 
 import click
-from rich.console import Console
 from rich.table import Column, Table
 from rich.text import Text
 
@@ -17,6 +16,7 @@ from fedboost.cli.connect import JSON, config_option
 from fedboost.cli.groups import ledger_group
 from fedboost.ground.printable import printable
 from fedboost.ground.settings import load_settings
+from fedboost.report.consoles import plain_console
 from fedboost.runtime.config.daemons import PartyConfig
 from fedboost.runtime.ledger.ledger import Ledger
 from fedboost.runtime.ledger.rows import Row
@@ -48,8 +48,8 @@ def show(file: Path, job: str | None, in_full: bool, as_json: bool) -> None:
         for row in rows:
             click.echo(printable_text(f"{row.n}. {_row_time(row)} {row.sentence}"))
     else:
-        Console().print(_rows_table(rows))
-        Console().print(_legend_table(rows))
+        plain_console().print(_rows_table(rows))
+        plain_console().print(_legend_table(rows))
     for direction, words in (("out", "left"), ("in", "came")):
         sizes = [row.bytes for row in rows if row.direction == direction]
         click.echo(f"{words}: {len(sizes)} payloads, {_kilobytes(sum(sizes))}")

@@ -9,7 +9,6 @@ from typing import Any
 
 import click
 from rich import box
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
@@ -22,6 +21,7 @@ from fedboost.ground.printable import printable
 from fedboost.model import kinds
 from fedboost.model.kinds.kind import ImportanceShare, SharedRule
 from fedboost.report import units
+from fedboost.report.consoles import plain_console
 
 TREES_SHOWN = 2
 RULES_SHOWN = 10
@@ -59,7 +59,7 @@ def list_models(shelves: Shelves, as_json: bool) -> None:
         validation = _metrics_in_words(shown["metrics"].get("validation", {}))
         more = (shown["objective"], validation, shown["created"])
         table.add_row(*(Text(printable(cell)) for cell in (*cells, *more)))
-    console = Console()
+    console = plain_console()
     console.width = max(console.width, LIST_WIDTH)  # a terminal wraps better than cells do
     console.print(table)
 
@@ -107,7 +107,7 @@ def show(
     for split, values in facts["metrics"].items():
         click.echo(f"{split + ':':12}{_metrics_in_words(values)}")
     if "outputs" not in facts:
-        Console().print(_importance_table(shares))
+        plain_console().print(_importance_table(shares))
     for line in lines:
         click.echo(printable(line))
 
@@ -143,7 +143,7 @@ def rules(model: str, columns: str | None, top: int, shelves: Shelves, as_json: 
         click.echo(json.dumps({"model": model, "rules": listed, "unknown_leaves": unknown}))
         return
     if rules:
-        Console().print(_rules_table(rules[:top]))
+        plain_console().print(_rules_table(rules[:top]))
     else:
         click.echo("no rules")
     if unknown:

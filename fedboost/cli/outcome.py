@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
-from rich.console import Console
 
 from fedboost.audit.findings import Finding
 from fedboost.ground.errors import FedboostError, UnreachableError
 from fedboost.job import JobSpec
 from fedboost.messages.job_pb2 import JobJournal, JobStatus
+from fedboost.report.consoles import plain_console
 from fedboost.report.progress import Progress, result_summary
 from fedboost.runtime.client.client import Jobs, pass_on_events
 from fedboost.runtime.config.daemons import PartyConfig
@@ -48,7 +48,7 @@ async def follow_job(client: Jobs, job: str, *, after: int = 0, batch_rows: int 
     `after` is the event of the journal behind which to begin; a prediction scores `batch_rows` at
     once.
     """
-    console = Console(stderr=True)
+    console = plain_console(stderr=True)
     status = await client.status(job)
     with (
         Progress(console, status.name, batch_rows=batch_rows) as progress,
@@ -79,7 +79,7 @@ def print_result(
         from fedboost.report.training import stop_in_words
 
         summary = result_summary(result, stop_in_words(read_story(journal)))
-        Console(stderr=as_json).print(summary)
+        plain_console(stderr=as_json).print(summary)
         return 0, result
     error = faults.error_of_fault(status.reason)
     if status.state == JobState.PAUSED and not error.todo:

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import click
-from rich.console import Console
 from rich.table import Column, Table
 from rich.text import Text
 
@@ -27,6 +26,7 @@ from fedboost.messages.party_pb2 import (
     Reloaded,
     ReloadRequest,
 )
+from fedboost.report.consoles import plain_console
 from fedboost.runtime.client.client import ask_owner
 from fedboost.runtime.config.daemons import PartyConfig
 from fedboost.runtime.config.policy import Policy
@@ -68,7 +68,7 @@ def jobs(config: Path, tls: Path | None, as_json: bool) -> None:
         reason = f": {job.reason.what}" if job.reason.what else ""
         wants = "\n".join(_request_lines(job))
         table.add_row(*(Text(cell) for cell in (job.id, f"{job.state}{reason}", wants)))
-    Console().print(table if listed.jobs else "no jobs")
+    plain_console().print(table if listed.jobs else "no jobs")
 
 
 @party_group.command("approve")
@@ -197,7 +197,7 @@ def account(config: Path, as_json: bool) -> None:
     if not entries:
         click.echo("no job has released anything of any data set")
         return
-    Console().print(_account_table(entries))
+    plain_console().print(_account_table(entries))
     for column in spent:
         click.echo(_spent_in_words(column))
 

@@ -8,7 +8,6 @@ import time
 from pathlib import Path
 
 import click
-from rich.console import Console
 from rich.progress import Progress, TextColumn, TimeElapsedColumn
 
 from fedboost.cli.complete import jobs_here
@@ -17,6 +16,7 @@ from fedboost.cli.groups import audit_group
 from fedboost.cli.ledger import printable_text
 from fedboost.ground.disk import PUBLIC_MODE, read_file, write_file
 from fedboost.ground.settings import load_settings
+from fedboost.report.consoles import plain_console
 from fedboost.runtime.config.daemons import PartyConfig
 
 
@@ -43,7 +43,7 @@ def replay(job: str, config: Path, out: Path | None, as_json: bool) -> int:
     began = time.process_time()
     shown = (TextColumn("replaying"), TimeElapsedColumn(), TextColumn("{task.completed} steps"))
     with ProcessWorkers(len(os.sched_getaffinity(0))) as workers:
-        with Progress(*shown, console=Console(stderr=True), transient=True) as progress:
+        with Progress(*shown, console=plain_console(stderr=True), transient=True) as progress:
             task = progress.add_task("replaying", total=None)
             result = replays.replay_job(
                 party, job, workers, lambda count: progress.advance(task, count)

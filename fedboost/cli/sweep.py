@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import click
-from rich.console import Console
 from rich.table import Table
 
 from fedboost.cli.cluster import CLUSTER_FOLDER, read_sources
@@ -31,6 +30,7 @@ from fedboost.ground.errors import ConfigError, FedboostError
 from fedboost.ground.settings import parse_settings, read_yaml
 from fedboost.job import JobSpec
 from fedboost.report import units
+from fedboost.report.consoles import plain_console
 from fedboost.report.page import sweep_page
 from fedboost.runtime.client.client import CoordinatorClient
 from fedboost.runtime.cluster.cluster import ClusterProcesses
@@ -228,7 +228,7 @@ def _print_standings(record: SweepRecord) -> None:
         table.add_row(
             rank, *values, *_metric_and_spread(standing), f"{standing.seconds:.1f}", style=style
         )
-    console = Console()
+    console = plain_console()
     console.print(table)
     if len(standings) > SHOWN_MAX:
         console.print(f"and {len(standings) - SHOWN_MAX} more in the report")

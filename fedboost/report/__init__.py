@@ -5,6 +5,7 @@ Modules:
     benefit        the guest's model alone beside the common one
     card           a job as a card in a notebook
     charts         line charts and bars in SVG
+    consoles       terminal output of texts as they are
     contributions  contributions of columns as bars
     costs          time and bytes by step, party and link
     disclosure     messages by receiver and content

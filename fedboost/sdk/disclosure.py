@@ -8,12 +8,13 @@ from math import inf
 from typing import Any
 
 import pyarrow as pa
-from rich.console import Console, Group, RenderableType
+from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
 from fedboost.messages.job_pb2 import JobJournal
 from fedboost.report import units
+from fedboost.report.consoles import plain_console
 from fedboost.report.disclosure import BARE
 from fedboost.report.html import Html, join, tag
 from fedboost.report.story import read_story
@@ -75,7 +76,7 @@ class Disclosure:
         return len(self.crossings)
 
     def __repr__(self) -> str:
-        console = Console(width=PRINT_WIDTH, color_system=None)
+        console = plain_console(width=PRINT_WIDTH, color_system=None)
         with console.capture() as captured:
             console.print(self)
         return captured.get().rstrip("\n")

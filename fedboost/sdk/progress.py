@@ -8,10 +8,9 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, Literal, Protocol, TypeAlias
 
-from rich.console import Console
-
 from fedboost.messages.job_pb2 import Event, Waiting
 from fedboost.report.card import JobCard, job_card
+from fedboost.report.consoles import plain_console
 from fedboost.report.progress import Progress, compilation_words
 from fedboost.report.seen import JobProgress
 from fedboost.runtime.process.compilation import count_new_kernels
@@ -49,7 +48,7 @@ def watching(verbose: Verbose = "auto", name: str = "job") -> Iterator[Hears]:
             shown.draw()
     else:
         with (
-            Progress(Console(stderr=True), name) as progress,
+            Progress(plain_console(stderr=True), name) as progress,
             count_new_kernels(progress.compiling),
         ):
             yield progress

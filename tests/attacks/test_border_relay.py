@@ -92,7 +92,7 @@ async def calling_daemon(folder, port, *, inner):
     """The links of bank through the relay, with TLS inside or without."""
     dialer = open_dialer(files(folder, "bank"), TIMERS, "party:bank", address(port), "outbound")
     if not inner:
-        dialer = Dialer(None, TIMERS, "party:bank", dialer.routes)
+        dialer = Dialer(None, TIMERS, "party:bank", routes=dialer.routes)
     try:
         yield dialer
     finally:

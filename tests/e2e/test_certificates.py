@@ -1,10 +1,10 @@
 """Certificates change under jobs that run: nobody stops, and whoever is revoked is not let in."""
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from fedboost.ground.errors import JobError, PolicyError
+from fedboost.ground.errors import JobError, PolicyError, UnreachableError
 from fedboost.runtime.cluster.local import COORDINATOR, USER
 from fedboost.runtime.transport import authority, ca_rotation
 from fedboost.runtime.transport.certificates import Term
@@ -120,3 +120,38 @@ def test_a_revoked_user_is_refused_at_once(cluster, certs):
     authority.rotate_certificates(certs, [USER], Term(now()))
     with pytest.raises(JobError, match="no such job"):
         world.call(cluster, "status", "any")
+
+
+ENDS_S = 6.0  # from a short certificate's issue to its end
+
+
+def end_soon(certs, name):
+    """Give a daemon a certificate that ends in some seconds."""
+    term = Term(now() - timedelta(days=1) + timedelta(seconds=ENDS_S), days=1)
+    authority.rotate_certificates(certs, [name], term)
+
+
+@pytest.mark.parametrize("name", ["bank", "telco"])
+def test_jobs_pause_and_new_ones_are_refused_while_a_certificate_has_ended(cluster, certs, name):
+    said = f"the certificate of party {name} expired on "
+    id_ = begun(cluster)
+    end_soon(certs, name)
+    world.wait_for(
+        lambda: world.call(cluster, "status", id_).state == "paused",
+        ENDS_S + REVOKED_S,
+        "the job pauses",
+    )
+    reason = world.call(cluster, "status", id_).reason
+    assert reason.what.startswith(said)
+    assert {place.key: place.value for place in reason.where}["party"] == name
+    with pytest.raises(UnreachableError) as refused:
+        world.submit(cluster, world.echo(hosts=("telco",)))
+    assert refused.value.what.startswith(said)
+    authority.rotate_certificates(certs, [name], Term(now()))
+    world.wait_for(
+        lambda: world.call(cluster, "status", id_).state == "running",
+        world.RESUMED_S,
+        "the job goes on by itself",
+    )
+    world.call(cluster, "cancel", id_)
+    world.result(world.run(cluster, world.echo(hosts=("telco",))))

@@ -38,6 +38,7 @@ from fedboost.runtime.config.policy import Policy
 from fedboost.runtime.daemons import access, daemon
 from fedboost.runtime.transport.addresses import PinnedAddress, Remote, Timers
 from fedboost.runtime.transport.channel import Dialer
+from fedboost.runtime.transport.health import Health
 from tests.simulator import chance, disk
 from tests.simulator.clock import MockLoop, mocked_time
 from tests.simulator.disk import When, Write
@@ -249,6 +250,9 @@ class Simulation:
             enter(
                 mock.patch.object(Dialer, "_open", lambda _, name, __: self.network.channel(name))
             )
+            enter(mock.patch.object(Dialer, "_check_callee", _known))
+            enter(mock.patch.object(Health, "watch_loop", _idle))
+            enter(mock.patch.object(access.DaemonAccess, "warn_of_expiry_daily", _idle))
             enter(chance.replaced(self._next_job))
             logging.getLogger("fedboost").addHandler(collecting)
             try:
@@ -276,6 +280,14 @@ def _told_to_end(_: float) -> None:
 
 def _bound(*_: Any) -> tuple[Server, int]:
     return Server(), 0
+
+
+async def _idle(_: Any) -> None:
+    """Timers of no job would change the order of events at one moment."""
+
+
+async def _known(*_: Any) -> None:
+    """No link has TLS here, so no daemon states a certificate."""
 
 
 class _Collecting(logging.Handler):

@@ -17,6 +17,9 @@ app.kubernetes.io/component: {{ .role }}
 {{- if .root.Values.metrics.enabled }}
 {{- $_ := set $ours "metrics" (dict "listen" "0.0.0.0:9100" "allow_remote" true) }}
 {{- end }}
+{{- if .daemon.page }}
+{{- $_ := set $ours "page" (merge (dict "listen" (printf "0.0.0.0:%d" (int .daemon.page)) "allow_remote" true) (deepCopy (get .daemon.settings "page" | default dict))) }}
+{{- end }}
 {{- $absent := dict }}
 {{- if ne .role "relay" }}
 {{- $_ := set $ours "store" "/var/lib/fedboost/store" }}
@@ -44,12 +47,19 @@ kind: Service
 metadata:
   name: {{ .daemon.name }}
   labels: {{- include "fedboost.labels" . | nindent 4 }}
+  {{- with .daemon.service.annotations }}
+  annotations: {{- toYaml . | nindent 4 }}
+  {{- end }}
 spec:
+  type: {{ .daemon.service.type }}
   selector: {{- include "fedboost.labels" . | nindent 4 }}
   ports:
     - {name: {{ $speaks }}, port: 7100, targetPort: {{ $speaks }}, appProtocol: {{ $speaks }}}
     {{- if .root.Values.metrics.enabled }}
     - {name: metrics, port: 9100, targetPort: metrics}
+    {{- end }}
+    {{- with .daemon.page }}
+    - {name: page, port: {{ int . }}, targetPort: page, appProtocol: https}
     {{- end }}
 ---
 apiVersion: apps/v1
@@ -67,10 +77,24 @@ spec:
       labels: {{- include "fedboost.labels" . | nindent 8 }}
       annotations:
         checksum/settings: {{ include "fedboost.settings" . | sha256sum }}
+        {{- with .daemon.annotations }}
+        {{- toYaml . | nindent 8 }}
+        {{- end }}
     spec:
       automountServiceAccountToken: false
       enableServiceLinks: false
       terminationGracePeriodSeconds: 30
+      {{- with .root.Values.image.pullSecrets }}
+      imagePullSecrets:
+        {{- range . }}
+        - {name: {{ . }}}
+        {{- end }}
+      {{- end }}
+      {{- range $key := list "nodeSelector" "tolerations" "affinity" }}
+      {{- with index $.daemon $key }}
+      {{ $key }}: {{- toYaml . | nindent 8 }}
+      {{- end }}
+      {{- end }}
       securityContext:
         runAsNonRoot: true
         runAsUser: {{ .root.Values.image.user }}
@@ -84,15 +108,29 @@ spec:
           args: [{{ $command }}, serve, --config, /etc/fedboost/daemon.yaml]
           env:
             - {name: HOME, value: /var/lib/fedboost}
+            - {name: FEDBOOST_CONFIG, value: /etc/fedboost/daemon.yaml}
+            {{- with .daemon.env }}
+            {{- toYaml . | nindent 12 }}
+            {{- end }}
           ports:
             - {name: {{ $speaks }}, containerPort: 7100}
             {{- if .root.Values.metrics.enabled }}
             - {name: metrics, containerPort: 9100}
             {{- end }}
-          # Kernels may be compiled at the first start; a party is not ill because another is down.
+            {{- with .daemon.page }}
+            - {name: page, containerPort: {{ int . }}}
+            {{- end }}
+          {{- if eq .role "relay" }}
           startupProbe: {tcpSocket: {port: {{ $speaks }}}, periodSeconds: 2, failureThreshold: 60}
           readinessProbe: {tcpSocket: {port: {{ $speaks }}}, periodSeconds: 5}
           livenessProbe: {tcpSocket: {port: {{ $speaks }}}, periodSeconds: 10, failureThreshold: 6}
+          {{- else }}
+          # Kubernetes' own gRPC probe has no certificate. Each check starts a process, for 0.3 s of a
+          # core. Kernels may be compiled at the first start; a party is not ill because another is down.
+          startupProbe: {exec: {command: [fedboost, health, --live]}, periodSeconds: 5, timeoutSeconds: 6, failureThreshold: 24}
+          readinessProbe: {exec: {command: [fedboost, health]}, periodSeconds: 10, timeoutSeconds: 6}
+          livenessProbe: {exec: {command: [fedboost, health, --live]}, periodSeconds: 20, timeoutSeconds: 6, failureThreshold: 3}
+          {{- end }}
           securityContext:
             allowPrivilegeEscalation: false
             readOnlyRootFilesystem: true
@@ -110,6 +148,9 @@ spec:
             {{- if and (eq .role "party") .daemon.tables }}
             - {name: tables, mountPath: /data, readOnly: true}
             {{- end }}
+            {{- with .daemon.volumeMounts }}
+            {{- toYaml . | nindent 12 }}
+            {{- end }}
       volumes:
         - name: settings
           configMap: {name: {{ $full }}}
@@ -120,6 +161,9 @@ spec:
         {{- if and (eq .role "party") .daemon.tables }}
         - name: tables
           persistentVolumeClaim: {claimName: {{ .daemon.tables }}, readOnly: true}
+        {{- end }}
+        {{- with .daemon.volumes }}
+        {{- toYaml . | nindent 8 }}
         {{- end }}
   {{- if ne .role "relay" }}
   volumeClaimTemplates:
@@ -173,6 +217,10 @@ spec:
         {{- with .root.Values.network.from }}
         {{- toYaml . | nindent 8 }}
         {{- end }}
+    {{- if and .daemon.page .root.Values.network.pages }}
+    - ports: [{port: page}]
+      from: {{- toYaml .root.Values.network.pages | nindent 8 }}
+    {{- end }}
     {{- if .root.Values.metrics.enabled }}
     - ports: [{port: metrics}]
       from:

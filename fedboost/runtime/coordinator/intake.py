@@ -45,7 +45,8 @@ class Intake:
     ) -> Manifest | None:
         """Return the manifest of a new job; None if the job was handed in before.
 
-        A ConfigError if a party is unknown, or if the daemons have no number of the wire in common.
+        A ConfigError if a party is unknown, or if the daemons have no number of the wire in common;
+        an UnreachableError if a party's certificate has ended or is revoked.
         """
         if self._is_taken(id_, spec, submitter):
             return None
@@ -81,7 +82,10 @@ class Intake:
         )
         check_size(terms.encode())
         if self.config.tls is not None:  # every party checks this; the user hears of it now
-            submitter_of(terms, Authorities(self.config.tls))
+            authorities = Authorities(self.config.tls)
+            for member in terms.members:
+                authorities.verify(member.certificate.encode())
+            submitter_of(terms, authorities)
         if submission is not None:
             check_age(submission)
         return terms

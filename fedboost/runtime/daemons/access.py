@@ -22,15 +22,19 @@ from fedboost.runtime.transport import authority, faults
 from fedboost.runtime.transport.addresses import own_host
 from fedboost.runtime.transport.authorities import Authorities
 from fedboost.runtime.transport.certificates import Leaf, Term
+from fedboost.runtime.transport.expiry import expiry_warning
+from fedboost.runtime.transport.health import Health
 from fedboost.runtime.transport.identity import CertificateRole, Peer
 from fedboost.runtime.transport.posting import OutgoingStreams
-from fedboost.runtime.transport.server import CallerGate, Health, Servicer, bind_server
+from fedboost.runtime.transport.server import CallerGate, Servicer, bind_server
 from fedboost.runtime.transport.tls import ServerCertificates, TlsFiles
 
 if TYPE_CHECKING:
     from fedboost.runtime.daemons.metrics import DaemonMetrics
 
 log = logging.getLogger(__name__)
+
+EXPIRY_LOOK_S = 86_400.0  # between two looks at the end of our certificate
 
 # Descriptor file of services, name of one, function that adds it to a server.
 Service = tuple[Any, str, Callable[..., None]]
@@ -90,6 +94,14 @@ class DaemonAccess:
         answering.add_done_callback(log_failure)
         return [answering]
 
+    async def warn_of_expiry_daily(self) -> None:
+        """Warn now, and each day, of a certificate of ours that ends soon."""
+        while self.config.tls is not None:
+            not_after = self.certificates.fresh().not_after
+            if warning := expiry_warning(not_after, datetime.now(UTC)):
+                log.warning("our certificate %s", warning)
+            await asyncio.sleep(EXPIRY_LOOK_S)
+
     @contextmanager
     def counted(self, metrics: DaemonMetrics | None, store: Store) -> Iterator[None]:
         """Count refusals and failures, and serve the figures."""
@@ -135,7 +147,9 @@ class DaemonServer:
             self._servicers.append(Servicer(served, standing.gate, service, streams))
             add(self._servicers[-1], self.grpc)
             names.append(service.full_name)
-        self._health = Health(names)
+        self._health = Health(names, certificates and certificates.fresh)
+        works = (self._health.watch_loop(), standing.warn_of_expiry_daily())
+        self._watching = [asyncio.create_task(work) for work in works]
         self.grpc.add_generic_rpc_handlers((self._health.handler(),))
 
     async def stop(
@@ -145,7 +159,7 @@ class DaemonServer:
         timers = self._standing.config.timers
         end_within(timers.shutdown_s)
         self._health.stop()
-        for task in background:
+        for task in (*background, *self._watching):
             task.cancel()
         await stop_node()
         for servicer in self._servicers:

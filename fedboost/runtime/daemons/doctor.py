@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +30,7 @@ from fedboost.runtime.jobs.wire_numbers import SpokenNumbers, highest_common_num
 from fedboost.runtime.relay.dialing import open_dialer, relay_link
 from fedboost.runtime.transport import faults
 from fedboost.runtime.transport.channel import Dialer
+from fedboost.runtime.transport.expiry import EXPIRY_FAILED, expiry_warning
 from fedboost.runtime.transport.identity import (
     CertificateFaultError,
     CertificateRole,
@@ -41,7 +42,6 @@ from fedboost.runtime.transport.roots import Roots
 from fedboost.runtime.transport.tls import load_identity
 
 ROOM_BYTES = 4 << 20  # for a few checkpoints of a small job; with less, none goes far
-EXPIRY_WARNED = timedelta(days=14)  # before a certificate ends
 CLOCK_SKEW_MAX_S = 60.0  # certificates and journals of two machines drift apart beyond this
 
 
@@ -66,7 +66,8 @@ class LinkCheck:
 def open_links(config: DaemonConfig, role: CertificateRole) -> Dialer:
     """Return the links out of a daemon."""
     claim = f"{role}:{config.name}"
-    return open_dialer(config.tls, config.timers, claim, config.dialed_relay, config.reach)
+    relay, reach = config.dialed_relay, config.reach
+    return open_dialer(config.tls, config.timers, claim, relay, reach, checks_callees=True)
 
 
 def link_targets(config: DaemonConfig) -> dict[str, LinkTarget]:
@@ -138,8 +139,11 @@ def check_certificates(config: DaemonConfig, role: CertificateRole) -> list[Link
         roots = config.tls.read().roots
     except ConfigError as error:
         return [LinkCheck(what, error)]
-    note = f"valid until {ours.not_after:%Y-%m-%d}"
-    own = LinkCheck(what, note=note, warning=_expiry_warning(ours.not_after, datetime.now(UTC)))
+    note, warning = f"valid until {ours.not_after:%Y-%m-%d}", _end_warning(ours.not_after)
+    own = LinkCheck(what, note=note, warning=warning)
+    if _ends_now(ours.not_after):
+        fault = ConfigError(f"the certificate {warning}", file=str(config.tls.cert))
+        own = LinkCheck(what, fault)
     return [own, *check_authorities(config, roots)]
 
 
@@ -157,12 +161,13 @@ def check_authorities(config: DaemonConfig, roots: Roots) -> list[LinkCheck]:
     return [LinkCheck("CAs", warning=warning)]
 
 
-def _expiry_warning(not_after: datetime, now: datetime) -> str:
-    left = not_after - now
-    if left > EXPIRY_WARNED:
-        return ""
-    shown = f"{left.days} days" if left.days > 1 else f"{max(left.total_seconds(), 0) / 3600:.1f} h"
-    return f"ends in {shown}, on {not_after:%Y-%m-%d %H:%M} UTC: fedboost certs rotate"
+def _end_warning(not_after: datetime) -> str:
+    return expiry_warning(not_after, datetime.now(UTC))
+
+
+def _ends_now(not_after: datetime) -> bool:
+    """Return whether a certificate ends too soon for a job to begin."""
+    return not_after - datetime.now(UTC) <= EXPIRY_FAILED
 
 
 def check_store(config: DaemonConfig) -> LinkCheck:
@@ -268,19 +273,24 @@ async def _link_out(dialer: Dialer, known: dict[str, LinkTarget], name: str) -> 
     note = f"{way}round trip {1000 * (now - started):.1f} ms, clock {skew:+.1f} s"
     if reply.version != build_version():
         note += f", fedboost {reply.version} (here {build_version()})"
-    return LinkCheck(what, note=note, warning=_peer_warning(name, reply.certificate))
+    return _with_expiry(LinkCheck(what, note=note), name, reply.certificate)
 
 
-def _peer_warning(name: str, certificate: str) -> str:
-    """Return a warning about a daemon's certificate that ends soon."""
+def _with_expiry(check: LinkCheck, name: str, certificate: str) -> LinkCheck:
+    """Return a check of a link with a warning or an error if the daemon's certificate ends soon."""
     if not certificate:
-        return ""
+        return check
     try:
         not_after = read_certificate(certificate.encode()).not_valid_after_utc
     except CertificateFaultError:
-        return ""
-    warning = _expiry_warning(not_after, datetime.now(UTC))
-    return f"the certificate of {name} {warning}" if warning else ""
+        return check
+    warning = _end_warning(not_after)
+    if not warning:
+        return check
+    said = f"the certificate of {name} {warning}"
+    if _ends_now(not_after):
+        return LinkCheck(check.what, UnreachableError(said, party=name))
+    return LinkCheck(check.what, note=check.note, warning=said)
 
 
 async def _link_in(dialer: Dialer, name: str, target: LinkTarget, ours: str) -> LinkCheck:

@@ -26,11 +26,13 @@ def open_dialer(
     claim: str,
     relay: RelayAddress | None = None,
     reach: Reach = "direct",
+    *,
+    checks_callees: bool = False,
 ) -> Dialer:
-    """Return the links out of a daemon or client; see `Dialer` for `claim`."""
+    """Return the links out of a daemon or client; see `Dialer` for `claim` and `checks_callees`."""
     if relay is None:
-        return Dialer(tls, timers, claim)
+        return Dialer(tls, timers, claim, checks_callees=checks_callees)
     from fedboost.runtime.relay.routes import RelayRoutes
 
     routes = RelayRoutes(relay_link(tls, timers, relay), reach, claim.rpartition(":")[2])
-    return Dialer(tls, timers, claim, routes)
+    return Dialer(tls, timers, claim, routes=routes, checks_callees=checks_callees)

@@ -31,6 +31,7 @@ from fedboost.runtime.relay.copying import (
 from fedboost.runtime.relay.lines import ANNOUNCED_BYTES_MAX, ANSWER, CALL, MEMBER, TAKE
 from fedboost.runtime.relay.members import MemberProof, Members
 from fedboost.runtime.transport.addresses import Timers, split_address
+from fedboost.runtime.transport.identity import CALLED_ROLES
 from fedboost.runtime.transport.roots import CertificateOwner
 from fedboost.runtime.transport.web_tls import WebTls
 
@@ -41,7 +42,6 @@ PAIR_LINES_MAX = 32  # of them between one caller and one called: no caller take
 REQUEST_S = 10.0  # from connecting until the handshake and the request are complete
 MEMBERS_AGAIN_S = 2.0  # between two checks whether those with open lines are still members
 SHUTDOWN_S = 1.0  # that open lines may take when the relay ends
-CALLED_ROLES = ("party", "coordinator")
 MEMBER_KEY = web.RequestKey("member", tuple)  # role and name of the caller
 
 

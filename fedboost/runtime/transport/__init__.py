@@ -5,10 +5,13 @@ Modules:
     authorities  trusted CAs and their revocations
     authority    a development CA
     ca_rotation  replaces a CA by the next one
+    callees      certificates of the daemons that we call
     certificate_requests  requests for another CA
     certificates  certificates signed by a CA
     channel      calls to other daemons, with retries
+    expiry       ends of certificates
     faults       errors as messages
+    health       health service, and a check of it
     hosts        allowed host names of HTTP requests
     identity     certificates, names, roles and signatures
     peers        calls to parties

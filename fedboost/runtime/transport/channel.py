@@ -8,17 +8,21 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any, TypeAlias, TypeVar
 from weakref import WeakKeyDictionary
 
 import grpc
 
 from fedboost.ground import wire
-from fedboost.ground.errors import FedboostError
+from fedboost.ground.errors import FedboostError, UnreachableError
 from fedboost.runtime.process.clock import growing_pauses, monotonic_s
 from fedboost.runtime.transport import status
 from fedboost.runtime.transport.addresses import Timers
-from fedboost.runtime.transport.tls import ServerCertificates, TlsFiles, load_identity
+from fedboost.runtime.transport.authorities import Authorities
+from fedboost.runtime.transport.callees import Callees, DaemonTarget
+from fedboost.runtime.transport.expiry import expired_error
+from fedboost.runtime.transport.tls import Pems, ServerCertificates, TlsFiles, load_identity
 
 CLAIM_KEY = "fedboost-claims"  # our claimed name on links without TLS
 
@@ -102,6 +106,17 @@ class Routes:
         """Close what the ways need."""
 
 
+def _secure_channel(
+    target: DaemonTarget, pems: Pems, timers: Timers, certificate: bytes | None = None
+) -> grpc.aio.Channel:
+    """Return a channel that accepts any certificate of our CAs for the daemon, or only one."""
+    name, address = target
+    roots = certificate or pems.roots.pem_for_daemon(name)
+    credentials = grpc.ssl_channel_credentials(roots, pems.key, pems.cert)
+    options = [*channel_options(timers), ("grpc.ssl_target_name_override", name)]
+    return grpc.aio.secure_channel(address, credentials, options=options)
+
+
 @dataclass
 class SharedChannel:
     """A channel, with the number of calls that use it."""
@@ -119,10 +134,17 @@ class Dialer:
     """
 
     def __init__(
-        self, tls: TlsFiles | None, timers: Timers, claim: str = "", routes: Routes | None = None
+        self,
+        tls: TlsFiles | None,
+        timers: Timers,
+        claim: str = "",
+        *,
+        routes: Routes | None = None,
+        checks_callees: bool = False,
     ) -> None:
         """Prepare the dialer; without `tls` (loopback development only) `claim`, e.g. "party:bank",
-        is our name; `routes` are other ways than everybody's address.
+        is our name. `routes` are other ways than addresses. With `checks_callees` revoked daemons
+        are not called; see `callees`.
         """
         self._tls = tls
         self.routes = routes or Routes()
@@ -131,6 +153,11 @@ class Dialer:
         self.failed: Callable[[str], None] = lambda _: None  # receives unreachable names
         self.carried: Callable[[], Metadata] = tuple  # further metadata of a call
         self._certificates: ServerCertificates | None = None
+        self._callees: Callees | None = None
+        if tls is not None and checks_callees:
+            self._certificates = ours = ServerCertificates(tls)
+            trusted = Authorities(tls, lambda: ours.current_pems.roots)
+            self._callees = Callees(trusted, timers.call_s)
         self._looked_at = -math.inf  # whether its files have changed
         self._links: dict[tuple[str, str], SharedChannel] = {}
         self._closing: set[asyncio.Task[None]] = set()
@@ -155,11 +182,16 @@ class Dialer:
         return self._shared_channel(name, address).channel
 
     def _shared_channel(self, name: str, address: str) -> SharedChannel:
-        self._retire_outdated()
-        key = name, self.routes.target(name, address)
+        if self._callees is None:  # otherwise each call has done so
+            self._retire_outdated()
+        key = self._routed(name, address)
         if key not in self._links:
             self._links[key] = SharedChannel(self._open(*key))
         return self._links[key]
+
+    def _routed(self, name: str, address: str) -> DaemonTarget:
+        """Return a daemon's name and the target of gRPC on the present way to it."""
+        return name, self.routes.target(name, address)
 
     def _retire_outdated(self) -> None:
         """Set channels with an outdated certificate of ours aside."""
@@ -168,10 +200,38 @@ class Dialer:
         self._looked_at = monotonic_s()
         if not self._certificates.reload():
             return
-        old, self._links = self._links, {}
-        for link in old.values():
+        if self._callees is not None:
+            self._callees.forget_all()
+        for target in list(self._links):
+            self._set_aside(target)
+
+    def _set_aside(self, target: DaemonTarget) -> None:
+        """Have later calls to a daemon open a new channel."""
+        link = self._links.pop(target, None)
+        if link is not None:
             link.is_old = True
             self._release_channel(link)
+
+    async def _check_callee(self, target: DaemonTarget) -> None:
+        """Raise UnreachableError unless our certificate and the daemon's count, see `callees`."""
+        while self._callees is not None and self._certificates is not None:
+            self._retire_outdated()
+            ours = self._certificates.identity
+            if ours.not_after < datetime.now(UTC):
+                raise expired_error(ours.peer, ours.not_after)  # others would refuse us
+            key = self._routed(*target)
+            await self._callees.check(
+                key, partial(self._open_to_ask, *key), partial(self._set_aside, key)
+            )
+            if self._callees.certificate_of(key) is not None:  # not forgotten meanwhile
+                return
+
+    def _shows_another(self, target: DaemonTarget, error: grpc.aio.AioRpcError) -> bool:
+        """Return whether the daemon showed another certificate than it has stated."""
+        if self._callees is None or not status.is_unknown_certificate(error):
+            return False
+        self._callees.forget(self._routed(*target))
+        return True
 
     def _release_channel(self, link: SharedChannel) -> None:
         if not link.users:
@@ -179,19 +239,25 @@ class Dialer:
             self._closing.add(closing)
             closing.add_done_callback(self._closing.discard)
 
-    def _open(self, name: str, target: str) -> grpc.aio.Channel:
-        wanted = channel_options(self.timers)
+    def _open(self, name: str, address: str) -> grpc.aio.Channel:
         if self._tls is None:
-            return grpc.aio.insecure_channel(target, options=wanted)
+            return grpc.aio.insecure_channel(address, options=channel_options(self.timers))
         if self._certificates is None:
             self._certificates = ServerCertificates(self._tls)
         if self._certificates.identity.not_after <= datetime.now(UTC):
             load_identity(self._tls)  # raises: to others we would look as if we were gone
+        if self._callees is None:
+            return _secure_channel((name, address), self._certificates.current_pems, self.timers)
+        stated = self._callees.certificate_of((name, address))
+        if stated is None:
+            raise UnreachableError(f"{name} has not stated its certificate", party=name)
         pems = self._certificates.current_pems
-        roots = pems.roots.pem_for_daemon(name)
-        credentials = grpc.ssl_channel_credentials(roots, pems.key, pems.cert)
-        wanted.append(("grpc.ssl_target_name_override", name))
-        return grpc.aio.secure_channel(target, credentials, options=wanted)
+        return _secure_channel((name, address), pems, self.timers, stated)
+
+    def _open_to_ask(self, name: str, address: str) -> grpc.aio.Channel:
+        """Return a channel over which a daemon states its certificate, and nothing else goes."""
+        assert self._certificates is not None
+        return _secure_channel((name, address), self._certificates.current_pems, self.timers)
 
     @property
     def metadata(self) -> Metadata:
@@ -214,13 +280,18 @@ class Dialer:
         """
         last = contact or Contact()
         first_s, most_s = self.timers.retry_first_s, self.timers.retry_max_s
-        seen, pauses_s, tried = last.at, growing_pauses(first_s, most_s), False
+        seen, pauses_s, tried, is_renewed = last.at, growing_pauses(first_s, most_s), False, False
         rerouted = False
         while True:
+            channel = None
             try:
+                await self._check_callee(target)
                 with self.open_channel(*target) as channel:
                     return await start(channel)
             except grpc.aio.AioRpcError as error:
+                if not is_renewed and self._shows_another(target, error):
+                    is_renewed = True
+                    continue
                 if status.is_link_down(error):
                     self.failed(target[0])
                 if not rerouted and self._change_route(target[0], channel, error):
@@ -237,12 +308,13 @@ class Dialer:
             await asyncio.sleep(min(next(pauses_s), left_s if left_s > 0 else first_s))
 
     def _change_route(
-        self, name: str, channel: grpc.aio.Channel, error: grpc.aio.AioRpcError
+        self, name: str, channel: grpc.aio.Channel | None, error: grpc.aio.AioRpcError
     ) -> bool:
         """Choose another way for a call that was not sent; return whether there is one."""
         is_unsent = status.is_link_down(error) or (
             # A firewall that drops packets uses up a call's time before there is a connection.
-            status.is_late(error) and channel.get_state() is not grpc.ChannelConnectivity.READY
+            status.is_late(error)
+            and (channel is None or channel.get_state() is not grpc.ChannelConnectivity.READY)
         )
         return is_unsent and self.routes.change_route(name)
 

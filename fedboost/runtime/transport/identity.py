@@ -11,7 +11,7 @@ import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import datetime
 from functools import lru_cache
 from typing import Literal, TypeAlias, TypeVar, cast, get_args
 
@@ -23,13 +23,15 @@ from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from fedboost.ground import formats
 from fedboost.ground.build_version import build_version
-from fedboost.ground.errors import ConfigError, PeerError, UnreachableError
+from fedboost.ground.errors import ConfigError, PeerError
 from fedboost.messages.job_pb2 import HelloReply
+from fedboost.runtime.transport.expiry import expired_error, time_text
 
 CertificateRole: TypeAlias = Literal["party", "coordinator", "user", "relay"]
 CertificateKey: TypeAlias = ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey
 Extension = TypeVar("Extension", bound=x509.ExtensionType)
 
+CALLED_ROLES: tuple[CertificateRole, ...] = ("party", "coordinator")  # of daemons
 ROLES: tuple[CertificateRole, ...] = get_args(CertificateRole)
 NAME_PATTERN = re.compile(r"[a-z][a-z0-9-]{0,62}")
 URI_PATTERN = re.compile(r"fedboost:([a-z]+):([a-z][a-z0-9-]{0,62})")
@@ -164,11 +166,7 @@ def refuse_expired(auth_context: Mapping[str, Sequence[bytes]], now: datetime) -
     """
     peer, not_after = _peer_of(bytes(auth_context["x509_pem_cert"][0]))
     if now > not_after:
-        raise UnreachableError(
-            f"the certificate of {peer} expired on {_time_text(not_after)}",
-            todo="ask the CA's operator for a new one: fedboost certs rotate",
-            **({"party": peer.name} if peer.role == "party" else {}),
-        )
+        raise expired_error(peer, not_after)
 
 
 @lru_cache(maxsize=1024)
@@ -266,12 +264,12 @@ def _issuer_of_certificate(
 def _check_dates(certificate: x509.Certificate, now: datetime, whose: str) -> None:
     if now > certificate.not_valid_after_utc:
         raise CertificateFaultError(
-            f"{whose}expired on {_time_text(certificate.not_valid_after_utc)}"
+            f"{whose}expired on {time_text(certificate.not_valid_after_utc)}"
         )
     if now < certificate.not_valid_before_utc:
-        start = _time_text(certificate.not_valid_before_utc)
+        start = time_text(certificate.not_valid_before_utc)
         raise CertificateFaultError(
-            f"{whose}is not valid before {start} (this machine's clock says {_time_text(now)})"
+            f"{whose}is not valid before {start} (this machine's clock says {time_text(now)})"
         )
 
 
@@ -340,10 +338,6 @@ def _public_bytes(key: object) -> bytes:
     return key.public_bytes(
         serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo
     )
-
-
-def _time_text(moment: datetime) -> str:
-    return moment.astimezone(UTC).strftime("%Y-%m-%d %H:%M UTC")
 
 
 def hello_reply(ours: Identity) -> HelloReply:

@@ -17,7 +17,9 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.serialization import Encoding
 
 from fedboost.ground.errors import PeerError
+from fedboost.runtime.transport.expiry import expired_error
 from fedboost.runtime.transport.identity import (
+    CALLED_ROLES,
     CertificateFaultError,
     CertificateRole,
     Peer,
@@ -50,8 +52,9 @@ class Roots:
 
     def pem_for_daemon(self, name: str) -> bytes:
         """Return the certificates of the CAs that may certify the party or coordinator `name`."""
-        roles: tuple[CertificateRole, ...] = ("party", "coordinator")
-        pinned = [pem for (role, named), pem in self.pinned if role in roles and named == name]
+        pinned = [
+            pem for (role, named), pem in self.pinned if role in CALLED_ROLES and named == name
+        ]
         return pinned[0] if pinned else self.own
 
     def check_issuer(self, certificate_pem: bytes) -> None:
@@ -67,12 +70,16 @@ class Roots:
         """Return the owner of a certificate; raise PeerError unless a CA that may certify the owner
         signed it and it is valid `at` that time, by default now.
 
-        Revocation is not checked: see `authorities.Authorities.verify`.
+        Raise UnreachableError for a daemon's certificate that has ended by now. Revocation is not
+        checked: see `authorities.Authorities.verify`.
         """
         try:
-            owner = _certified_owner(self, certificate_pem).owner
+            owner = _certified_owner(self, certificate_pem)
             certificate = read_certificate(certificate_pem)
-            issuers = read_roots(self.pem_for(owner))
+            ended = (at or datetime.now(UTC)) > certificate.not_valid_after_utc
+            if at is None and ended and owner.role != "user":
+                raise expired_error(owner, certificate.not_valid_after_utc)
+            issuers = read_roots(self.pem_for(owner.owner))
             return check_certificate(certificate, issuers, at or datetime.now(UTC))
         except CertificateFaultError as fault:
             raise PeerError(f"the peer's certificate {fault}") from None

@@ -7,13 +7,12 @@ import errno
 import logging
 import re
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection
+from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
 import grpc
-from google.protobuf.wrappers_pb2 import Int32Value, StringValue
 
 from fedboost.ground import wire
 from fedboost.ground.errors import (
@@ -40,57 +39,6 @@ from fedboost.runtime.transport.identity import (
 )
 from fedboost.runtime.transport.posting import IncomingStream, IncomingStreams, OutgoingStreams
 from fedboost.runtime.transport.tls import ServerCertificates
-
-SERVICE = "grpc.health.v1.Health"
-SERVING, NOT_SERVING, SERVICE_UNKNOWN = 1, 2, 3  # HealthCheckResponse.ServingStatus
-
-
-class Health:
-    """Health of one daemon, for every caller that passes the TLS handshake."""
-
-    def __init__(self, services: Collection[str]) -> None:
-        """Start as serving; `services` are the full names of the daemon's services, "" stands for
-        all of them.
-        """
-        self._services = {"", *services}
-        self._stops = asyncio.Event()
-
-    def stop(self) -> None:
-        """Report from now on that nothing is served, also to watchers."""
-        self._stops.set()
-
-    def handler(self) -> Any:
-        """Return a generic handler for a server."""
-        reads: dict[str, Any] = {
-            "request_deserializer": StringValue.FromString,
-            "response_serializer": Int32Value.SerializeToString,
-        }
-        return grpc.method_handlers_generic_handler(
-            SERVICE,
-            {
-                "Check": grpc.unary_unary_rpc_method_handler(self.check, **reads),
-                "Watch": grpc.unary_stream_rpc_method_handler(self.watch, **reads),
-            },
-        )
-
-    async def check(self, request: StringValue, context: Any) -> Int32Value:
-        """Return the state of a service; NOT_FOUND for an unknown one."""
-        if request.value not in self._services:
-            await context.abort(grpc.StatusCode.NOT_FOUND, "no such service")
-        return Int32Value(value=self._serving_status(request.value))
-
-    async def watch(self, request: StringValue, _: Any) -> AsyncIterator[Int32Value]:
-        """Yield the state of a service, and again when it changes."""
-        yield Int32Value(value=self._serving_status(request.value))
-        await self._stops.wait()
-        if request.value in self._services:
-            yield Int32Value(value=NOT_SERVING)
-
-    def _serving_status(self, service: str) -> int:
-        if service not in self._services:
-            return SERVICE_UNKNOWN
-        return NOT_SERVING if self._stops.is_set() else SERVING
-
 
 log = logging.getLogger(__name__)
 

@@ -35,6 +35,7 @@ CODES: dict[type[FedboostError], grpc.StatusCode] = {
 }
 
 # gRPC's own codes for a broken connection; a daemon's own refusal carries a Fault.
+UNKNOWN_CERTIFICATE = "CERTIFICATE_VERIFY_FAILED"  # in gRPC's text
 BROKEN = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.INTERNAL, grpc.StatusCode.CANCELLED)
 
 
@@ -89,6 +90,11 @@ def is_late(error: grpc.aio.AioRpcError) -> bool:
     return error.code() is grpc.StatusCode.DEADLINE_EXCEEDED
 
 
+def is_unknown_certificate(error: grpc.aio.AioRpcError) -> bool:
+    """Return whether the other end showed a certificate that the channel does not accept."""
+    return is_link_down(error) and UNKNOWN_CERTIFICATE in (error.details() or "")
+
+
 # Meaning of a link's failure by the words of gRPC's text; the first match counts. "{name}" is the
 # peer, "{address}" its address.
 _BY_WORDS: tuple[tuple[tuple[str, ...], str, str], ...] = (
@@ -98,8 +104,13 @@ _BY_WORDS: tuple[tuple[tuple[str, ...], str, str], ...] = (
         "correct the address in the settings, or give that daemon a certificate of this name",
     ),
     (
-        ("CERTIFICATE_VERIFY_FAILED",),
-        "the certificate of {name} is not one of our CA's, or has run out",
+        ("certificate has expired",),
+        "the certificate of {name}, or of its CA, has expired",
+        "give that daemon a new one: fedboost certs rotate",
+    ),
+    (
+        (UNKNOWN_CERTIFICATE,),
+        "the certificate of {name} is not one of our CA's",
         "both need valid certificates of one CA: fedboost certs show, fedboost doctor",
     ),
     (

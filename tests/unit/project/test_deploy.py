@@ -174,11 +174,14 @@ def test_addresses_are_services_and_their_ports(service):
 
 
 @pytest.mark.parametrize("service", DAEMONS)
-def test_the_health_check_knocks_at_the_daemons_port(service):
-    port = split_address(config(service).listen)[1]
-    assert f"('127.0.0.1', {port})" in SERVICES[service]["healthcheck"]["test"][-1]
-    assert f"FEDBOOST_PORT={port}" in (DEPLOY / "Dockerfile").read_text()
-    assert split_address(config(service).listen)[0] == "0.0.0.0"
+def test_the_health_check_asks_the_daemon_of_its_settings(service):
+    kind, *words = SERVICES[service]["healthcheck"]["test"]
+    assert (kind, words) == ("CMD", ["fedboost", "health"])
+    command = SERVICES[service]["command"]
+    named = SERVICES[service]["environment"]["FEDBOOST_CONFIG"]
+    assert named == command[command.index("--config") + 1]
+    check([*words[1:], "--config", named])
+    assert 'CMD ["fedboost", "health"]' in (DEPLOY / "Dockerfile").read_text()
 
 
 @pytest.mark.parametrize("service", SERVICES)
@@ -287,7 +290,7 @@ def test_a_coordinator_alone_needs_nothing_that_its_small_image_lacks():
     code = """
 import json, sys
 from fedboost import protocols
-from fedboost.cli import daemons, job, owner, relay, schema
+from fedboost.cli import daemons, health, job, owner, relay, schema
 import fedboost.runtime.coordinator.node
 from fedboost.runtime.daemons import daemon, doctor, metrics, relay
 from fedboost.runtime.relay import answering, routes

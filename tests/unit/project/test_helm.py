@@ -1,6 +1,7 @@
 """The Helm chart: rendered by Helm itself, valid for Kubernetes, its settings those of daemons."""
 
 import json
+from typing import Any
 
 import kubernetes_validate
 import pytest
@@ -10,6 +11,7 @@ from fedboost import __version__
 from fedboost.ground.settings import parse_settings
 from fedboost.runtime.config.daemons import CoordinatorConfig, PartyConfig
 from fedboost.runtime.config.relay import RelayConfig
+from fedboost.runtime.transport.health import CHECK_S
 from tests.conftest import ROOT
 from tests.support.shown_commands import check
 
@@ -17,7 +19,7 @@ CHART = ROOT / "deploy" / "helm"
 SCHEMA = json.loads((CHART / "values.schema.json").read_text())
 ISSUED = {"certificates": {"issuer": "ours"}}
 PEERS = {"coordinator": {"name": "lead", "address": "lead:7100"}}
-ALL = {
+ALL: dict[str, Any] = {
     **ISSUED,
     "coordinator": {
         "enabled": True,
@@ -119,6 +121,91 @@ def test_a_party_that_only_dials_out_has_settings_that_load(helm):
     assert parse_settings(PartyConfig, yaml.safe_load(text)).dialed_relay is not None
 
 
+def container_of(pod):
+    (container,) = pod["containers"]
+    return container
+
+
+def pods(objects):
+    """The pods of daemons, by name."""
+    return {
+        name.removeprefix("ours-"): one["spec"]["template"]
+        for (kind, name), one in objects.items()
+        if kind == "StatefulSet"
+    }
+
+
+def test_a_probe_asks_the_daemon_itself_and_ends_in_time(helm):
+    for pod in pods(rendered(helm, ALL)).values():
+        container = container_of(pod["spec"])
+        for probe in ("startupProbe", "readinessProbe", "livenessProbe"):
+            command = container[probe]["exec"]["command"]
+            assert command[:2] == ["fedboost", "health"]
+            assert ("--live" in command) is (probe != "readinessProbe"), "a restart cures no end"
+            check([*command[1:], "--config", container["args"][-1]])
+            assert container[probe]["timeoutSeconds"] > CHECK_S + 1.0
+        named = {one["name"]: one["value"] for one in container["env"]}
+        assert named["FEDBOOST_CONFIG"] == container["args"][-1]
+
+
+def test_what_an_operator_adds_to_a_pod_is_there(helm):
+    added: dict[str, Any] = {
+        "env": [{"name": "PASSWORD", "valueFrom": {"secretKeyRef": {"name": "db", "key": "p"}}}],
+        "volumes": [{"name": "extra", "secret": {"secretName": "extra"}}],
+        "volumeMounts": [{"name": "extra", "mountPath": "/extra", "readOnly": True}],
+        "annotations": {"example.org/team": "risk"},
+        "nodeSelector": {"disk": "fast"},
+        "tolerations": [{"key": "big", "operator": "Exists"}],
+        "affinity": {"podAntiAffinity": {}},
+        "service": {"type": "LoadBalancer", "annotations": {"example.org/internal": "true"}},
+    }
+    values = {**ALL, "party": {**ALL["party"], **added}, "image": {"pullSecrets": ["registry"]}}
+    objects = rendered(helm, values)
+    for version in KUBERNETES:
+        kubernetes_validate.validate(objects["StatefulSet", "ours-bank"], version, strict=True)
+        kubernetes_validate.validate(objects["Service", "bank"], version, strict=True)
+    pod, container = pods(objects)["bank"], container_of(pods(objects)["bank"]["spec"])
+    for key in ("env", "volumeMounts"):
+        assert added[key][0] in container[key]
+    assert added["volumes"][0] in pod["spec"]["volumes"]
+    for key in ("nodeSelector", "tolerations", "affinity"):
+        assert pod["spec"][key] == added[key]
+        assert key not in pods(objects)["lead"]["spec"]
+    assert pod["metadata"]["annotations"].items() >= added["annotations"].items()
+    assert "checksum/settings" in pod["metadata"]["annotations"]
+    assert objects["Service", "bank"]["spec"]["type"] == "LoadBalancer"
+    assert objects["Service", "bank"]["metadata"]["annotations"] == added["service"]["annotations"]
+    assert objects["Service", "lead"]["spec"]["type"] == "ClusterIP"
+    for one in pods(objects).values():
+        assert one["spec"]["imagePullSecrets"] == [{"name": "registry"}]
+
+
+def test_a_page_has_a_port_that_only_named_peers_reach(helm):
+    page: dict[str, Any] = {"user": "ana", "names": ["bank.example.org"]}
+    party: dict[str, Any] = {**ALL["party"], "page": 7180}
+    party["settings"] = {**party["settings"], "page": page, "policy": {"approvers": ["ana"]}}
+    shut = rendered(helm, {**ALL, "party": party})
+    browsers = {"ipBlock": {"cidr": "198.51.100.0/24"}}
+    network = {"from": [], "pages": [browsers]}
+    objects = rendered(helm, {**ALL, "party": party, "network": network})
+    settings = yaml.safe_load(objects["ConfigMap", "ours-bank"]["data"]["daemon.yaml"])
+    found = parse_settings(PartyConfig, settings).page
+    assert found is not None
+    assert (found.listen, found.user, found.names) == ("0.0.0.0:7180", "ana", (page["names"][0],))
+    [port] = [one for one in objects["Service", "bank"]["spec"]["ports"] if one["name"] == "page"]
+    assert port["port"] == 7180
+    for one in objects.values():
+        if one["kind"] not in FOREIGN:
+            kubernetes_validate.validate(one, KUBERNETES[-1], strict=True)
+
+    def opened(of):
+        rules = of["NetworkPolicy", "ours-bank"]["spec"]["ingress"]
+        return [rule["from"] for rule in rules if {"port": "page"} in rule["ports"]]
+
+    assert (opened(shut), opened(objects)) == ([], [[browsers]])
+    assert "page" not in yaml.safe_load(objects["ConfigMap", "ours-sum"]["data"]["daemon.yaml"])
+
+
 @pytest.mark.parametrize(("name", "role"), [("bank", "party"), ("lead", "coordinator"),
                                             ("relay", "relay")])  # fmt: skip
 def test_a_certificate_names_its_daemon_as_peers_expect(helm, name, role):
@@ -133,6 +220,8 @@ def test_a_certificate_names_its_daemon_as_peers_expect(helm, name, role):
         {"party": {"enabled": True}},
         {"party": {"enabled": True, "name": "Bank"}},
         {"party": {"colour": "red"}},
+        {"party": {"service": {"type": "Public"}}},
+        {"party": {"page": 70_000}},
         {"coordinator": {"enabled": True}},  # neither an issuer nor a secret
     ],
 )

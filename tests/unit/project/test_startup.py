@@ -92,6 +92,7 @@ def test_a_help_loads_nothing_but_click(path):
         (("job", "status", "credit-1a2b3c4d"), 3),
         (("party", "jobs", "--config"), 3),
         (("ledger", "show", "--config"), 0),
+        (("health", "--config"), 1),
     ],
     ids=lambda given: " ".join(given[:2]) if isinstance(given, tuple) else "",
 )

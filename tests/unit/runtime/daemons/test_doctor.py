@@ -1,5 +1,6 @@
 """What `fedboost doctor` says of certificates and of builds."""
 
+import re
 import time
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -48,9 +49,37 @@ def test_a_certificate_that_lasts_has_no_warning(tmp_path):
 def test_a_certificate_that_ends_soon_has_a_warning(tmp_path):
     [own] = checks(certificates(tmp_path / "ours", days=9))
     assert own.error is None
-    assert own.warning.startswith("ends in 8 days, on ")
+    assert own.warning.startswith("ends in 9 days, on ")
     assert own.warning.endswith("fedboost certs rotate")
-    assert doctor._expiry_warning(NOW + timedelta(seconds=40), NOW).startswith("ends in 0.0 h")
+
+
+def test_a_certificate_that_ends_now_is_a_failure(tmp_path):
+    folder = tmp_path / "ours"
+    certificates(folder)
+    short = Term(datetime.now(UTC) - timedelta(days=1) + timedelta(seconds=40), days=1)
+    authority.rotate_certificates(folder, ["bank"], short)
+    [own] = checks(folder)
+    assert isinstance(own.error, ConfigError)
+    assert re.match(r"the certificate ends in (40|[123]\d) seconds, on ", own.error.what)
+    assert own.error.where["file"] == str(folder / "bank.pem")
+
+
+@pytest.mark.parametrize(
+    ("left", "warning", "fails"),
+    [
+        (timedelta(days=15), "", False),
+        (timedelta(days=8, seconds=9), "the certificate of telco ends in 8 days, on ", False),
+        (timedelta(seconds=39), "the certificate of telco ends in ", True),
+    ],
+)
+def test_a_peers_certificate_that_ends_is_shown_at_the_link(tmp_path, left, warning, fails):
+    start = datetime.now(UTC) - timedelta(days=30) + left
+    authority.create_certificates(tmp_path, [Leaf("party", "telco")], Term(start, days=30))
+    check = doctor.LinkCheck("here -> telco", note="round trip 1 ms")
+    found = doctor._with_expiry(check, "telco", (tmp_path / "telco.pem").read_text())
+    assert (found.error is not None) is fails
+    assert (found.error.what if found.error else found.warning).startswith(warning)
+    assert (found == check) is (warning == "")
 
 
 def test_several_cas_without_pins_have_a_warning_and_pinned_ones_none(tmp_path):

@@ -7,7 +7,7 @@ import subprocess
 import sys
 import threading
 from contextlib import contextmanager
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import grpc
 import pytest
@@ -39,6 +39,17 @@ def ours(tmp_path_factory):
 @pytest.fixture(scope="module")
 def theirs(tmp_path_factory):
     return certificates(tmp_path_factory.mktemp("theirs"))
+
+
+@pytest.fixture(scope="module")
+def ended(ours, tmp_path_factory):
+    """Certificates of our CA that ended yesterday."""
+    folder = tmp_path_factory.mktemp("ended")
+    for name in ("ca.pem", "ca.key"):
+        shutil.copy(ours / name, folder / name)
+    term = Term(datetime.now(UTC) - timedelta(days=8), days=7)
+    authority.create_certificates(folder, [Leaf("party", "shop")], term)
+    return folder
 
 
 def files(folder, name):
@@ -118,11 +129,12 @@ def test_nobody_at_the_port_is_a_daemon_to_start(ours):
 @pytest.mark.parametrize(
     ("folder", "name", "what"),
     [
-        ("theirs", "shop", "the certificate of shop is not one of our CA's, or has run out"),
+        ("theirs", "shop", "the certificate of shop is not one of our CA's"),
+        ("ended", "shop", "the certificate of shop, or of its CA, has expired"),
         ("ours", "mill", "the certificate of {} is not shop's"),
     ],
 )
-async def test_another_ca_and_another_name_are_told_apart(request, ours, folder, name, what):
+async def test_another_ca_an_end_and_another_name_are_told_apart(request, ours, folder, name, what):
     shown = files(request.getfixturevalue(folder), name)
     server = grpc.aio.server()
     credentials = grpc.ssl_server_credentials(

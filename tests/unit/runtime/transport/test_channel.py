@@ -7,12 +7,19 @@ import grpc
 import pytest
 from google.protobuf.wrappers_pb2 import StringValue
 
-from fedboost.ground.errors import PeerError, UnreachableError
+from fedboost.ground.errors import ConfigError, PeerError, UnreachableError
+from fedboost.runtime.process import pulse
 from fedboost.runtime.process.clock import monotonic_s
 from fedboost.runtime.transport import status
 from fedboost.runtime.transport.addresses import Timers
 from fedboost.runtime.transport.channel import Contact, Dialer, channel_options
-from fedboost.runtime.transport.server import NOT_SERVING, SERVICE_UNKNOWN, SERVING, Health
+from fedboost.runtime.transport.health import (
+    NOT_SERVING,
+    SERVICE_UNKNOWN,
+    SERVING,
+    DaemonEndpoint,
+    Health,
+)
 from tests.support.hurry import hurried
 
 TIMERS = Timers()
@@ -166,6 +173,37 @@ def test_health_is_of_the_whole_daemon_and_of_each_service():
         assert (await health.check(StringValue(), Context())).value == NOT_SERVING
 
     hurried(run())
+
+
+def test_a_blocked_loop_is_not_healthy_and_healthy_again_soon(monkeypatch):
+    at = [0.0]
+    monkeypatch.setattr(pulse, "monotonic_s", lambda: at[0])
+
+    async def state_after(seconds):
+        at[0] += seconds
+        return (await health.check(StringValue(), Context())).value
+
+    health = Health(["fedboost.Party"])
+    for seconds, state in ((2.9, SERVING), (3.1, NOT_SERVING), (0.5, NOT_SERVING), (0.6, SERVING)):
+        assert asyncio.run(state_after(seconds)) == state
+
+
+@pytest.mark.parametrize(
+    ("listen", "called"),
+    [
+        ("127.0.0.1:7100", "127.0.0.1:7100"),
+        ("0.0.0.0:7100", "127.0.0.1:7100"),
+        ("[::]:7100", "[::1]:7100"),
+        ("bank.example.org:7100", "bank.example.org:7100"),
+    ],
+)
+def test_a_daemon_is_checked_at_an_address_that_can_be_called(listen, called):
+    assert DaemonEndpoint(name="bank", listen=listen).local_address() == called
+
+
+def test_a_daemon_at_any_free_port_cannot_be_checked():
+    with pytest.raises(ConfigError, match="names no port"):
+        DaemonEndpoint(name="bank", listen="127.0.0.1:0").check_health()
 
 
 def test_whoever_watches_health_hears_the_end():
