@@ -108,7 +108,7 @@ class Callees:
             raise UnreachableError(error.what, party=name, todo=error.todo) from None
         if peer.name != name or peer.role not in CALLED_ROLES:
             raise UnreachableError(
-                f"the daemon called as {name} states the certificate of {peer}",
+                f"the daemon called as {name} states the certificate of {peer}, not of {name}",
                 party=name,
                 todo="correct the address in the settings file",
             )

@@ -136,7 +136,10 @@ def pods(objects):
 
 
 def test_a_probe_asks_the_daemon_itself_and_ends_in_time(helm):
-    for pod in pods(rendered(helm, ALL)).values():
+    daemons = pods(rendered(helm, ALL))
+    relay = container_of(daemons.pop("relay")["spec"])  # members alone may call it
+    assert relay["readinessProbe"]["tcpSocket"] == {"port": "https"}
+    for pod in daemons.values():
         container = container_of(pod["spec"])
         for probe in ("startupProbe", "readinessProbe", "livenessProbe"):
             command = container[probe]["exec"]["command"]

@@ -3,7 +3,6 @@
 import re
 import time
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
 import pytest
 
@@ -15,8 +14,9 @@ from fedboost.runtime.cluster.local import tls_of
 from fedboost.runtime.config.daemons import PartyConfig
 from fedboost.runtime.daemons import doctor
 from fedboost.runtime.transport import authority
-from fedboost.runtime.transport.addresses import PinnedAddress, Remote
+from fedboost.runtime.transport.addresses import PinnedAddress, Remote, Timers
 from fedboost.runtime.transport.certificates import Leaf, Term
+from fedboost.runtime.transport.channel import Dialer
 from tests.support.federated import now
 
 NOW = datetime.now(UTC)
@@ -109,8 +109,7 @@ def link_out(monkeypatch, version, number):
 
     monkeypatch.setattr(doctor, "_call_daemon", answer)
     known = {"telco": doctor.LinkTarget("party", "127.0.0.1:7102")}
-    nothing: Any = None  # is dialled
-    return now(doctor._link_out(nothing, known, "telco"))
+    return now(doctor._link_out(Dialer(None, Timers()), known, "telco"))
 
 
 def test_another_build_with_our_wire_passes_and_is_named(monkeypatch):
