@@ -58,7 +58,7 @@ class JobState(StrEnum):
     """State of a job. `coordinator.job_states` and `party.job.states` define the transitions."""
 
     WAITING = "waiting for approval"
-    QUEUED = "queued"  # at a coordinator: all have agreed, and other jobs run first
+    QUEUED = "queued"  # waits for a place, at a party too, which does not count it as open
     AGREED = "agreed"  # at a party, which has not begun it
     RUNNING = "running"
     PAUSED = "paused"
@@ -77,6 +77,8 @@ OVER = (JobState.FAILED, JobState.CANCELLED, JobState.FINISHED)  # a failed job 
 RESTS = (JobState.PAUSED, *OVER)  # at a coordinator: nothing happens
 # States of jobs that may still release their expected amount.
 GOING = (JobState.WAITING, JobState.QUEUED, JobState.AGREED, JobState.RUNNING, JobState.PAUSED)
+# States of jobs that a party counts in `jobs_open_max`.
+OPEN = (JobState.WAITING, JobState.AGREED, JobState.RUNNING, JobState.PAUSED)
 
 
 @dataclass(frozen=True)
