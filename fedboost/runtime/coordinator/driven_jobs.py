@@ -1,0 +1,99 @@
+"""The jobs that a coordinator's process drives, and the status of every job."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from fedboost.ground.errors import StoreError
+from fedboost.messages import job_pb2
+from fedboost.messages.job_pb2 import Event, Waiting
+from fedboost.runtime.coordinator.job_queue import JobQueue
+from fedboost.runtime.coordinator.journals import Journals, awaited_party, journal_of, status_of
+from fedboost.runtime.coordinator.party_gates import QueuedJob
+from fedboost.runtime.coordinator.walk import JobWalk
+from fedboost.runtime.jobs import manifest
+from fedboost.runtime.store.store import GOING, JobState, Store, StoredJob
+from fedboost.runtime.transport import faults
+
+
+@dataclass
+class DrivenJob:
+    """A job that this process drives: it is queued or in an attempt."""
+
+    job: QueuedJob
+    walk: JobWalk | None = None  # the last attempt; None before the first one
+    task: asyncio.Task[None] = field(init=False)
+    is_asked: bool = False  # an earlier process has proposed it: it is proposed without a place
+    has_place: bool = False  # among the jobs that run at once
+    is_aside: bool = False  # has given up its place until there is memory for it
+    cancelled_by: str = ""
+    unnoted: StoreError | None = None  # why the store cannot record the end of the attempt
+    resumes: bool = False  # a user has asked for another attempt meanwhile
+
+
+class JobStatuses:
+    """The statuses of one coordinator's jobs. All methods belong to the event loop's thread."""
+
+    def __init__(
+        self,
+        store: Store,
+        journals: Journals,
+        queue: JobQueue,
+        driven: Mapping[str, DrivenJob],
+    ) -> None:
+        self._store, self._journals, self._queue, self._driven = store, journals, queue, driven
+
+    def of(self, job: StoredJob) -> job_pb2.JobStatus:
+        """Return a job's status, with the parties it waits for and since when."""
+        events = [] if self._walk(job.id) else self._journals.status_events(job.id)
+        return self._status(job, events, self._queue.waits())
+
+    async def of_all(self) -> list[job_pb2.JobStatus]:
+        """Return the status of each job, oldest first; a thread reads events of jobs at rest."""
+
+        def read_events() -> list[tuple[StoredJob, list[Event]]]:
+            return [(job, self._journals.status_events(job.id)) for job in self._store.jobs()]
+
+        jobs = await asyncio.to_thread(read_events)
+        waits = self._queue.waits()
+        return [self._status(job, events, waits) for job, events in jobs]
+
+    async def journal(self, job: str) -> job_pb2.JobJournal:
+        """Return the status, settings and journal of a job."""
+        stored = self._store.job(job)
+        events = [event async for event in self._journals.pages(job, 0)]
+        return await asyncio.to_thread(journal_of, stored, self.of(stored), events)
+
+    def needed_parties(self) -> set[str]:
+        """Return the parties of all unfinished jobs."""
+        goes = self._store.jobs(*GOING)
+        return {party for job in goes for party in manifest.read_outline(job.outline).parties}
+
+    def current_waits(self) -> list[Waiting]:
+        """Return the parties that queued, running and paused jobs wait for now."""
+        waits = [*self._queue.waits().values()]
+        for driven in self._driven.values():
+            waits += [] if driven.walk is None else driven.walk.waited_for
+        for job in self._store.jobs(JobState.PAUSED):
+            if job.waiting_for and job.id not in self._driven:
+                waits.append(awaited_party(job))
+        return waits
+
+    def _walk(self, job: str) -> JobWalk | None:
+        driven = self._driven.get(job)
+        return None if driven is None else driven.walk
+
+    def _status(
+        self, job: StoredJob, events: list[Event], waits: Mapping[str, Waiting]
+    ) -> job_pb2.JobStatus:
+        """Return a job's status; `paused` if the store could not record the attempt's end."""
+        status = status_of(job, self._walk(job.id), events)
+        if job.id in waits:
+            status.waiting.append(waits[job.id])
+        driven = self._driven.get(job.id)
+        if driven is not None and driven.unnoted is not None:
+            status.state = JobState.PAUSED
+            status.reason.CopyFrom(faults.fault_of_error(driven.unnoted))
+        return status
