@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
@@ -72,7 +72,10 @@ class Attempts:
         store: Store,
         journals: Journals,
         link: Callable[[str], PartyCalls],
+        complete: Callable[[Manifest], Awaitable[Manifest]],
     ) -> None:
+        """`complete` adds to a draft what its parties say."""
+        self._complete = complete
         self._config, self._store, self._journals, self._link = config, store, journals, link
         self._states = CoordinatorJobStates(store, journals, auto_resume=config.auto_resume)
         self._gates = PartyGates(link, config.timers)
@@ -101,8 +104,10 @@ class Attempts:
 
     # Requests of users
 
-    def first(self, terms: Manifest) -> None:
-        """Queue a new job."""
+    def first(self, terms: Manifest, *, absent: str = "") -> None:
+        """Queue a new job; a draft waits until the party `absent` is there."""
+        if absent in (member.name for member in terms.members):
+            self._gates.note_absent(absent)
         job = self._states.note_submitted(terms.job, terms.spec.name, terms.encode())
         self._start_driving(job)
 
@@ -324,6 +329,8 @@ class Attempts:
         """Notify the parties of the end of a job; of its last attempt here, if there was one."""
         try:
             walk = walk or self._last_walk(job)
+            if walk.terms.is_draft:  # no party knows the job
+                return
         except FedboostError as error:  # it is of another version
             log.warning("%s: no party hears how it ended: %s", job.id, error.what)
             return
@@ -381,7 +388,7 @@ class Attempts:
         """
         event, pulse = CoordinatorJobEvent, Pulse(self._config.timers.peer_lost_s / 4)
         try:
-            walk = driven.walk = self._last_walk(self._store.job(driven.job.id))
+            walk = driven.walk = self._last_walk(await self._completed(driven.job.id))
             walk.recall([event async for event in self._journals.pages(walk.id, 0)])
             self._states.note_proposed(walk.id)
             return await result_or_loss(walk, self._link, self._config.timers, pulse)
@@ -400,6 +407,15 @@ class Attempts:
             what = f"unexpected {type(error).__name__}"
             failed = FedboostError(what, todo="see the coordinator's log")
             return Stopped(event.FAILED, failed)
+
+    async def _completed(self, id_: str) -> StoredJob:
+        """Return a job whose manifest is complete; its parties are asked if it is a draft."""
+        job = self._store.job(id_)
+        manifest.read_outline(job.outline).check_version()
+        draft = manifest.decode_manifest(job.manifest)
+        if not draft.is_draft:
+            return job
+        return self._store.replace_draft(id_, (await self._complete(draft)).encode())
 
     def _can_be_queued(self, driven: DrivenJob, reason: FedboostError) -> bool:
         """Return whether a job only waits for a party: for a place there, or to begin at all."""

@@ -9,7 +9,7 @@ from typing import Protocol
 
 from fedboost import __version__, flow, protocols
 from fedboost.ground import wire
-from fedboost.ground.errors import ConfigError, JobError
+from fedboost.ground.errors import ConfigError, JobError, UnreachableError
 from fedboost.ground.settings import parse_settings
 from fedboost.job import ChosenScheme, JobSpec
 from fedboost.messages import job_pb2, party_pb2
@@ -25,7 +25,7 @@ from fedboost.runtime.transport.identity import Peer
 class Introducing(Protocol):
     """A party that sends its certificate and its offer of schemes."""
 
-    def hello(self) -> Awaitable[job_pb2.HelloReply]: ...
+    def hello(self, *, retries: bool = True) -> Awaitable[job_pb2.HelloReply]: ...
 
     def offer_schemes(
         self, request: party_pb2.SchemesRequest
@@ -40,15 +40,13 @@ class Intake:
     ) -> None:
         self.config, self._store, self._link = config, store, link
 
-    async def terms(
+    def draft(
         self, id_: str, spec: JobSpec, submitter: str, submission: Submission | None
-    ) -> Manifest | None:
-        """Return the manifest of a new job; None if the job was handed in before.
+    ) -> Manifest:
+        """Return the manifest of a new job without what its parties say.
 
-        A ConfigError if a party is unknown or runs another version.
+        A ConfigError if a party is unknown.
         """
-        if self._is_taken(id_, spec, submitter):
-            return None
         parties = spec.parties.table().of(tuple(flow.Role))
         for party in parties:
             if party not in self.config.parties:
@@ -56,18 +54,13 @@ class Intake:
                 raise ConfigError(
                     f"the coordinator knows no party {party!r}", todo=f"did you mean {nearest!r}?"
                 )
-        members = await asyncio.gather(*map(self._member_of, parties))
-        scheme = await self._choose_scheme(spec, parties)
-        if self._is_taken(id_, spec, submitter):  # meanwhile
-            return None
         terms = Manifest(
             job=id_,
             coordinator=self.config.name,
             submitter=submitter,
             spec=spec,
-            members=list(members),
+            members=[JobMember(name=party, certificate="") for party in parties],
             submission=submission,
-            scheme=scheme,
         )
         check_size(terms.encode())
         if self.config.tls is not None:  # every party checks this; the user hears of it now
@@ -76,7 +69,19 @@ class Intake:
             check_age(submission)
         return terms
 
-    def _is_taken(self, id_: str, spec: JobSpec, submitter: str) -> bool:
+    async def complete(self, draft: Manifest, *, retries: bool = True) -> Manifest:
+        """Return the manifest with its parties' certificates and the scheme of their choice.
+
+        A ConfigError if a party runs another version, an UnreachableError if one is not there.
+        """
+        parties = tuple(member.name for member in draft.members)
+        members = await asyncio.gather(*(self._member_of(party, retries) for party in parties))
+        scheme = await self._choose_scheme(draft.spec, parties)
+        terms = draft.model_copy(update={"members": list(members), "scheme": scheme})
+        check_size(terms.encode())
+        return terms
+
+    def is_taken(self, id_: str, spec: JobSpec, submitter: str) -> bool:
         """Return whether the job with that id is this one, handed in before."""
         try:
             terms = manifest.decode_manifest(self._store.job(id_).manifest)
@@ -94,7 +99,7 @@ class Intake:
         if not choice.is_open(params):
             return None
         request = party_pb2.SchemesRequest(spec=spec.model_dump_json().encode())
-        replies = await asyncio.gather(*(self._link(p).offer_schemes(request) for p in parties))
+        replies = await asyncio.gather(*(self._offer_of(party, request) for party in parties))
         offers = {
             party: choice.SchemeOffer(
                 tuple(said.named),
@@ -104,8 +109,19 @@ class Intake:
         }
         return choice.choose_scheme(params, offers)
 
-    async def _member_of(self, party: str) -> JobMember:
-        said = await self._link(party).hello()
+    async def _offer_of(
+        self, party: str, request: party_pb2.SchemesRequest
+    ) -> party_pb2.SchemesReply:
+        try:
+            return await self._link(party).offer_schemes(request)
+        except UnreachableError as error:
+            raise error.at(party=party) from None
+
+    async def _member_of(self, party: str, retries: bool) -> JobMember:
+        try:
+            said = await self._link(party).hello(retries=retries)
+        except UnreachableError as error:
+            raise error.at(party=party) from None
         if said.wire_version != wire.WIRE_VERSION or said.version != __version__:
             raise ConfigError(
                 f"{party} runs fedboost {said.version}, the coordinator {__version__}",

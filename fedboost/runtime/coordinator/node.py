@@ -8,9 +8,10 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections.abc import AsyncIterator, Callable, Sequence
+from functools import partial
 from typing import Any
 
-from fedboost.ground.errors import JobError, PolicyError
+from fedboost.ground.errors import JobError, PolicyError, UnreachableError
 from fedboost.job import JobSpec
 from fedboost.messages import job_pb2
 from fedboost.messages.job_pb2 import Event, JobStatus
@@ -53,7 +54,8 @@ class CoordinatorNode:
         self._link = link
         self._journals = Journals(store)
         self._intake = Intake(config, store, link)
-        self.attempts = Attempts(config, store, self._journals, link)
+        complete = partial(self._intake.complete, retries=False)
+        self.attempts = Attempts(config, store, self._journals, link, complete)
         self._forgetting = Forgetting(store)
         self._tags = Tags(store)
 
@@ -94,10 +96,20 @@ class CoordinatorNode:
         self, submitter: str, spec: JobSpec, key: str, submission: Submission | None
     ) -> job_pb2.SubmitReply:
         id_ = submission_id(spec, submitter, key)
-        terms = await self._intake.terms(id_, spec, submitter, submission)
-        if terms is not None:
-            self.attempts.first(terms)
-        return job_pb2.SubmitReply(id=id_)
+        reply = job_pb2.SubmitReply(id=id_)
+        if self._intake.is_taken(id_, spec, submitter):
+            return reply
+        terms, absent = self._intake.draft(id_, spec, submitter, submission), ""
+        waits = self.config.auto_resume  # for parties to return
+        try:
+            terms = await self._intake.complete(terms, retries=not waits)
+        except UnreachableError as error:
+            if not waits:
+                raise
+            absent = error.where["party"]
+        if not self._intake.is_taken(id_, spec, submitter):  # meanwhile
+            self.attempts.first(terms, absent=absent)
+        return reply
 
     def is_users_job(self, user: Peer, submitter: str) -> bool:
         """Return whether a job is a user's own, submitted by a command or on our page."""

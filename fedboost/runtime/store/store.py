@@ -198,6 +198,13 @@ class Store:
             if text is not None:
                 sql.execute("INSERT INTO manifests (job, text) VALUES (?, ?)", (id_, text))
 
+    def replace_draft(self, id_: str, text: bytes) -> StoredJob:
+        """Replace the manifest of a job that no party has seen yet; return the job."""
+        with self.transaction() as sql:
+            self._set_column(id_, "outline", encode_outline(text))
+            sql.execute("UPDATE manifests SET text = ? WHERE job = ?", (text, id_))
+        return self.job(id_)
+
     def newest_jobs(self, states: Collection[JobState], count: int = -1) -> list[StoredJob]:
         """Return the `count` newest jobs in one of `states`, or all of them; read no others."""
         marks = ", ".join("?" * len(states))
@@ -405,7 +412,7 @@ class Store:
         with self.raise_if_damaged():
             return bytes(checked_values(rows[0])[1]) if rows else outline
 
-    def _set_column(self, id_: str, column: str, value: str | int) -> None:
+    def _set_column(self, id_: str, column: str, value: str | int | bytes) -> None:
         text = f"UPDATE jobs SET {column} = ?, updated = ? WHERE id = ?"  # noqa: S608  our columns
         self._connection.execute(text, (value, self._clock(), id_))
 
