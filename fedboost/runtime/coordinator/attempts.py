@@ -21,7 +21,7 @@ from fedboost.messages.job_pb2 import Waiting
 from fedboost.runtime.config.daemons import CoordinatorConfig
 from fedboost.runtime.config.refusals import is_want_of_place
 from fedboost.runtime.coordinator.auto_resume import TELL_S, Answering, AutoResume, Notifications
-from fedboost.runtime.coordinator.driven_jobs import DrivenJob, JobStatuses
+from fedboost.runtime.coordinator.driven_jobs import CONTACT_PAUSE_S, DrivenJob, JobStatuses
 from fedboost.runtime.coordinator.job_queue import JobQueue
 from fedboost.runtime.coordinator.job_states import CoordinatorJobEvent, CoordinatorJobStates
 from fedboost.runtime.coordinator.journals import Journals
@@ -37,7 +37,7 @@ from fedboost.runtime.coordinator.outcomes import (
     record_end,
     result_or_loss,
 )
-from fedboost.runtime.coordinator.party_gates import PartyGates, QueuedJob
+from fedboost.runtime.coordinator.party_gates import PartyGates
 from fedboost.runtime.coordinator.rooms import make_room
 from fedboost.runtime.coordinator.walk import Control, JobWalk
 from fedboost.runtime.jobs import manifest
@@ -72,9 +72,9 @@ class Attempts:
         store: Store,
         journals: Journals,
         link: Callable[[str], PartyCalls],
-        complete: Callable[[Manifest], Awaitable[Manifest]],
+        complete: Callable[[str], Awaitable[StoredJob]],
     ) -> None:
-        """`complete` adds to a draft what its parties say."""
+        """`complete` returns the job of an id, completed by what its parties say."""
         self._complete = complete
         self._config, self._store, self._journals, self._link = config, store, journals, link
         self._states = CoordinatorJobStates(store, journals, auto_resume=config.auto_resume)
@@ -229,24 +229,8 @@ class Attempts:
         self._start_driving(job)
 
     def _start_driving(self, job: StoredJob) -> None:
-        """Drive a job from the queue on, or from the proposal that an earlier process has made.
-
-        One that has begun before, or is proposed, comes first in the queue: parties have it open.
-        """
-        outline = manifest.read_outline(job.outline)
-        is_asked = job.state is JobState.WAITING or (
-            job.state is JobState.QUEUED and bool(job.waiting_for)
-        )
-        is_known = is_asked or job.attempt > 0
-        queued = QueuedJob(
-            job.id,
-            outline.submitter,
-            outline.parties,
-            job.created,
-            had_place=is_known,
-            is_open=is_known,
-        )
-        driven = self._driven[job.id] = DrivenJob(queued, is_asked=is_asked)
+        """Drive a job from the queue on, or from the proposal that an earlier process has made."""
+        driven = self._driven[job.id] = DrivenJob.of(job)
         driven.task = asyncio.create_task(self._drive_to_end(driven))
         self._tasks.add(driven.task)
         driven.task.add_done_callback(self._tasks.discard)
@@ -281,7 +265,7 @@ class Attempts:
         try:
             while True:
                 if not driven.is_asked:
-                    await self._take_place(driven)
+                    await self._wait_for_turn(driven)
                 driven.is_asked = False
                 ended = await self._run_attempt(driven)
                 if not isinstance(ended, SentBack):
@@ -291,6 +275,14 @@ class Attempts:
             return end_by_interruption(driven)
         except StoreError as error:
             return Stopped(CoordinatorJobEvent.PAUSED, error.at(party=self._config.name))
+
+    async def _wait_for_turn(self, driven: DrivenJob) -> None:
+        """Return when the job has a place, or has to be proposed although it has none."""
+        try:
+            async with asyncio.timeout(driven.contact_in_s()):
+                await self._take_place(driven)
+        except TimeoutError:
+            driven.contact_at = time.time() + CONTACT_PAUSE_S
 
     async def _take_place(self, driven: DrivenJob) -> None:
         """Return when the job has a place; until then it is queued."""
@@ -314,6 +306,8 @@ class Attempts:
             self._gates.note_absent(party)
         elif reason is not None:
             self._gates.note_full(party, job)
+        else:
+            driven.contact_at = None  # all parties know the job
         self._leave_place(driven)
         if driven.walk is not None:
             text = "it waits in the coordinator's queue"
@@ -388,7 +382,7 @@ class Attempts:
         """
         event, pulse = CoordinatorJobEvent, Pulse(self._config.timers.peer_lost_s / 4)
         try:
-            walk = driven.walk = self._last_walk(await self._completed(driven.job.id))
+            walk = driven.walk = self._last_walk(await self._complete(driven.job.id))
             walk.recall([event async for event in self._journals.pages(walk.id, 0)])
             self._states.note_proposed(walk.id)
             return await result_or_loss(walk, self._link, self._config.timers, pulse)
@@ -407,15 +401,6 @@ class Attempts:
             what = f"unexpected {type(error).__name__}"
             failed = FedboostError(what, todo="see the coordinator's log")
             return Stopped(event.FAILED, failed)
-
-    async def _completed(self, id_: str) -> StoredJob:
-        """Return a job whose manifest is complete; its parties are asked if it is a draft."""
-        job = self._store.job(id_)
-        manifest.read_outline(job.outline).check_version()
-        draft = manifest.decode_manifest(job.manifest)
-        if not draft.is_draft:
-            return job
-        return self._store.replace_draft(id_, (await self._complete(draft)).encode())
 
     def _can_be_queued(self, driven: DrivenJob, reason: FedboostError) -> bool:
         """Return whether a job only waits for a party: for a place there, or to begin at all."""

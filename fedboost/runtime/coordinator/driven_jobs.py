@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Self
 
 from fedboost.ground.errors import StoreError
 from fedboost.messages import job_pb2
@@ -17,6 +19,11 @@ from fedboost.runtime.jobs import manifest
 from fedboost.runtime.store.store import GOING, JobState, Store, StoredJob
 from fedboost.runtime.transport import faults
 
+# A party takes in no job whose submission is older than a day (`submitted.AGE_MAX_S`), so one that
+# has been queued for so long is proposed before its turn, and withdrawn if there is no place.
+FIRST_CONTACT_S = 20 * 3600.0
+CONTACT_PAUSE_S = 1800.0  # until a job is proposed before its turn again
+
 
 @dataclass
 class DrivenJob:
@@ -26,11 +33,38 @@ class DrivenJob:
     walk: JobWalk | None = None  # the last attempt; None before the first one
     task: asyncio.Task[None] = field(init=False)
     is_asked: bool = False  # an earlier process has proposed it: it is proposed without a place
+    contact_at: float | None = None  # when it is proposed without a place; None: parties know it
     has_place: bool = False  # among the jobs that run at once
     is_aside: bool = False  # has given up its place until there is memory for it
     cancelled_by: str = ""
     unnoted: StoreError | None = None  # why the store cannot record the end of the attempt
     resumes: bool = False  # a user has asked for another attempt meanwhile
+
+    @classmethod
+    def of(cls, job: StoredJob) -> Self:
+        """Return a job that this process begins to drive.
+
+        One that has begun before, or is proposed, comes first in the queue: parties have it open.
+        """
+        outline = manifest.read_outline(job.outline)
+        is_asked = job.state is JobState.WAITING or (
+            job.state is JobState.QUEUED and bool(job.waiting_for)
+        )
+        is_known = is_asked or job.attempt > 0
+        queued = QueuedJob(
+            job.id,
+            outline.submitter,
+            outline.parties,
+            job.created,
+            had_place=is_known,
+            is_open=is_known,
+        )
+        contact_at = None if is_known else job.created + FIRST_CONTACT_S
+        return cls(queued, is_asked=is_asked, contact_at=contact_at)
+
+    def contact_in_s(self) -> float | None:
+        """Return the seconds until the job is proposed without a place; None: it need not be."""
+        return None if self.contact_at is None else max(0.0, self.contact_at - time.time())
 
 
 class JobStatuses:

@@ -17,7 +17,7 @@ from fedboost.runtime.config.daemons import CoordinatorConfig
 from fedboost.runtime.jobs import manifest
 from fedboost.runtime.jobs.manifest import JobMember, Manifest, Submission
 from fedboost.runtime.jobs.submitted import check_age, check_size, submitter_of
-from fedboost.runtime.store.store import Store
+from fedboost.runtime.store.store import Store, StoredJob
 from fedboost.runtime.transport.authorities import Authorities
 from fedboost.runtime.transport.identity import Peer
 
@@ -80,6 +80,19 @@ class Intake:
         terms = draft.model_copy(update={"members": list(members), "scheme": scheme})
         check_size(terms.encode())
         return terms
+
+    async def complete_job(self, id_: str) -> StoredJob:
+        """Return a job whose manifest is complete; its parties are asked if it is a draft.
+
+        A ConfigError if the job is of another version.
+        """
+        job = self._store.job(id_)
+        manifest.read_outline(job.outline).check_version()
+        draft = manifest.decode_manifest(job.manifest)
+        if not draft.is_draft:
+            return job
+        terms = await self.complete(draft, retries=False)
+        return self._store.replace_draft(id_, terms.encode())
 
     def is_taken(self, id_: str, spec: JobSpec, submitter: str) -> bool:
         """Return whether the job with that id is this one, handed in before."""

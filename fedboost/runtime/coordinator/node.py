@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections.abc import AsyncIterator, Callable, Sequence
-from functools import partial
 from typing import Any
 
 from fedboost.ground.errors import JobError, PolicyError, UnreachableError
@@ -54,8 +53,7 @@ class CoordinatorNode:
         self._link = link
         self._journals = Journals(store)
         self._intake = Intake(config, store, link)
-        complete = partial(self._intake.complete, retries=False)
-        self.attempts = Attempts(config, store, self._journals, link, complete)
+        self.attempts = Attempts(config, store, self._journals, link, self._intake.complete_job)
         self._forgetting = Forgetting(store)
         self._tags = Tags(store)
 
