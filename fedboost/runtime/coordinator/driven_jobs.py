@@ -16,7 +16,7 @@ from fedboost.runtime.coordinator.journals import Journals, awaited_party, journ
 from fedboost.runtime.coordinator.party_gates import QueuedJob
 from fedboost.runtime.coordinator.walk import JobWalk
 from fedboost.runtime.jobs import manifest
-from fedboost.runtime.store.store import GOING, JobState, Store, StoredJob
+from fedboost.runtime.store.store import GOING, RESTS, JobState, Store, StoredJob
 from fedboost.runtime.transport import faults
 
 # A party takes in no job whose submission is older than a day (`submitted.AGE_MAX_S`), so one that
@@ -78,19 +78,18 @@ class JobStatuses:
         driven: Mapping[str, DrivenJob],
     ) -> None:
         self._store, self._journals, self._queue, self._driven = store, journals, queue, driven
+        # Events of jobs at rest for their status, with the time of the job's last change.
+        self._at_rest: dict[str, tuple[float, list[Event]]] = {}
 
     def of(self, job: StoredJob) -> job_pb2.JobStatus:
         """Return a job's status, with the parties it waits for and since when."""
-        events = [] if self._walk(job.id) else self._journals.status_events(job.id)
+        events = [] if self._walk(job.id) else self._journals.status_events(job)
         return self._status(job, events, self._queue.waits())
 
     async def of_all(self) -> list[job_pb2.JobStatus]:
         """Return the status of each job, oldest first; a thread reads events of jobs at rest."""
 
-        def read_events() -> list[tuple[StoredJob, list[Event]]]:
-            return [(job, self._journals.status_events(job.id)) for job in self._store.jobs()]
-
-        jobs = await asyncio.to_thread(read_events)
+        jobs = await asyncio.to_thread(self._read_events)
         waits = self._queue.waits()
         return [self._status(job, events, waits) for job, events in jobs]
 
@@ -114,6 +113,20 @@ class JobStatuses:
             if job.waiting_for and job.id not in self._driven:
                 waits.append(awaited_party(job))
         return waits
+
+    def _read_events(self) -> list[tuple[StoredJob, list[Event]]]:
+        """Return all jobs with the events of their statuses; of those at rest, read new ones."""
+        known, at_rest = self._at_rest, dict[str, tuple[float, list[Event]]]()
+        found = []
+        for job in self._store.jobs():
+            changed, events = known.get(job.id, (0.0, []))
+            if changed != job.updated:
+                events = self._journals.status_events(job)
+            if job.state in RESTS:
+                at_rest[job.id] = job.updated, events
+            found.append((job, events))
+        self._at_rest = at_rest
+        return found
 
     def _walk(self, job: str) -> JobWalk | None:
         driven = self._driven.get(job)
