@@ -85,6 +85,7 @@ class Attempts:
         self._tasks: set[asyncio.Task[None]] = set()
         self._returns = AutoResume(link, config.timers, self._resume_paused)
         self._errands = Notifications(config.timers)
+        self._quiet: asyncio.TimerHandle | None = None  # since the last job has ended
         self._closed = False
 
     # State of jobs
@@ -154,7 +155,7 @@ class Attempts:
         for job in self._store.jobs(JobState.PAUSED):
             if self._states.goes_on_alone(job):
                 self._returns.expect(job.id, self._remaining_parties(job), gained=True)
-                self._queue.hold()
+                self._queue.hold_for(job.id)
         asyncio.get_running_loop().call_later(HEAD_START_S, self._queue.release)
         for job in self._store.jobs(JobState.QUEUED, JobState.WAITING):
             self._start_driving(job)
@@ -248,7 +249,10 @@ class Attempts:
             self._leave_place(driven)
             if self._driven.get(id_) is driven:
                 del self._driven[id_]
-            asyncio.get_running_loop().call_later(memory.QUIET_S, self._give_memory_back)
+            if self._quiet is not None:
+                self._quiet.cancel()
+            loop = asyncio.get_running_loop()
+            self._quiet = loop.call_later(memory.QUIET_S, self._give_memory_back)
         gained = driven.walk is not None and driven.walk.gained
         if self._states.goes_on_alone(job) and not self._closed:
             self._returns.expect(id_, self._remaining_parties(job), gained=gained)
@@ -332,7 +336,7 @@ class Attempts:
 
     def _give_memory_back(self) -> None:
         """Give memory back to the system if no job runs."""
-        if not self._driven:
+        if not self._driven and not self._closed:
             asyncio.get_running_loop().run_in_executor(None, memory.release_all_memory)
 
     async def _enter(self, walk: JobWalk) -> None:

@@ -30,13 +30,14 @@ class JobQueue:
         self.places, self._gates, self._name = places, gates, name
         self._running: Counter[str] = Counter()  # by user
         self._waiting: list[_Entry] = []  # in the order of their turns, but for users
-        self._is_held = False
+        self._held_for: set[str] = set()  # jobs that come before those that had no place
         gates.opened = self._give_places
 
     async def wait_for_place(self, job: QueuedJob, note_wait: Callable[[], None]) -> None:
         """Return when a job has a place; call `note_wait` if it has to wait for it."""
         entry = _Entry(job)
         insort(self._waiting, entry, key=lambda entry: entry.job.order)
+        self._held_for.discard(job.id)
         self._give_places()
         try:
             if not entry.turn.done():
@@ -51,7 +52,7 @@ class JobQueue:
 
     def take_free_place(self, job: QueuedJob) -> bool:
         """Take a place for a job if one is free now; return whether it has one."""
-        is_free = self._running.total() < self.places and not self._is_held
+        is_free = self._running.total() < self.places and not self._held_for
         self._running[job.user] += is_free
         return is_free
 
@@ -60,13 +61,13 @@ class JobQueue:
         self._running[user] -= 1
         self._give_places()
 
-    def hold(self) -> None:
-        """Give places only to jobs that had one before, until `release`."""
-        self._is_held = True
+    def hold_for(self, job: str) -> None:
+        """Give places only to jobs that had one before, until this job waits or `release`."""
+        self._held_for.add(job)
 
     def release(self) -> None:
         """Give places to all jobs."""
-        self._is_held = False
+        self._held_for.clear()
         self._give_places()
 
     def waits(self) -> dict[str, Waiting]:
@@ -88,7 +89,7 @@ class JobQueue:
                 (self._running[entry.job.user], at)
                 for at, entry in enumerate(self._waiting)
                 if not entry.turn.done()  # one is cancelled before its task hears of it
-                and (entry.job.had_place or not self._is_held)
+                and (entry.job.had_place or not self._held_for)
                 and self._gates.barrier(entry.job) is None
             ]
             if not ready:

@@ -130,15 +130,21 @@ async def test_a_job_that_had_a_place_comes_first():
     assert jobs.began == ["ann/1", "ann/2", "ann/1", "ann/3"]
 
 
-async def test_at_first_only_jobs_that_had_a_place_get_one():
+@pytest.mark.parametrize("returns", [True, False])
+async def test_jobs_that_had_no_place_wait_for_those_that_are_about_to_go_on(returns):
     jobs = Jobs(2)
-    jobs.queue.hold()
+    jobs.queue.hold_for("ann/3")
     await jobs.submit("ann/1")
     await jobs.submit("ann/2", had_place=True)
     assert jobs.began == ["ann/2"]
-    jobs.queue.release()
-    await settled()
-    assert jobs.began == ["ann/2", "ann/1"]
+    if returns:
+        await jobs.submit("ann/3", had_place=True)
+        assert jobs.began == ["ann/2", "ann/3"]
+        await jobs.end("ann/2")
+    else:
+        jobs.queue.release()
+        await settled()
+    assert jobs.began[-1] == "ann/1"
 
 
 async def test_a_job_that_a_full_party_refuses_keeps_its_turn_and_lets_others_pass():
