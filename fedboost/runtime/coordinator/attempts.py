@@ -28,7 +28,7 @@ from fedboost.runtime.coordinator.journals import Journals
 from fedboost.runtime.coordinator.outcomes import (
     NoPlaceError,
     Outcome,
-    Result,
+    JobResult,
     SentBack,
     Stopped,
     cancelled_error,
@@ -231,7 +231,8 @@ class Attempts:
 
     def _start_driving(self, job: StoredJob) -> None:
         """Drive a job from the queue on, or from the proposal that an earlier process has made."""
-        driven = self._driven[job.id] = DrivenJob.of(job)
+        lost = self._journals.lost_hosts(job.id) if job.attempt else ()
+        driven = self._driven[job.id] = DrivenJob.of(job, lost)
         driven.task = asyncio.create_task(self._drive_to_end(driven))
         self._tasks.add(driven.task)
         driven.task.add_done_callback(self._tasks.discard)
@@ -261,7 +262,7 @@ class Attempts:
         if driven.resumes:
             await self._resume_paused(id_)
 
-    async def _run_until_end(self, driven: DrivenJob) -> Stopped | Result | None:
+    async def _run_until_end(self, driven: DrivenJob) -> Stopped | JobResult | None:
         """Queue the job and drive attempts at it until one ends; return its end.
 
         Return None if this process ends while the job is queued.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Self
 
@@ -41,8 +41,8 @@ class DrivenJob:
     resumes: bool = False  # a user has asked for another attempt meanwhile
 
     @classmethod
-    def of(cls, job: StoredJob) -> Self:
-        """Return a job that this process begins to drive.
+    def of(cls, job: StoredJob, lost: Collection[str] = ()) -> Self:
+        """Return a job that this process begins to drive; it has `lost` hosts for good.
 
         One that has begun before, or is proposed, comes first in the queue: parties have it open.
         """
@@ -54,7 +54,7 @@ class DrivenJob:
         queued = QueuedJob(
             job.id,
             outline.submitter,
-            outline.parties,
+            tuple(party for party in outline.parties if party not in lost),
             job.created,
             had_place=is_known,
             is_open=is_known,

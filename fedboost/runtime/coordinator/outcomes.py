@@ -40,8 +40,8 @@ class SentBack:
     reason: FedboostError | None  # of the party that it waits for; None: no place is free here
 
 
-Result: TypeAlias = dict[str, Any]  # of a finished job
-Outcome: TypeAlias = Stopped | SentBack | Result | None
+JobResult: TypeAlias = dict[str, Any]  # of a finished job
+Outcome: TypeAlias = Stopped | SentBack | JobResult | None
 
 
 class NoPlaceError(Exception):
@@ -50,7 +50,7 @@ class NoPlaceError(Exception):
 
 async def result_or_loss(
     walk: JobWalk, link: Callable[[str], Answering], timers: Timers, pulse: Pulse
-) -> Result:
+) -> JobResult:
     """Return the walk's result; raise the error of a lost party, idle parties included."""
     running = asyncio.create_task(walk_job(walk))
     looking = asyncio.create_task(first_gone(walk, link, timers))
@@ -104,7 +104,7 @@ def end_by_interruption(driven: DrivenJob) -> Stopped | None:
 
 async def record_end(
     driven: DrivenJob,
-    ended: Stopped | Result,
+    ended: Stopped | JobResult,
     states: CoordinatorJobStates,
     config: CoordinatorConfig,
 ) -> StoredJob:

@@ -81,3 +81,5 @@ def test_what_its_parties_know_of_a_job_follows_from_its_state(
         is_asked, is_open, is_open,
     )  # fmt: skip
     assert (driven.contact_in_s() is None) == is_open
+    assert "telco" in driven.job.parties
+    assert "telco" not in DrivenJob.of(job, ["telco"]).job.parties
