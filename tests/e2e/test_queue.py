@@ -11,6 +11,7 @@ from fedboost.ground.workers import Serial
 from fedboost.messages.job_pb2 import JobId
 from fedboost.runtime.cluster import local
 from fedboost.runtime.config.daemons import CoordinatorConfig
+from fedboost.runtime.config.refusals import key_refusal
 from fedboost.runtime.coordinator import driven_jobs, party_gates
 from fedboost.runtime.coordinator.node import CoordinatorNode
 from fedboost.runtime.coordinator.party_gates import FULL
@@ -202,6 +203,29 @@ async def test_a_queued_job_whose_party_leaves_before_it_begins_stays_queued(tmp
         places.absent.clear()
         await places.until(lambda: places.ended() == 1)
         assert places.store.job(job).state == "finished"
+
+
+async def test_a_job_that_is_refused_for_want_of_a_place_as_it_begins_is_queued_again(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setattr(party_gates, "FULL_PAUSE_S", 0.05)
+    async with few_places(tmp_path) as places:
+        bank, telco = (places.cluster.parties[name] for name in OPEN_MAX)
+        room, asked, at_bank = telco.judge.room, [], []
+        full = key_refusal("jobs_open_max", "allows 0 jobs of a coordinator at once")
+
+        def refuse_begin(job):
+            asked.append(job.id)
+            at_bank.append(bank.store.job(job.id).state)
+            if len(asked) == 2:  # the first time it was proposed
+                raise full.at(party="telco")
+            room(job)
+
+        monkeypatch.setattr(telco.judge, "room", refuse_begin)
+        job = await places.client.submit(TEXT)
+        await places.until(lambda: places.ended() == 1)
+        assert (places.store.job(job).state, places.store.job(job).attempt) == ("finished", 2)
+        assert at_bank[2] in ("agreed", "queued")  # withdrawn, and perhaps proposed again already
 
 
 async def test_a_queued_job_is_cancelled_everywhere(tmp_path, monkeypatch):

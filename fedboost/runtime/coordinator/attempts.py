@@ -26,9 +26,9 @@ from fedboost.runtime.coordinator.job_queue import JobQueue
 from fedboost.runtime.coordinator.job_states import CoordinatorJobEvent, CoordinatorJobStates
 from fedboost.runtime.coordinator.journals import Journals
 from fedboost.runtime.coordinator.outcomes import (
+    JobResult,
     NoPlaceError,
     Outcome,
-    JobResult,
     SentBack,
     Stopped,
     cancelled_error,
