@@ -68,9 +68,13 @@ class CoordinatorJobStates:
     """
 
     def __init__(self, store: Store, journals: Journals, *, auto_resume: bool) -> None:
-        """Pause the jobs that an earlier process left running; queued ones stay queued."""
+        """Pause the jobs that an earlier process left running; queued ones stay queued.
+
+        Without `auto_resume` those that have not begun are paused too: a user decides about them.
+        """
         self._store, self._journals, self._auto_resume = store, journals, auto_resume
-        for job in store.jobs(JobState.RUNNING):
+        unbegun = () if auto_resume else (JobState.QUEUED, JobState.WAITING)
+        for job in store.jobs(JobState.RUNNING, *unbegun):
             reason = UnreachableError("the coordinator was restarted", todo="")
             self.rests(job.id, CoordinatorJobEvent.PAUSED, reason)
 

@@ -28,10 +28,10 @@ RESULT = {"metrics": {"auc": 0.5}}
 class Jobs:
     """One job at a coordinator."""
 
-    def __init__(self, folder):
+    def __init__(self, folder, *, auto_resume=True):
         self.store = Store(folder, "coordinator coord")
         self.journals = Journals(self.store)
-        self.states = CoordinatorJobStates(self.store, self.journals, auto_resume=True)
+        self.states = CoordinatorJobStates(self.store, self.journals, auto_resume=auto_resume)
 
     def happen(self, event, reason=None):
         """Lets it happen."""
@@ -133,6 +133,9 @@ def test_what_has_not_begun_when_the_coordinator_ended_stays_as_it_is(tmp_path, 
     again = Jobs(tmp_path)
     assert (again.job.state, again.states_told) == (state, [])
     again.store.close()
+    by_hand = Jobs(tmp_path, auto_resume=False)
+    assert (by_hand.job.state, by_hand.states_told) == (JobState.PAUSED, [JobState.PAUSED])
+    by_hand.store.close()
 
 
 def test_the_journal_says_once_that_a_job_is_queued_and_the_store_whose_memory_it_waits_for(jobs):
