@@ -259,6 +259,7 @@ class Attempts:
             self._returns.expect(id_, self._remaining_parties(job), gained=gained)
         reason = ended.reason if isinstance(ended, Stopped) else None
         await self._notify_parties(job, driven.walk, reason)  # may wait for lost parties
+        self._gates.note_left(driven.job)  # they may have had it open until now
         if driven.resumes:
             await self._resume_paused(id_)
 
