@@ -105,6 +105,7 @@ fuzz: $(READY)  ## every decoder, ten minutes each, guided by coverage (Linux; P
 	$(BIN)/python -m tests.faults.fuzz --minutes $(or $(MINUTES),10) $(if $(SHARD),--shard $(SHARD))
 
 soak: $(READY)  ## two hours of jobs on real daemons with a fault each minute
+	$(BIN)/python -m tests.faults.crowd
 	$(BIN)/python -m tests.faults.soak --minutes $(or $(MINUTES),120)
 
 clean:

@@ -58,7 +58,7 @@ class Shelves:
         shards_here = {}
         for party, store in self.stores.items():
             folder = shards.folder_of(store / "models", model)
-            if model in shards.model_ids(store / "models"):
+            if shards.has_shard(folder):
                 shards_here[party] = shards.load_facts(folder)
         if not shards_here:
             raise ConfigError(f"there is no model {model} here", todo="fedboost model list")

@@ -150,12 +150,17 @@ def model_ids(models: Path) -> list[str]:
     if not models.is_dir():
         return []
     folders = (path for path in models.iterdir() if MODEL_ID.fullmatch(path.name))
-    return sorted(path.name for path in folders if (path / FACTS).is_file())
+    return sorted(path.name for path in folders if has_shard(path))
+
+
+def has_shard(folder: Path) -> bool:
+    """Return whether a model's shard is in a folder."""
+    return (folder / FACTS).is_file()
 
 
 def delete_model(folder: Path) -> None:
     """Remove a model; a ConfigError if there is none."""
-    if not (folder / FACTS).is_file():
+    if not has_shard(folder):
         raise _absent_error(folder)
     gone = folder.with_name(f".{folder.name}.old")
     shutil.rmtree(gone, ignore_errors=True)

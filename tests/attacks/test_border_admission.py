@@ -58,6 +58,39 @@ def test_a_coordinator_has_so_many_jobs_open_as_the_owner_allows(tmp_path, monke
     assert refused == ["policy.jobs_open_max"] * 2
 
 
+async def withdrawn(folder, monkeypatch):
+    """One place: a job is proposed, withdrawn and proposed again after another; the refusals."""
+    async with town(folder) as cluster:
+        telco = cluster.parties[OWNED]
+        done = await cluster.run(JOB)
+        ruled(telco, approve="always", jobs_open_max=1)
+        signed(telco, monkeypatch)
+        terms = manifest.decode_manifest(telco.store.job(done.status.id).manifest)
+        texts = [terms.model_copy(update={"job": f"job-{n}"}).encode() for n in range(2)]
+        states, refused = [], []
+
+        async def propose(number):
+            try:
+                await telco.propose(LEADER, party_pb2.Proposal(manifest=texts[number]))
+            except PolicyError as error:
+                refused.append((number, error.where["key"]))
+            states.append([job.state for job in telco.store.jobs() if job.id != terms.job])
+
+        await propose(0)
+        await propose(1)
+        await telco.stop(LEADER, party_pb2.StopRequest(job="job-0", state=JobState.QUEUED))
+        await propose(1)
+        await propose(0)
+        return states, refused
+
+
+def test_a_withdrawn_job_counts_again_once_it_is_proposed_again(tmp_path, monkeypatch):
+    states, refused = now(withdrawn(tmp_path, monkeypatch))
+    assert refused == [(1, "policy.jobs_open_max"), (0, "policy.jobs_open_max")]
+    waits, queued = JobState.WAITING, JobState.QUEUED
+    assert states == [[waits], [waits], [queued, waits], [queued, waits]]
+
+
 def test_a_coordinator_brings_so_many_jobs_a_day_as_the_owner_allows(tmp_path, monkeypatch):
     known, refused = now(
         proposed(tmp_path, monkeypatch, MOST + 2, OVER, jobs_per_day=MOST, jobs_open_max=1)

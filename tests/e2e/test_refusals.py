@@ -77,7 +77,6 @@ def test_a_typo_in_a_job_names_the_nearest_key(town, tmp_path):
     ("code", "words", "raw"),
     [
         (2, ("no party 'telko'", "did you mean 'telco'?"), two(host="telko")),
-        (3, (f"{ABSENT} is not there", f"party {ABSENT}", "fedboost doctor"), two(host=ABSENT)),
         (4, ("strict", "policy.protocols"), world.echo(hosts=("strict",))),
         (4, ("strict", "policy.datasets"), two(host="strict", datasets={"strict": "secret"})),
         (4, ("party strict", "policy.peers", "shop"), world.job(hosts=("strict", "shop"))),
@@ -89,7 +88,7 @@ def test_a_typo_in_a_job_names_the_nearest_key(town, tmp_path):
         ),
         (4, ("bank", "policy.datasets"), two(datasets={"bank": "nowhere"})),
     ],
-    ids=["unknown", "absent", "protocol", "dataset", "peer", "insecure", "key_bits", "undeclared"],
+    ids=["unknown", "protocol", "dataset", "peer", "insecure", "key_bits", "undeclared"],
 )
 def test_a_job_that_somebody_refuses_fails_with_one_error(town, tmp_path, code, words, raw):
     said = submitted(town, tmp_path, raw)
@@ -98,6 +97,21 @@ def test_a_job_that_somebody_refuses_fails_with_one_error(town, tmp_path, code, 
     if "job" in said.last:
         status = world.call(town, "status", said.last["job"])
         assert status.reason.what == said.last["error"]["what"]
+
+
+def test_a_job_of_a_party_that_is_not_there_is_queued_and_says_so(town):
+    id_ = world.submit(town, two(host=ABSENT))
+
+    def waits():
+        return [wait.party for wait in world.call(town, "status", id_).waiting] == [ABSENT]
+
+    world.wait_for(waits, 10, f"the job waits for {ABSENT}")
+    said = world.ask(town, "job", "status", id_)
+    assert "is queued" in said.out
+    assert f"waiting for {ABSENT}, which cannot be reached, " in said.out
+    cancelled = world.ask(town, "job", "cancel", id_)
+    assert cancelled.code == 0, cancelled.err
+    assert world.call(town, "status", id_).state == "cancelled"
 
 
 def test_only_users_whom_the_coordinator_names_may_submit_read_and_cancel(town, tmp_path):

@@ -100,7 +100,9 @@ async def carried_on(cluster):
     await node.resume_unfinished()
     async with asyncio.timeout(60):
         while (status := await node.status(cluster.user, JobId(id=job.id))).state != "finished":
-            assert status.state in ("paused", "running", "waiting for approval"), status
+            assert status.state in (
+                "queued", "paused", "running", "waiting for approval",
+            ), status  # fmt: skip
             await asyncio.sleep(0.01)
     return await node.journal(cluster.user, JobId(id=job.id))
 

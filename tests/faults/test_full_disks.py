@@ -185,7 +185,7 @@ async def test_a_coordinator_whose_disk_is_full_says_that_nothing_runs(
             assert (status.state, status.reason.code) == ("paused", "store")
             assert status.reason.todo.startswith("free some space; then the coordinator notes")
             assert [waiting.party for waiting in status.waiting] == [local.COORDINATOR]
-            [listed] = await cluster.coordinator.attempts.statuses()
+            [listed] = await cluster.coordinator.attempts.statuses.of_all()
             assert (listed.state, listed.reason) == (status.state, status.reason)
             for party in cluster.parties.values():
                 assert party.store.job(job).state == "paused", "nobody works for nothing"
@@ -308,6 +308,13 @@ async def test_a_job_of_another_wire_is_refused_and_kept(tmp_path, monkeypatch):
         await until(cluster, job, "finished")
 
 
+async def asked(coordinator, job):
+    """A coordinator has asked for approval of a job, and waits for it."""
+    async with asyncio.timeout(10):
+        while not ((walk := coordinator.attempts.walk(job)) and walk.waiting):
+            await asyncio.sleep(0.01)
+
+
 async def test_a_job_nobody_approved_waits_for_a_person_and_goes_on_waiting_after_a_restart(
     tmp_path, monkeypatch
 ):
@@ -317,15 +324,12 @@ async def test_a_job_nobody_approved_waits_for_a_person_and_goes_on_waiting_afte
         node.config = node.judge.config = node.config.model_copy(update={"policy": policy})
         old = cluster.coordinator
         job = await begun(cluster)
-        while not old.attempts.walk(job).waiting:
-            await asyncio.sleep(0.01)
+        await asked(old, job)
         await old.close()
-        assert old.store.job(job).state == "paused"
+        assert old.store.job(job).state == "waiting for approval"
         new = coordinators.CoordinatorNode(old.config, old._identity, old.store, old._link)
         await new.resume_unfinished()
-        async with asyncio.timeout(10):
-            while new.store.job(job).state != "waiting for approval":
-                await asyncio.sleep(0.01)
+        await asked(new, job)
         node.states.approve(job, "olga")
         async with asyncio.timeout(30):
             while new.store.job(job).state != "finished":

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from fedboost.ground.errors import PolicyError
+from fedboost.ground.errors import FedboostError, PolicyError
 
 # Text for other parties if the sentence has figures.
 NOISE = "allows less of what is disclosed with noise than the job asks for"
@@ -24,6 +24,11 @@ def key_refusal(
         kind=f"the policy {kind}" if kind else "",
         key=f"policy.{key}",
     )
+
+
+def is_want_of_place(error: FedboostError) -> bool:
+    """Return whether a party refuses a job only because it has as many as it allows at once."""
+    return isinstance(error, PolicyError) and error.where.get("key") == "policy.jobs_open_max"
 
 
 def check_allowed(key: str, allowed: tuple[str, ...], name: str, what: str) -> None:

@@ -9,63 +9,58 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from functools import partial
+from typing import Protocol
 
 from fedboost import flow, protocols
 from fedboost.ground.errors import FedboostError, JobError, StoreError, UnreachableError
 from fedboost.ground.settings import parse_settings
-from fedboost.messages import job_pb2
-from fedboost.messages.job_pb2 import Event, Waiting
+from fedboost.messages.job_pb2 import Waiting
 from fedboost.runtime.config.daemons import CoordinatorConfig
-from fedboost.runtime.coordinator.auto_resume import (
-    TELL_S,
-    Answering,
-    AutoResume,
-    Notifications,
-    first_gone,
-)
+from fedboost.runtime.config.refusals import is_want_of_place
+from fedboost.runtime.coordinator.auto_resume import TELL_S, Answering, AutoResume, Notifications
+from fedboost.runtime.coordinator.driven_jobs import CONTACT_PAUSE_S, DrivenJob, JobStatuses
 from fedboost.runtime.coordinator.job_queue import JobQueue
 from fedboost.runtime.coordinator.job_states import CoordinatorJobEvent, CoordinatorJobStates
-from fedboost.runtime.coordinator.journals import Journals, awaited_party, journal_of, status_of
+from fedboost.runtime.coordinator.journals import Journals
+from fedboost.runtime.coordinator.outcomes import (
+    JobResult,
+    NoPlaceError,
+    Outcome,
+    SentBack,
+    Stopped,
+    cancelled_error,
+    cause_of_end,
+    end_by_interruption,
+    record_end,
+    result_or_loss,
+)
+from fedboost.runtime.coordinator.party_gates import PartyGates
 from fedboost.runtime.coordinator.rooms import make_room
 from fedboost.runtime.coordinator.walk import Control, JobWalk
-from fedboost.runtime.coordinator.walker import walk_job
 from fedboost.runtime.jobs import manifest
 from fedboost.runtime.jobs.manifest import Manifest
 from fedboost.runtime.process import logs, memory
-from fedboost.runtime.process.clock import growing_pauses
 from fedboost.runtime.process.pulse import Pulse
-from fedboost.runtime.store.store import GOING, JobState, Store, StoredJob
-from fedboost.runtime.transport import faults
+from fedboost.runtime.store.store import JobState, Store, StoredJob
 
 log = logging.getLogger(__name__)
+
+HEAD_START_S = 2.0  # of paused jobs before queued ones, when the coordinator starts
 
 
 class PartyCalls(Control, Answering, Protocol):
     """The requests that the coordinator makes of a party, within a job and outside jobs."""
 
 
-@dataclass
-class _Driven:
-    """An attempt that this process drives now."""
-
-    walk: JobWalk
-    task: asyncio.Task[None]
-    cancelled_by: str = ""
-    has_place: bool = False  # among the jobs that run at once
-    is_aside: bool = False  # has given up its place until there is memory for it
-    unnoted: StoreError | None = None  # why the store cannot record the end of the attempt
-    resumes: bool = False  # a user has asked for another attempt meanwhile
-
-
 @dataclass(frozen=True)
-class _Stopped:
-    """The end of an attempt without a result."""
+class _Agreement:
+    """The record of the parties' agreement; implements `walk.AgreementNotes`."""
 
-    event: CoordinatorJobEvent
-    reason: FedboostError
+    asked: Callable[[str, Sequence[str]], None]
+    note_agreed: Callable[[str, Sequence[str]], None]
 
 
 class Attempts:
@@ -77,78 +72,45 @@ class Attempts:
         store: Store,
         journals: Journals,
         link: Callable[[str], PartyCalls],
+        complete: Callable[[str], Awaitable[StoredJob]],
     ) -> None:
+        """`complete` returns the job of an id, completed by what its parties say."""
+        self._complete = complete
         self._config, self._store, self._journals, self._link = config, store, journals, link
         self._states = CoordinatorJobStates(store, journals, auto_resume=config.auto_resume)
-        self._queue = JobQueue(config.jobs_at_once)
-        self._driven: dict[str, _Driven] = {}
+        self._gates = PartyGates(link, config.timers)
+        self._queue = JobQueue(config.jobs_at_once, self._gates, config.name)
+        self._driven: dict[str, DrivenJob] = {}
+        self.statuses = JobStatuses(store, journals, self._queue, self._driven)
         self._tasks: set[asyncio.Task[None]] = set()
         self._returns = AutoResume(link, config.timers, self._resume_paused)
         self._errands = Notifications(config.timers)
+        self._quiet: asyncio.TimerHandle | None = None  # since the last job has ended
         self._closed = False
 
     # State of jobs
 
     def walk(self, job: str) -> JobWalk | None:
-        """Return the job's current attempt, if it has one."""
+        """Return the job's last attempt, if this process drives it and has made one."""
         driven = self._driven.get(job)
         return None if driven is None else driven.walk
+
+    def is_driven(self, job: str) -> bool:
+        """Return whether a job is queued or in an attempt."""
+        return job in self._driven
 
     def is_settled(self, job: str) -> bool:
         """Return whether a job is at rest and all parties concerned have heard of its end."""
         return job not in self._driven and not self._errands.is_pending(job)
 
-    def status(self, job: StoredJob) -> job_pb2.JobStatus:
-        """Return a job's status, with the parties it waits for and since when."""
-        walk = self.walk(job.id)
-        events = self._journals.status_events(job.id) if walk is None else ()
-        return self._with_unrecorded_end(status_of(job, walk, events))
-
-    def _with_unrecorded_end(self, status: job_pb2.JobStatus) -> job_pb2.JobStatus:
-        """Return the status, `paused` if the store could not record the attempt's end."""
-        driven = self._driven.get(status.id)
-        if driven is not None and driven.unnoted is not None:
-            status.state = JobState.PAUSED
-            status.reason.CopyFrom(faults.fault_of_error(driven.unnoted))
-        return status
-
-    async def statuses(self) -> list[job_pb2.JobStatus]:
-        """Return the status of each job, oldest first; a thread reads events of jobs at rest."""
-
-        def read_events() -> list[tuple[StoredJob, list[Event]]]:
-            return [(job, self._journals.status_events(job.id)) for job in self._store.jobs()]
-
-        jobs = await asyncio.to_thread(read_events)
-        return [
-            self._with_unrecorded_end(status_of(job, self.walk(job.id), events))
-            for job, events in jobs
-        ]
-
-    async def journal(self, job: str) -> job_pb2.JobJournal:
-        """Return the status, settings and journal of a job."""
-        stored = self._store.job(job)
-        events = [event async for event in self._journals.pages(job, 0)]
-        return await asyncio.to_thread(journal_of, stored, self.status(stored), events)
-
-    def needed_parties(self) -> set[str]:
-        """Return the parties of all unfinished jobs."""
-        goes = self._store.jobs(*GOING)
-        return {party for job in goes for party in manifest.read_outline(job.outline).parties}
-
-    def current_waits(self) -> list[job_pb2.Waiting]:
-        """Return the parties that running and paused jobs wait for now."""
-        waits = [waiting for driven in self._driven.values() for waiting in driven.walk.waited_for]
-        for job in self._store.jobs(JobState.PAUSED):
-            if job.waiting_for and job.id not in self._driven:
-                waits.append(awaited_party(job))
-        return waits
-
     # Requests of users
 
-    def first(self, terms: Manifest) -> None:
-        """Make the first attempt at a new job."""
-        self._states.note_submitted(terms.job, terms.spec.name, terms.encode())
-        self._start_driving(self._new_walk(terms, self._store.next_attempt(terms.job)))
+    def first(self, terms: Manifest, *, absent: str = "") -> None:
+        """Queue a new job; a draft waits until the party `absent` is there."""
+        if absent in (member.name for member in terms.members):
+            self._gates.note_absent(absent)
+        job = self._states.note_submitted(terms.job, terms.spec.name, terms.encode())
+        self._start_driving(job)
 
     async def cancel(self, job: StoredJob, user: str) -> None:
         """End a job for good at every party."""
@@ -162,10 +124,9 @@ class Attempts:
             driven.task.cancel()
             await asyncio.wait((driven.task,))
         else:
-            reason = _cancelled(user)
+            reason = cancelled_error(user)
             ended = self._states.rests(job.id, CoordinatorJobEvent.CANCELLED, reason)
-            walk = self._new_walk(manifest.decode_manifest(job.manifest), job.attempt)
-            await self._errands.notify_parties(walk, ended.state, reason)
+            await self._notify_parties(ended, None, reason)
 
     def resume(self, job: StoredJob) -> None:
         """Make another attempt at a job at rest; do nothing if an attempt runs.
@@ -187,16 +148,23 @@ class Attempts:
     # Life of the process
 
     def resume_unfinished(self) -> None:
-        """Resume the jobs that an earlier process left unfinished; called once, at the start."""
+        """Resume the jobs that an earlier process left unfinished; called once, at the start.
+
+        Paused jobs whose parties are there come before those that were queued.
+        """
         for job in self._store.jobs(JobState.PAUSED):
             if self._states.goes_on_alone(job):
                 self._returns.expect(job.id, self._remaining_parties(job), gained=True)
+                self._queue.hold_for(job.id)
+        asyncio.get_running_loop().call_later(HEAD_START_S, self._queue.release)
+        for job in self._store.jobs(JobState.QUEUED, JobState.WAITING):
+            self._start_driving(job)
         for job in self._store.jobs(JobState.CANCELLED, JobState.FINISHED):
             is_spoken = manifest.read_outline(job.outline).is_spoken
             all_know = job.state is JobState.FINISHED and "lost" not in (job.result or {})
             if all_know or not is_spoken or job.updated <= time.time() - TELL_S:
                 continue
-            walk = self._new_walk(manifest.decode_manifest(job.manifest), job.attempt)
+            walk = self._last_walk(job)
             if job.state is JobState.FINISHED:
                 walk.recall(self._journals.events(job.id))
                 self._errands.part(walk)
@@ -204,9 +172,10 @@ class Attempts:
                 self._errands.notify_later(walk, job.state, JobError(job.reason), walk.everybody)
 
     async def close(self) -> None:
-        """Pause the running jobs; the next process resumes them."""
+        """Pause the running jobs; the next process resumes them, and drives the queued ones."""
         self._closed = True
         self._returns.close()
+        self._gates.close()
         self._errands.close()
         for driven in self._driven.values():
             driven.task.cancel()
@@ -215,21 +184,23 @@ class Attempts:
 
     # Inside
 
-    def _new_walk(self, terms: Manifest, attempt: int) -> JobWalk:
+    def _last_walk(self, job: StoredJob) -> JobWalk:
+        """Return a walk with the number of the job's last attempt."""
+        terms = manifest.decode_manifest(job.manifest)
         protocol = protocols.load_protocol(terms.spec.protocol)
         params = parse_settings(protocol.params, terms.params, section="params")
         stages = protocols.stages_of_job(terms.spec, params)
         return JobWalk(
             terms=terms,
-            attempt=attempt,
+            attempt=job.attempt,
             params=params,
             protocol=protocol,
             protocols={stage: protocols.load_protocol(stage) for stage in stages},
             controls={p: self._link(p) for p in terms.spec.parties.table().of(tuple(flow.Role))},
-            states=self._states,
+            states=_Agreement(self._note_asked, self._states.note_agreed),
             emit=lambda *events: self._journals.add(terms.job, *events),
-            journal=lambda: self.journal(terms.job),
-            enter=self._wait_for_place,
+            journal=lambda: self.statuses.journal(terms.job),
+            enter=self._enter,
             timers=self._config.timers,
         )
 
@@ -252,152 +223,194 @@ class Attempts:
             self._states.rests(id_, CoordinatorJobEvent.FAILED, error)
 
     def _begin_again(self, job: StoredJob) -> None:
-        """Make a new attempt at a job at rest; a ConfigError if its wire is not spoken here."""
+        """Queue a job at rest for another attempt; a ConfigError if its wire is not spoken here."""
         manifest.read_outline(job.outline).check_spoken()
         self._errands.drop(job.id)
-        walk = self._new_walk(
-            manifest.decode_manifest(job.manifest), self._store.next_attempt(job.id)
-        )
         self._states.note_resumed(job.id)
-        self._start_driving(walk)
+        self._start_driving(job)
 
-    def _start_driving(self, walk: JobWalk) -> None:
-        task = asyncio.create_task(self._drive_to_end(walk))
-        self._driven[walk.id] = _Driven(walk, task)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+    def _start_driving(self, job: StoredJob) -> None:
+        """Drive a job from the queue on, or from the proposal that an earlier process has made."""
+        lost = self._journals.lost_hosts(job.id) if job.attempt else ()
+        driven = self._driven[job.id] = DrivenJob.of(job, lost)
+        driven.task = asyncio.create_task(self._drive_to_end(driven))
+        self._tasks.add(driven.task)
+        driven.task.add_done_callback(self._tasks.discard)
 
-    async def _drive_to_end(self, walk: JobWalk) -> None:
-        driven = self._driven[walk.id]
-        logs.note_context(job=walk.id, attempt=walk.attempt)
+    async def _drive_to_end(self, driven: DrivenJob) -> None:
+        id_ = driven.job.id
+        logs.note_context(job=id_)
         try:
-            ended = await self._run_attempt(driven)
-            job = await self._record_end(driven, ended)
+            ended = await self._run_until_end(driven)
+            if ended is None:  # the process ends, and the next one drives the job
+                return
+            job = await record_end(driven, ended, self._states, self._config)
         finally:
-            if driven.has_place:
-                self._queue.free_place(walk.terms.submitter)
-            if self._driven.get(walk.id) is driven:
-                del self._driven[walk.id]
-            asyncio.get_running_loop().call_later(memory.QUIET_S, self._give_memory_back)
+            self._gates.note_left(driven.job)
+            self._leave_place(driven)
+            if self._driven.get(id_) is driven:
+                del self._driven[id_]
+            if self._quiet is not None:
+                self._quiet.cancel()
+            loop = asyncio.get_running_loop()
+            self._quiet = loop.call_later(memory.QUIET_S, self._give_memory_back)
+        gained = driven.walk is not None and driven.walk.gained
         if self._states.goes_on_alone(job) and not self._closed:
-            self._returns.expect(walk.id, self._remaining_parties(job), gained=walk.gained)
-        reason = ended.reason if isinstance(ended, _Stopped) else None
-        await self._errands.notify_parties(walk, job.state, reason)  # may wait for lost parties
+            self._returns.expect(id_, self._remaining_parties(job), gained=gained)
+        reason = ended.reason if isinstance(ended, Stopped) else None
+        await self._notify_parties(job, driven.walk, reason)  # may wait for lost parties
+        self._gates.note_left(driven.job)  # they may have had it open until now
         if driven.resumes:
-            await self._resume_paused(walk.id)
+            await self._resume_paused(id_)
+
+    async def _run_until_end(self, driven: DrivenJob) -> Stopped | JobResult | None:
+        """Queue the job and drive attempts at it until one ends; return its end.
+
+        Return None if this process ends while the job is queued.
+        """
+        try:
+            while True:
+                if not driven.is_asked:
+                    await self._wait_for_turn(driven)
+                driven.is_asked = False
+                ended = await self._run_attempt(driven)
+                if not isinstance(ended, SentBack):
+                    return ended
+                await self._send_back(driven, ended.reason)
+        except asyncio.CancelledError:
+            return end_by_interruption(driven)
+        except StoreError as error:
+            return Stopped(CoordinatorJobEvent.PAUSED, error.at(party=self._config.name))
+
+    async def _wait_for_turn(self, driven: DrivenJob) -> None:
+        """Return when the job has a place, or has to be proposed although it has none."""
+        try:
+            async with asyncio.timeout(driven.contact_in_s()):
+                await self._take_place(driven)
+        except TimeoutError:
+            driven.contact_at = time.time() + CONTACT_PAUSE_S
+
+    async def _take_place(self, driven: DrivenJob) -> None:
+        """Return when the job has a place; until then it is queued."""
+        note = partial(self._states.note_queued, driven.job.id)
+        await self._queue.wait_for_place(driven.job, note)
+        driven.has_place, driven.is_aside = True, False
+
+    def _leave_place(self, driven: DrivenJob) -> None:
+        """Give the job's place to others, if it has one."""
+        if driven.has_place:
+            driven.has_place = False
+            self._queue.free_place(driven.job.user)
+
+    async def _send_back(self, driven: DrivenJob, reason: FedboostError | None) -> None:
+        """Put a job back into the queue; no reachable party counts it as open from then on.
+
+        Without a reason it waits for a place here only.
+        """
+        job, party = driven.job, "" if reason is None else reason.where.get("party", "")
+        if isinstance(reason, UnreachableError):
+            self._gates.note_absent(party)
+        elif reason is not None:
+            self._gates.note_full(party, job)
+        else:
+            driven.contact_at = None  # all parties know the job
+        self._leave_place(driven)
+        if driven.walk is not None:
+            text = "it waits in the coordinator's queue"
+            why = JobError(text, todo="nothing, it is proposed again when it has a place")
+            if await driven.walk.stop(JobState.QUEUED, why):
+                job.had_place = True  # so that it is soon proposed to those who may have it open
+        self._states.note_queued(job.id)
+        self._gates.note_left(job, refused_by=party)
+
+    async def _notify_parties(
+        self, job: StoredJob, walk: JobWalk | None, reason: FedboostError | None
+    ) -> None:
+        """Notify the parties of the end of a job; of its last attempt here, if there was one."""
+        try:
+            walk = walk or self._last_walk(job)
+            if walk.terms.is_draft:  # no party knows the job
+                return
+        except FedboostError as error:  # it is of another version
+            log.warning("%s: no party hears how it ended: %s", job.id, error.what)
+            return
+        await self._errands.notify_parties(walk, job.state, reason)
 
     def _give_memory_back(self) -> None:
         """Give memory back to the system if no job runs."""
-        if not self._driven:
+        if not self._driven and not self._closed:
             asyncio.get_running_loop().run_in_executor(None, memory.release_all_memory)
 
-    async def _wait_for_place(self, walk: JobWalk) -> None:
-        """Return when the job may run; until then it is queued, and its status gives the reason.
+    async def _enter(self, walk: JobWalk) -> None:
+        """Return when the job may begin: all have agreed, it has a place and there is memory.
 
-        A job that waits for memory leaves its place to others; at most `places` jobs do so.
+        A job that waits for memory leaves its place to others; at most `places` jobs do so. A
+        NoPlaceError if people have approved it and no place is free.
         """
-        name, user, driven = self._config.name, walk.terms.submitter, self._driven[walk.id]
+        name, driven = self._config.name, self._driven[walk.id]
 
-        def note_wait(why: str) -> None:
-            self._states.note_queued(walk.id)
-            walk.waiting[name] = Waiting(party=name, step=f"a place: {why}", since=time.time())
-
-        def leave_place(why: str) -> None:
+        def note_short(party: str) -> None:
+            self._states.note_queued(walk.id, party)
+            step = f"a place: other jobs have the memory of {party}"
+            walk.waiting[name] = Waiting(party=name, step=step, since=time.time())
             aside = sum(other.is_aside for other in self._driven.values())
             if driven.has_place and aside < self._queue.places:
-                driven.has_place, driven.is_aside = False, True
-                self._queue.free_place(user)
-            note_wait(why)
+                driven.is_aside = driven.job.had_place = True
+                self._leave_place(driven)
 
+        self._gates.note_taken(driven.job)
+        if not driven.has_place:
+            driven.has_place = self._queue.take_free_place(driven.job)
+            if not driven.has_place:
+                raise NoPlaceError
         try:
+            await make_room(walk, note_short)
             while not driven.has_place:
-                await self._queue.wait_for_place(user, note_wait, again=driven.is_aside)
-                driven.has_place, driven.is_aside = True, False
-                await make_room(walk, leave_place)
+                await self._take_place(driven)
+                await make_room(walk, note_short)
         finally:
             walk.waiting.pop(name, None)
+        walk.attempt = self._store.next_attempt(walk.id)
+        logs.note_context(attempt=walk.attempt)
 
-    async def _record_end(self, driven: _Driven, ended: _Stopped | dict[str, Any]) -> StoredJob:
-        """Return the job, its end recorded; retries until the store can take it.
+    def _note_asked(self, id_: str, parties: Sequence[str]) -> None:
+        """Note that people have to approve a job; it leaves its place to others meanwhile."""
+        self._states.asked(id_, parties)
+        driven = self._driven[id_]
+        self._gates.note_taken(driven.job)
+        driven.job.had_place = True
+        self._leave_place(driven)
 
-        Until then the status shows the store's error, and parties hear that the job is paused.
+    async def _run_attempt(self, driven: DrivenJob) -> Outcome:
+        """Drive an attempt; return the job's result, or why it has none.
+
+        Return None if this process ends before the job has begun.
         """
-        job, timers = driven.walk.id, self._config.timers
-        pauses_s = growing_pauses(timers.retry_first_s, timers.retry_max_s)
-        while True:
-            try:
-                if isinstance(ended, _Stopped):
-                    return self._states.rests(job, ended.event, ended.reason)
-                return self._states.finished(job, ended)
-            except StoreError as error:
-                if driven.unnoted is None:
-                    log.error("%s has ended, and: %s", job, "; ".join(error.lines()))
-                    await self._pause_unnoted(driven, error)
-                await asyncio.sleep(next(pauses_s))
-
-    async def _pause_unnoted(self, driven: _Driven, error: StoreError) -> None:
-        """Show users and parties that the attempt has ended although our store cannot record it."""
-        name = self._config.name
-        error.todo = f"{error.todo}; then the coordinator notes by itself how the attempt ended"
-        error.at(party=name)
-        driven.unnoted = error
-        wait = Waiting(party=name, step="space for its journal", since=time.time())
-        driven.walk.waiting[name] = wait
-        await driven.walk.stop(JobState.PAUSED, error)
-
-    async def _run_attempt(self, driven: _Driven) -> _Stopped | dict[str, Any]:
-        """Drive an attempt; return the job's result, or the reason why it has none."""
-        walk, event = driven.walk, CoordinatorJobEvent
-        pulse = Pulse(self._config.timers.peer_lost_s / 4)
+        event, pulse = CoordinatorJobEvent, Pulse(self._config.timers.peer_lost_s / 4)
         try:
+            walk = driven.walk = self._last_walk(await self._complete(driven.job.id))
             walk.recall([event async for event in self._journals.pages(walk.id, 0)])
-            return await self._result_or_loss(walk, pulse)
+            self._states.note_proposed(walk.id)
+            return await result_or_loss(walk, self._link, self._config.timers, pulse)
         except asyncio.CancelledError:
-            if driven.cancelled_by:
-                return _Stopped(event.CANCELLED, _cancelled(driven.cancelled_by))
-            return _Stopped(
-                event.PAUSED,
-                UnreachableError("the coordinator was stopped", todo="start it again"),
-            )
-        except (UnreachableError, StoreError) as error:
-            if isinstance(error, StoreError):  # ours, unless it names a party already
-                error.at(party=self._config.name)
-            return _Stopped(event.PAUSED, self._stood_still_error(pulse) or error)
+            return end_by_interruption(driven)
+        except NoPlaceError:
+            return SentBack(None)
         except FedboostError as error:
-            return _Stopped(event.FAILED, error)
+            reason = cause_of_end(error, pulse, self._config)
+            if self._can_be_queued(driven, reason):
+                return SentBack(reason)
+            pauses = isinstance(reason, UnreachableError | StoreError)
+            return Stopped(event.PAUSED if pauses else event.FAILED, reason)
         except Exception as error:
-            log.exception("job %s failed unexpectedly", walk.id)
+            log.exception("job %s failed unexpectedly", driven.job.id)
             what = f"unexpected {type(error).__name__}"
             failed = FedboostError(what, todo="see the coordinator's log")
-            return _Stopped(event.FAILED, failed)
+            return Stopped(event.FAILED, failed)
 
-    def _stood_still_error(self, pulse: Pulse) -> UnreachableError | None:
-        """Return an error if this process stood still; its parties are then not lost."""
-        stood_s = pulse.stood_still_s(within_s=self._config.timers.peer_lost_s)
-        if not stood_s:
-            return None
-        return UnreachableError(
-            f"the coordinator stood still for {stood_s:.1f} s and heard nobody",
-            party=self._config.name,
-            todo="see whether it was stopped, or its machine is overloaded or was asleep",
-        )
-
-    async def _result_or_loss(self, walk: JobWalk, pulse: Pulse) -> dict[str, Any]:
-        """Return the walk's result; raise the error of a lost party, idle parties included."""
-        running = asyncio.create_task(walk_job(walk))
-        looking = asyncio.create_task(first_gone(walk, self._link, self._config.timers))
-        beating = asyncio.create_task(pulse.beat_until_cancelled())
-        try:
-            await asyncio.wait((running, looking), return_when=asyncio.FIRST_COMPLETED)
-            if not running.done():
-                raise looking.result()
-            return running.result()
-        finally:
-            tasks = running, looking, beating
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
-
-
-def _cancelled(user: str) -> JobError:
-    return JobError(f"cancelled by {user}", todo="submit it again if this was a mistake")
+    def _can_be_queued(self, driven: DrivenJob, reason: FedboostError) -> bool:
+        """Return whether a job only waits for a party: for a place there, or to begin at all."""
+        if reason.where.get("party") not in driven.job.parties:
+            return False
+        has_begun = self._store.job(driven.job.id).attempt > 0
+        return is_want_of_place(reason) or (not has_begun and self._states.is_by_absence(reason))

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import difflib
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Protocol
 
 from fedboost import flow, protocols
-from fedboost.ground.errors import ConfigError, JobError
+from fedboost.ground.errors import ConfigError, JobError, UnreachableError
 from fedboost.ground.settings import parse_settings
 from fedboost.job import ChosenScheme, JobSpec
 from fedboost.messages import job_pb2, party_pb2
@@ -17,7 +17,7 @@ from fedboost.runtime.jobs import manifest
 from fedboost.runtime.jobs.manifest import JobMember, Manifest, Submission
 from fedboost.runtime.jobs.submitted import check_age, check_size, submitter_of
 from fedboost.runtime.jobs.wire_numbers import SpokenNumbers, highest_common_number
-from fedboost.runtime.store.store import Store
+from fedboost.runtime.store.store import Store, StoredJob
 from fedboost.runtime.transport.authorities import Authorities
 from fedboost.runtime.transport.identity import Peer
 
@@ -25,7 +25,7 @@ from fedboost.runtime.transport.identity import Peer
 class Introducing(Protocol):
     """A party that sends its certificate and its offer of schemes."""
 
-    def hello(self) -> Awaitable[job_pb2.HelloReply]: ...
+    def hello(self, *, retries: bool = True) -> Awaitable[job_pb2.HelloReply]: ...
 
     def offer_schemes(
         self, request: party_pb2.SchemesRequest
@@ -40,16 +40,13 @@ class Intake:
     ) -> None:
         self.config, self._store, self._link = config, store, link
 
-    async def terms(
+    def draft(
         self, id_: str, spec: JobSpec, submitter: str, submission: Submission | None
-    ) -> Manifest | None:
-        """Return the manifest of a new job; None if the job was handed in before.
+    ) -> Manifest:
+        """Return the manifest of a new job without what its parties say.
 
-        A ConfigError if a party is unknown, or if the daemons have no number of the wire in common;
-        an UnreachableError if a party's certificate has ended or is revoked.
+        A ConfigError if a party is unknown.
         """
-        if self._is_taken(id_, spec, submitter):
-            return None
         parties = spec.parties.table().of(tuple(flow.Role))
         for party in parties:
             if party not in self.config.parties:
@@ -57,40 +54,60 @@ class Intake:
                 raise ConfigError(
                     f"the coordinator knows no party {party!r}", todo=f"did you mean {nearest!r}?"
                 )
-        replies = await asyncio.gather(*(self._link(party).hello() for party in parties))
+        terms = Manifest(
+            job=id_,
+            coordinator=self.config.name,
+            submitter=submitter,
+            spec=spec,
+            members=[JobMember(name=party, certificate="") for party in parties],
+            submission=submission,
+        )
+        check_size(terms.encode())
+        if self.config.tls is not None:  # every party checks this; the user hears of it now
+            submitter_of(terms, Authorities(self.config.tls))
+        if submission is not None:
+            check_age(submission)
+        return terms
+
+    async def complete(self, draft: Manifest, *, retries: bool = True) -> Manifest:
+        """Return the manifest with its parties' certificates and the scheme of their choice.
+
+        A ConfigError if the daemons have no number of the wire in common; an UnreachableError if a
+        party is not there, or if its certificate has ended or is revoked.
+        """
+        parties = tuple(member.name for member in draft.members)
+        replies = await asyncio.gather(*(self._hello_of(party, retries) for party in parties))
         wire_version = highest_common_number(
             [
                 SpokenNumbers.of_this_build(self.config.name),
                 *map(SpokenNumbers.of_reply, parties, replies),
             ]
         )
-        scheme = await self._choose_scheme(spec, parties)
-        if self._is_taken(id_, spec, submitter):  # meanwhile
-            return None
-        terms = Manifest(
-            job=id_,
-            coordinator=self.config.name,
-            submitter=submitter,
-            spec=spec,
-            members=[
-                JobMember(name=party, certificate=said.certificate)
-                for party, said in zip(parties, replies, strict=True)
-            ],
-            submission=submission,
-            scheme=scheme,
-            wire_version=wire_version,
-        )
+        members = [
+            JobMember(name=party, certificate=said.certificate)
+            for party, said in zip(parties, replies, strict=True)
+        ]
+        self._check_certificates(members)
+        scheme = await self._choose_scheme(draft.spec, parties)
+        agreed = {"members": members, "scheme": scheme, "wire_version": wire_version}
+        terms = draft.model_copy(update=agreed)
         check_size(terms.encode())
-        if self.config.tls is not None:  # every party checks this; the user hears of it now
-            authorities = Authorities(self.config.tls)
-            for member in terms.members:
-                authorities.verify(member.certificate.encode())
-            submitter_of(terms, authorities)
-        if submission is not None:
-            check_age(submission)
         return terms
 
-    def _is_taken(self, id_: str, spec: JobSpec, submitter: str) -> bool:
+    async def complete_job(self, id_: str) -> StoredJob:
+        """Return a job whose manifest is complete; its parties are asked if it is a draft.
+
+        A ConfigError if the job's wire is not spoken here.
+        """
+        job = self._store.job(id_)
+        manifest.read_outline(job.outline).check_spoken()
+        draft = manifest.decode_manifest(job.manifest)
+        if not draft.is_draft:
+            return job
+        terms = await self.complete(draft, retries=False)
+        return self._store.replace_draft(id_, terms.encode())
+
+    def is_taken(self, id_: str, spec: JobSpec, submitter: str) -> bool:
         """Return whether the job with that id is this one, handed in before."""
         try:
             terms = manifest.decode_manifest(self._store.job(id_).manifest)
@@ -108,7 +125,7 @@ class Intake:
         if not choice.is_open(params):
             return None
         request = party_pb2.SchemesRequest(spec=spec.model_dump_json().encode())
-        replies = await asyncio.gather(*(self._link(p).offer_schemes(request) for p in parties))
+        replies = await asyncio.gather(*(self._offer_of(party, request) for party in parties))
         offers = {
             party: choice.SchemeOffer(
                 tuple(said.named),
@@ -117,6 +134,31 @@ class Intake:
             for party, said in zip(parties, replies, strict=True)
         }
         return choice.choose_scheme(params, offers)
+
+    def _check_certificates(self, members: Iterable[JobMember]) -> None:
+        """Check what every party checks later, so that the user hears of it now."""
+        if self.config.tls is None:
+            return
+        authorities = Authorities(self.config.tls)
+        for member in members:
+            try:
+                authorities.verify(member.certificate.encode())
+            except UnreachableError as error:
+                raise error.at(party=member.name) from None
+
+    async def _offer_of(
+        self, party: str, request: party_pb2.SchemesRequest
+    ) -> party_pb2.SchemesReply:
+        try:
+            return await self._link(party).offer_schemes(request)
+        except UnreachableError as error:
+            raise error.at(party=party) from None
+
+    async def _hello_of(self, party: str, retries: bool) -> job_pb2.HelloReply:
+        try:
+            return await self._link(party).hello(retries=retries)
+        except UnreachableError as error:
+            raise error.at(party=party) from None
 
 
 def signed_submission(caller: Peer, request: job_pb2.SubmitRequest) -> Submission:

@@ -22,11 +22,11 @@ class CoordinatorJobEvent(StrEnum):
     """An event that changes a job's state at the coordinator."""
 
     SUBMITTED = "be submitted"
+    QUEUED = "queue"  # it has no place, or a party has none for it or cannot be reached
+    PROPOSED = "be proposed"  # it has a place, and its parties are asked
     ASKED = "wait for approval"  # a party's owner has to approve it first
-    QUEUED = "queue"  # every party has agreed, and other jobs run first
     AGREED = "begin"  # every party has agreed
-    ASKED_AGAIN = "be asked for again"  # a new attempt, before all parties have agreed
-    RESUMED = "go on"  # a new attempt at a job that has begun before
+    RESUMED = "go on"  # another attempt at a job at rest
     PAUSED = "pause"
     FAILED = "fail"
     CANCELLED = "be cancelled"
@@ -35,24 +35,19 @@ class CoordinatorJobEvent(StrEnum):
 
 def _transitions() -> Mapping[tuple[JobState | None, CoordinatorJobEvent], JobState]:
     state, event = JobState, CoordinatorJobEvent
-    attempted = {  # transitions within an attempt
-        event.ASKED: state.WAITING,
+    driven = {  # transitions of a job that is not at rest
         event.QUEUED: state.QUEUED,
-        event.AGREED: state.RUNNING,
         event.PAUSED: state.PAUSED,
         event.FAILED: state.FAILED,
         event.CANCELLED: state.CANCELLED,
     }
-    resting = {
-        event.ASKED_AGAIN: state.WAITING,
-        event.RESUMED: state.RUNNING,
-        event.CANCELLED: state.CANCELLED,
-    }
+    unbegun = {**driven, event.PROPOSED: state.WAITING, event.AGREED: state.RUNNING}
+    resting = {event.RESUMED: state.QUEUED, event.CANCELLED: state.CANCELLED}
     by_state: Mapping[JobState | None, Mapping[CoordinatorJobEvent, JobState]] = {
-        None: {event.SUBMITTED: state.WAITING},
-        state.WAITING: attempted,
-        state.QUEUED: attempted,
-        state.RUNNING: {**attempted, event.FINISHED: state.FINISHED},
+        None: {event.SUBMITTED: state.QUEUED},
+        state.QUEUED: unbegun,
+        state.WAITING: {**unbegun, event.ASKED: state.WAITING},
+        state.RUNNING: {**driven, event.FINISHED: state.FINISHED},
         state.PAUSED: {**resting, event.FAILED: state.FAILED},  # it cannot go on by itself
         state.FAILED: resting,
         state.FINISHED: {},
@@ -76,9 +71,13 @@ class CoordinatorJobStates:
     """
 
     def __init__(self, store: Store, journals: Journals, *, auto_resume: bool) -> None:
-        """Pause the jobs that an earlier process left unfinished."""
+        """Pause the jobs that an earlier process left running; queued ones stay queued.
+
+        Without `auto_resume` those that have not begun are paused too: a user decides about them.
+        """
         self._store, self._journals, self._auto_resume = store, journals, auto_resume
-        for job in store.jobs(JobState.RUNNING, JobState.QUEUED, JobState.WAITING):
+        unbegun = () if auto_resume else (JobState.QUEUED, JobState.WAITING)
+        for job in store.jobs(JobState.RUNNING, *unbegun):
             reason = UnreachableError("the coordinator was restarted", todo="")
             self.rests(job.id, CoordinatorJobEvent.PAUSED, reason)
 
@@ -94,9 +93,19 @@ class CoordinatorJobStates:
         """Note that the owners of these parties have to approve the job."""
         self._change_state(id_, CoordinatorJobEvent.ASKED, StateChanged(parties=parties))
 
-    def note_queued(self, id_: str) -> None:
-        """Note that every party has agreed and the job waits for other jobs."""
-        self._change_state(id_, CoordinatorJobEvent.QUEUED, StateChanged())
+    def note_proposed(self, id_: str) -> None:
+        """Note that the job has a place and its parties are asked."""
+        self._change_state(id_, CoordinatorJobEvent.PROPOSED)
+
+    def note_queued(self, id_: str, party: str = "") -> None:
+        """Note that the job waits for its turn, or agreed to for memory at `party`.
+
+        The journal has one event of it, however often the job is proposed in vain.
+        """
+        states = self._journals.states(id_)
+        is_known = bool(states) and states[-1].state == JobState.QUEUED
+        changed = None if is_known else StateChanged()
+        self._change_state(id_, CoordinatorJobEvent.QUEUED, changed, waiting_for=party)
 
     def note_agreed(self, id_: str, parties: Sequence[str]) -> None:
         """Note that all these parties have agreed and an attempt begins."""
@@ -104,9 +113,8 @@ class CoordinatorJobStates:
         log_act(JobAct.BEGAN, job, attempt=job.attempt)
 
     def note_resumed(self, id_: str) -> None:
-        """Note a new attempt at a job that is paused or has failed."""
-        event = CoordinatorJobEvent
-        self._change_state(id_, event.RESUMED if self._has_begun(id_) else event.ASKED_AGAIN)
+        """Note another attempt at a job that is paused or has failed."""
+        self._change_state(id_, CoordinatorJobEvent.RESUMED)
 
     def rests(self, id_: str, event: CoordinatorJobEvent, reason: FedboostError) -> StoredJob:
         """Note the end of an attempt or of the job: a pause, a failure or a cancellation.
@@ -115,7 +123,7 @@ class CoordinatorJobStates:
         """
         changed = StateChanged()
         if event is CoordinatorJobEvent.PAUSED:
-            changed.goes_on = self._is_by_absence(reason)
+            changed.goes_on = self.is_by_absence(reason)
             reason.todo = _advice_about(reason.todo, id_, alone=changed.goes_on)
         changed.reason.CopyFrom(faults.fault_of_error(reason))
         job = self._change_state(id_, event, changed)
@@ -153,11 +161,8 @@ class CoordinatorJobStates:
         states = self._journals.states(job.id)
         return job.state is JobState.PAUSED and bool(states) and states[-1].goes_on
 
-    def _has_begun(self, id_: str) -> bool:
-        return any(state.state == JobState.RUNNING for state in self._journals.states(id_))
-
-    def _is_by_absence(self, reason: FedboostError) -> bool:
-        """Return whether a job pauses only because a party is absent, which ends by itself."""
+    def is_by_absence(self, reason: FedboostError) -> bool:
+        """Return whether a job stops only because a party is absent, which ends by itself."""
         absent = isinstance(reason, UnreachableError) and not isinstance(reason, UnapprovedError)
         return absent and self._auto_resume
 
@@ -167,6 +172,7 @@ class CoordinatorJobStates:
         event: CoordinatorJobEvent,
         changed: StateChanged | None = None,
         result: Mapping[str, Any] | None = None,
+        waiting_for: str = "",
     ) -> StoredJob:
         """Change the job's state by the table, with an event if `changed` is given.
 
@@ -177,14 +183,15 @@ class CoordinatorJobStates:
         if after is None:
             raise ProtocolError(f"a job that is {job.state} cannot {event}", job=id_)
         if changed is None:
-            return self._store.move_to_state(id_, after)
+            return self._store.move_to_state(id_, after, waiting_for=waiting_for)
         changed.state = after
         told = Event(state=changed)
         job = self._store.move_to_state(
             id_,
             after,
             reason=changed.reason.what,
-            waiting_for=next((w.value for w in changed.reason.where if w.key == "party"), ""),
+            waiting_for=waiting_for
+            or next((w.value for w in changed.reason.where if w.key == "party"), ""),
             event=as_dict(told),
             result=result,
         )

@@ -146,12 +146,12 @@ class Journals:
                 yield event
             after = page[-1].number
 
-    def status_events(self, job: str) -> list[Event]:
+    def status_events(self, job: StoredJob) -> list[Event]:
         """Return the few events that make up the status of a job at rest."""
         return [
-            *self._events_of_kind(job, "round", last=True),
-            *self._events_of_kind(job, "warned"),
-            *self._events_of_kind(job, "state"),
+            *self._events_of_kind(job.id, "round", last=True),
+            *self._events_of_kind(job.id, "warned"),
+            *(self._events_of_kind(job.id, "state", last=True) if job.reason else ()),
         ]
 
     def _events_of_kind(self, job: str, kind: str, *, last: bool = False) -> list[Event]:

@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 
-from fedboost.ground.errors import FedboostError, JobError, PolicyError
+from fedboost.ground.errors import FedboostError, JobError, PolicyError, UnreachableError
 from fedboost.job import JobSpec
 from fedboost.messages import job_pb2
 from fedboost.messages.job_pb2 import Event, JobStatus
@@ -55,7 +55,7 @@ class CoordinatorNode:
         self._link = link
         self._journals = Journals(store)
         self._intake = Intake(config, store, link)
-        self.attempts = Attempts(config, store, self._journals, link)
+        self.attempts = Attempts(config, store, self._journals, link, self._intake.complete_job)
         self._forgetting = Forgetting(store)
         self._tags = Tags(store)
         self._refusals = RefusalLog("coordinator", config.name)
@@ -74,7 +74,7 @@ class CoordinatorNode:
         return hello_reply(self._identity())
 
     async def submit(self, caller: Peer, request: job_pb2.SubmitRequest) -> job_pb2.SubmitReply:
-        """Accept a job; it runs as soon as every party has agreed.
+        """Accept a job; it is queued, and its parties are asked when it has a place.
 
         Several submissions of a caller with one key are the same job: a reply may have been lost.
         """
@@ -99,10 +99,20 @@ class CoordinatorNode:
         self, submitter: str, spec: JobSpec, key: str, submission: Submission | None
     ) -> job_pb2.SubmitReply:
         id_ = submission_id(spec, submitter, key)
-        terms = await self._intake.terms(id_, spec, submitter, submission)
-        if terms is not None:
-            self.attempts.first(terms)
-        return job_pb2.SubmitReply(id=id_)
+        reply = job_pb2.SubmitReply(id=id_)
+        if self._intake.is_taken(id_, spec, submitter):
+            return reply
+        terms, absent = self._intake.draft(id_, spec, submitter, submission), ""
+        waits = self.config.auto_resume  # for parties to return
+        try:
+            terms = await self._intake.complete(terms, retries=not waits)
+        except UnreachableError as error:
+            if not waits:
+                raise
+            absent = error.where["party"]
+        if not self._intake.is_taken(id_, spec, submitter):  # meanwhile
+            self.attempts.first(terms, absent=absent)
+        return reply
 
     def is_users_job(self, user: Peer, submitter: str) -> bool:
         """Return whether a job is a user's own, submitted by a command or on our page."""
@@ -127,12 +137,12 @@ class CoordinatorNode:
     async def list_jobs(self, caller: Peer, _: job_pb2.ListRequest) -> job_pb2.JobList:
         """Return all jobs, oldest first."""
         self._check_user(caller, "read")
-        return job_pb2.JobList(jobs=await self.attempts.statuses())
+        return job_pb2.JobList(jobs=await self.attempts.statuses.of_all())
 
     async def status(self, caller: Peer, request: job_pb2.JobId) -> JobStatus:
         """Return a job's status, with the parties it waits for and since when."""
         self._check_user(caller, "read")
-        return self.attempts.status(self.store.job(request.id))
+        return self.attempts.statuses.of(self.store.job(request.id))
 
     async def watch(self, caller: Peer, request: job_pb2.WatchRequest) -> AsyncIterator[Event]:
         """Yield the journal's events from a number on, as it grows, until the job rests."""
@@ -140,7 +150,7 @@ class CoordinatorNode:
         after = request.after
         while True:
             bell = self._journals.bell_of(request.id).rung
-            is_driven = self.attempts.walk(request.id) is not None
+            is_driven = self.attempts.is_driven(request.id)
             rests = self.store.job(request.id).state in RESTS and not is_driven
             async for event in self._journals.pages(request.id, after):
                 after = event.number
@@ -155,13 +165,13 @@ class CoordinatorNode:
     async def journal(self, caller: Peer, request: job_pb2.JobId) -> job_pb2.JobJournal:
         """Return the status, settings and journal of a job."""
         self._check_user(caller, "read")
-        return await self.attempts.journal(request.id)
+        return await self.attempts.statuses.journal(request.id)
 
     async def cancel(self, caller: Peer, request: job_pb2.JobId) -> JobStatus:
         """End a job for good at every party."""
         self._check_user(caller, "cancel")
         await self.attempts.cancel(self.store.job(request.id), caller.name)
-        return self.attempts.status(self.store.job(request.id))
+        return self.attempts.statuses.of(self.store.job(request.id))
 
     async def resume(self, caller: Peer, request: job_pb2.JobId) -> JobStatus:
         """Continue a paused or failed job from the last round that all parties have saved.
@@ -172,13 +182,13 @@ class CoordinatorNode:
         self.attempts.resume(job := self.store.job(request.id))
         if job.state in RESTS:
             log_act(JobAct.RESUMED, job, user=caller.name)
-        return self.attempts.status(self.store.job(request.id))
+        return self.attempts.statuses.of(self.store.job(request.id))
 
     async def delete(self, caller: Peer, request: job_pb2.JobId) -> JobStatus:
         """Delete a finished job and its journal; return its last status."""
         self._check_user(caller, "cancel")
         job = check_over(self.store.job(request.id))
-        status = self.attempts.status(job)
+        status = self.attempts.statuses.of(job)
         if not self.attempts.is_settled(job.id):
             raise JobError(
                 "not every party has heard yet how the job ended",
@@ -204,7 +214,7 @@ class CoordinatorNode:
         """
 
         def check_settings(fresh: CoordinatorConfig) -> None:
-            check_parties(self.config, fresh, self.attempts.needed_parties())
+            check_parties(self.config, fresh, self.attempts.statuses.needed_parties())
 
         self.config, changed = await fresh_settings(self.reread, self.config, check_settings)
         return changed
@@ -222,8 +232,8 @@ class CoordinatorNode:
         self._journals.hear = hear
 
     def current_waits(self) -> list[job_pb2.Waiting]:
-        """Return the parties that running and paused jobs wait for now."""
-        return self.attempts.current_waits()
+        """Return the parties that queued, running and paused jobs wait for now."""
+        return self.attempts.statuses.current_waits()
 
     # Inside
 

@@ -29,7 +29,7 @@ async def make_room(walk: JobWalk, note: Callable[[str], None]) -> None:
             if not short:
                 break
             if short != noted:
-                note(f"other jobs have the memory of {short}")
+                note(short)
                 noted = short
             await asyncio.sleep(ROOM_POLL_S)
             asked = [name for name in held if name in walk.everybody]  # asking keeps it held

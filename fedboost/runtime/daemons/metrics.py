@@ -319,8 +319,15 @@ class CoordinatorMetrics(DaemonMetrics):
             yield "fedboost_waiting_seconds", labels, max(0.0, seconds)
 
 
+_WAITING_REASONS = {
+    "approval": "approval",
+    "its return": "return",
+    "which cannot be reached": "return",
+}
+
+
 def _waiting_reason(step: str) -> str:
-    return {"approval": "approval", "its return": "return"}.get(step, "step")
+    return _WAITING_REASONS.get(step, "step")
 
 
 class _MetricsServer(ThreadingMixIn, WSGIServer):

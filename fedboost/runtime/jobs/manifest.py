@@ -28,7 +28,7 @@ class JobMember(Settings):
     """One party of the job, known by its certificate; it may sign with a later one."""
 
     name: Name
-    certificate: str  # PEM, as the job was submitted
+    certificate: str  # PEM, as the job was submitted or completed; empty in a draft
 
 
 class Submission(Settings):
@@ -62,6 +62,11 @@ class Manifest(Settings):
     def _serialise(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
         """Leave `scheme` out where the job leaves no choice."""
         return {key: value for key, value in write(self).items() if key != "scheme" or value}
+
+    @property
+    def is_draft(self) -> bool:
+        """Return whether it lacks what its parties say, because one could not be reached."""
+        return not all(member.certificate for member in self.members)
 
     @property
     def params(self) -> dict[str, Any]:

@@ -30,7 +30,7 @@ from fedboost.runtime.policy import declared
 from fedboost.runtime.policy.differences import Summed, count_alignment
 from fedboost.runtime.policy.row_sets import ALL_ROWS, Atoms, RowSets
 from fedboost.runtime.policy.same_tables import OwnTables
-from fedboost.runtime.store.store import GOING, Store, StoredJob, day_of
+from fedboost.runtime.store.store import OPEN, Store, StoredJob, day_of
 from fedboost.runtime.transport.authorities import Authorities
 from fedboost.runtime.transport.identity import Identity, Peer, check_signature
 from fedboost.runtime.transport.roots import Roots, verify_signature
@@ -215,7 +215,7 @@ class Judge:
         is_new = len(others) == len(of_leader)
         with name_party_in_refusals(self.config.name):
             self.config.policy.judge_jobs(
-                1 + sum(job.state in GOING for job in others),
+                1 + sum(job.state in OPEN for job in others),
                 1 + sum(day_of(job.created) == today for job in others) if is_new else 0,
             )
 

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 # Jobs in these states, without an entry in the account, have released nothing yet.
-UNBEGUN = (JobState.WAITING, JobState.AGREED, JobState.PAUSED)
+UNBEGUN = (JobState.WAITING, JobState.QUEUED, JobState.AGREED, JobState.PAUSED)
 
 
 class Spending:

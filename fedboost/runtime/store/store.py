@@ -58,7 +58,7 @@ class JobState(StrEnum):
     """State of a job. `coordinator.job_states` and `party.job.states` define the transitions."""
 
     WAITING = "waiting for approval"
-    QUEUED = "queued"  # at a coordinator: all have agreed, and other jobs run first
+    QUEUED = "queued"  # waits for a place, at a party too, which does not count it as open
     AGREED = "agreed"  # at a party, which has not begun it
     RUNNING = "running"
     PAUSED = "paused"
@@ -77,6 +77,8 @@ OVER = (JobState.FAILED, JobState.CANCELLED, JobState.FINISHED)  # a failed job 
 RESTS = (JobState.PAUSED, *OVER)  # at a coordinator: nothing happens
 # States of jobs that may still release their expected amount.
 GOING = (JobState.WAITING, JobState.QUEUED, JobState.AGREED, JobState.RUNNING, JobState.PAUSED)
+# States of jobs that a party counts in `jobs_open_max`.
+OPEN = (JobState.WAITING, JobState.AGREED, JobState.RUNNING, JobState.PAUSED)
 
 
 @dataclass(frozen=True)
@@ -195,6 +197,13 @@ class Store:
             sql.execute("DELETE FROM manifests WHERE job = ?", (id_,))
             if text is not None:
                 sql.execute("INSERT INTO manifests (job, text) VALUES (?, ?)", (id_, text))
+
+    def replace_draft(self, id_: str, text: bytes) -> StoredJob:
+        """Replace the manifest of a job that no party has seen yet; return the job."""
+        with self.transaction() as sql:
+            self._set_column(id_, "outline", encode_outline(text))
+            sql.execute("UPDATE manifests SET text = ? WHERE job = ?", (text, id_))
+        return self.job(id_)
 
     def newest_jobs(self, states: Collection[JobState], count: int = -1) -> list[StoredJob]:
         """Return the `count` newest jobs in one of `states`, or all of them; read no others."""
@@ -403,7 +412,7 @@ class Store:
         with self.raise_if_damaged():
             return bytes(checked_values(rows[0])[1]) if rows else outline
 
-    def _set_column(self, id_: str, column: str, value: str | int) -> None:
+    def _set_column(self, id_: str, column: str, value: str | int | bytes) -> None:
         text = f"UPDATE jobs SET {column} = ?, updated = ? WHERE id = ?"  # noqa: S608  our columns
         self._connection.execute(text, (value, self._clock(), id_))
 

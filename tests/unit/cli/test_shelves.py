@@ -40,6 +40,14 @@ def add(store, shard, model):
     shards.save_shard(store / model, Artefact({**shard.facts, **facts}, shard.arrays))
 
 
+def test_a_models_holders_are_found_without_a_look_at_other_models(shelves, monkeypatch):
+    monkeypatch.setattr(shards, "model_ids", None)
+    assert set(shelves.holders(MODEL)) == set(PARTIES)
+    assert len(shelves.holders(FRAUD)) == len(PARTIES)
+    with pytest.raises(ConfigError, match=f"there is no model {TWIN} here"):
+        shelves.holders(TWIN)
+
+
 @pytest.mark.parametrize(
     ("text", "model"),
     [(MODEL, MODEL), (FRAUD, FRAUD), ("credit", NEWER), ("fraud", FRAUD), ("latest", NEWER)],

@@ -27,6 +27,7 @@ class PartyJobEvent(StrEnum):
     AGREED = "be agreed to"  # proposed and allowed
     BEGUN = "begin"
     PAUSED = "pause"
+    WITHDRAWN = "be withdrawn"  # it waits in its coordinator's queue, and is proposed again
     FAILED = "fail"
     CANCELLED = "be cancelled"
     DENIED = "be denied"
@@ -43,18 +44,32 @@ def _transitions() -> Mapping[tuple[JobState | None, PartyJobEvent], JobState]:
     }
     by_state: Mapping[JobState | None, Mapping[PartyJobEvent, JobState]] = {
         None: {event.ASKED: state.WAITING, event.AGREED: state.AGREED},
-        state.WAITING: {**going, event.ASKED: state.WAITING, event.AGREED: state.WAITING},
+        state.WAITING: {
+            **going,
+            event.ASKED: state.WAITING,
+            event.AGREED: state.WAITING,
+            event.WITHDRAWN: state.QUEUED,
+        },
         state.AGREED: {
             **going,
             event.ASKED: state.WAITING,  # the current policy asks for approval
             event.AGREED: state.AGREED,
             event.PAUSED: state.AGREED,  # an attempt that never began here
+            event.WITHDRAWN: state.QUEUED,
+        },
+        state.QUEUED: {
+            **going,
+            event.ASKED: state.WAITING,
+            event.AGREED: state.AGREED,
+            event.PAUSED: state.QUEUED,
+            event.WITHDRAWN: state.QUEUED,
         },
         state.RUNNING: {
             **going,
             event.ASKED: state.RUNNING,  # a lost answer; it has begun with the owner's approval
             event.AGREED: state.RUNNING,
             event.PAUSED: state.PAUSED,
+            event.WITHDRAWN: state.QUEUED,
             event.FINISHED: state.FINISHED,
         },
         state.PAUSED: {
@@ -62,8 +77,13 @@ def _transitions() -> Mapping[tuple[JobState | None, PartyJobEvent], JobState]:
             event.ASKED: state.WAITING,
             event.AGREED: state.PAUSED,
             event.PAUSED: state.PAUSED,
+            event.WITHDRAWN: state.QUEUED,
         },
-        state.FAILED: {**going, event.ASKED: state.WAITING, event.AGREED: state.FAILED},
+        state.FAILED: {
+            **going,
+            event.ASKED: state.WAITING,
+            event.AGREED: state.AGREED,  # open again: it counts in `jobs_open_max`
+        },
         # Finished here, while another party has not received the result yet.
         state.FINISHED: {
             repeated: state.FINISHED
@@ -85,6 +105,7 @@ PARTY_END_ACTS = {  # a denial is logged as the act of its user
 # How a coordinator may end an attempt.
 _STOPS: Mapping[str, PartyJobEvent] = {
     JobState.PAUSED: PartyJobEvent.PAUSED,
+    JobState.QUEUED: PartyJobEvent.WITHDRAWN,
     JobState.FAILED: PartyJobEvent.FAILED,
     JobState.CANCELLED: PartyJobEvent.CANCELLED,
 }

@@ -37,7 +37,7 @@ class Halting:
         self._worked: float | None = None  # when a job last ran; None: no memory to give back
 
     async def stop(self, caller: Peer, request: party_pb2.StopRequest) -> None:
-        """End an attempt at the coordinator's request, as paused, failed or cancelled."""
+        """End an attempt at the coordinator's request: paused, queued, failed or cancelled."""
         check_leader(caller)
         event, reason = event_of_state(request.state), faults.error_of_fault(request.reason)
         if request.job in self._jobs:

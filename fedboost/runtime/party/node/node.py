@@ -250,7 +250,7 @@ class PartyNode:
 
     @hush_errors
     async def stop(self, caller: Peer, request: party_pb2.StopRequest) -> party_pb2.StopReply:
-        """End an attempt at the coordinator's request, as paused, failed or cancelled."""
+        """End an attempt at the coordinator's request: paused, queued, failed or cancelled."""
         await self._halting.stop(caller, request)
         return party_pb2.StopReply()
 

@@ -95,7 +95,11 @@ class PartyJobs(dict[str, PartyJob]):
             if job.halted is not None:
                 raise job.halted
         known = self._store.find(envelope.job) if is_known else None
-        if known is not None and known.state in (JobState.AGREED, JobState.PAUSED):
+        if known is not None and known.state in (
+            JobState.AGREED,
+            JobState.QUEUED,
+            JobState.PAUSED,
+        ):
             raise UnreachableError(
                 f"{self._party} was restarted and has left the job",
                 party=self._party,

@@ -14,8 +14,8 @@ from fedboost.runtime.store.store import FINAL, JobState, Store
 
 EVENT = CoordinatorJobEvent
 WAY = {  # what happens to a job until it stands so
-    JobState.WAITING: (),
-    JobState.QUEUED: (EVENT.QUEUED,),
+    JobState.QUEUED: (),
+    JobState.WAITING: (EVENT.PROPOSED,),
     JobState.RUNNING: (EVENT.AGREED,),
     JobState.PAUSED: (EVENT.AGREED, EVENT.PAUSED),
     JobState.FAILED: (EVENT.FAILED,),
@@ -28,22 +28,24 @@ RESULT = {"metrics": {"auc": 0.5}}
 class Jobs:
     """One job at a coordinator."""
 
-    def __init__(self, folder):
+    def __init__(self, folder, *, auto_resume=True):
         self.store = Store(folder, "coordinator coord")
         self.journals = Journals(self.store)
-        self.states = CoordinatorJobStates(self.store, self.journals, auto_resume=True)
+        self.states = CoordinatorJobStates(self.store, self.journals, auto_resume=auto_resume)
 
     def happen(self, event, reason=None):
         """Lets it happen."""
         if event is EVENT.SUBMITTED:
             self.states.note_submitted("j1", "credit", b"manifest")
+        elif event is EVENT.PROPOSED:
+            self.states.note_proposed("j1")
         elif event is EVENT.ASKED:
             self.states.asked("j1", ["telco"])
         elif event is EVENT.QUEUED:
             self.states.note_queued("j1")
         elif event is EVENT.AGREED:
             self.states.note_agreed("j1", ["bank", "telco"])
-        elif event in (EVENT.RESUMED, EVENT.ASKED_AGAIN):
+        elif event is EVENT.RESUMED:
             self.states.note_resumed("j1")
         elif event is EVENT.FINISHED:
             self.states.finished("j1", RESULT)
@@ -80,11 +82,6 @@ def jobs(tmp_path):
 @pytest.mark.parametrize("event", [one for one in EVENT if one is not EVENT.SUBMITTED])
 def test_a_job_moves_as_the_table_says_and_never_otherwise(jobs, state, event):
     before = jobs.at(state).states_told
-    begun = EVENT.AGREED in WAY[state]
-    if event is EVENT.RESUMED and not begun:  # then it is asked for again, and the other way round
-        event = EVENT.ASKED_AGAIN
-    elif event is EVENT.ASKED_AGAIN and begun:
-        event = EVENT.RESUMED
     after = COORDINATOR_TRANSITIONS.get((state, event))
     if after is None:
         with pytest.raises(ProtocolError, match=f"a job that is {state} cannot {event}"):
@@ -92,7 +89,7 @@ def test_a_job_moves_as_the_table_says_and_never_otherwise(jobs, state, event):
         assert jobs.states_told == before
     else:
         jobs.happen(event)
-        told = [] if event in (EVENT.RESUMED, EVENT.ASKED_AGAIN) else [after]
+        told = [] if event in (EVENT.RESUMED, EVENT.PROPOSED) else [after]
         assert jobs.states_told == [*before, *told]
     assert jobs.job.state is (after or state)
     assert (jobs.job.result == RESULT) == (jobs.job.state is JobState.FINISHED)
@@ -128,6 +125,26 @@ def test_what_was_under_way_when_the_coordinator_ended_is_paused(tmp_path, jobs)
     )  # fmt: skip
     assert again.states.goes_on_alone(again.job)
     again.store.close()
+
+
+@pytest.mark.parametrize("state", [JobState.QUEUED, JobState.WAITING])
+def test_what_has_not_begun_when_the_coordinator_ended_stays_as_it_is(tmp_path, jobs, state):
+    jobs.at(state).store.close()
+    again = Jobs(tmp_path)
+    assert (again.job.state, again.states_told) == (state, [])
+    again.store.close()
+    by_hand = Jobs(tmp_path, auto_resume=False)
+    assert (by_hand.job.state, by_hand.states_told) == (JobState.PAUSED, [JobState.PAUSED])
+    by_hand.store.close()
+
+
+def test_the_journal_says_once_that_a_job_is_queued_and_the_store_whose_memory_it_waits_for(jobs):
+    jobs.at(JobState.QUEUED).happen(EVENT.QUEUED)
+    jobs.happen(EVENT.PROPOSED)
+    jobs.happen(EVENT.QUEUED)
+    assert (jobs.states_told, jobs.job.waiting_for) == ([JobState.QUEUED], "")
+    jobs.states.note_queued("j1", "telco")
+    assert (jobs.states_told, jobs.job.waiting_for) == ([JobState.QUEUED], "telco")
 
 
 def test_a_job_that_is_over_is_neither_cancelled_nor_resumed(jobs):
