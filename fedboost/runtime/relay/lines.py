@@ -21,7 +21,6 @@ from fedboost.runtime.transport.addresses import (
     PROXY_PATTERN,
     RelayAddress,
     Timers,
-    is_loopback,
     split_address,
 )
 from fedboost.runtime.transport.tls import Stamp, TlsFiles, file_stamp, read_pem
@@ -161,8 +160,7 @@ class RelayLink:
         text = self._relay.proxy
         if text is None:
             host, _ = split_address(self._relay.address)
-            direct = is_loopback(self._relay.address) or proxy_bypass(host)
-            text = None if direct else getproxies().get("https")
+            text = None if proxy_bypass(host) else getproxies().get("https")
         if not text:
             return None, None
         text = text if "://" in text else f"http://{text}"

@@ -286,17 +286,6 @@ async def test_a_proxy_of_the_environment_that_is_none_is_refused_without_its_lo
     assert "cret" not in str(refused.value) + refused.value.private
 
 
-def test_a_relay_on_this_machine_is_dialled_without_the_proxy(folder, monkeypatch):
-    monkeypatch.setenv("https_proxy", "http://127.0.0.1:1")
-
-    async def run():
-        async with called_daemon(folder, answer=announcing()) as (calls, _):
-            while not calls.is_connected:
-                await asyncio.sleep(0.01)
-
-    asyncio.run(asyncio.wait_for(run(), 5))
-
-
 async def test_a_line_shows_a_certificate_that_was_rotated(tmp_path):
     authority.create_certificates(tmp_path, [Leaf("party", "bank")], Term(datetime.now(UTC)))
     async with linked(tmp_path, "bank", 1) as link:
