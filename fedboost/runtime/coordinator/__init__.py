@@ -18,5 +18,6 @@ Modules:
     rooms        has parties reserve memory for a job
     stage        walks one stage
     walk         one attempt: its state, and questions to parties
+    walk_maker   makes the walk of a stored job
     walker       walks a job from agreement to result
 """

@@ -10,13 +10,10 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
 
-from fedboost import flow, protocols
 from fedboost.ground.errors import FedboostError, JobError, StoreError, UnreachableError
-from fedboost.ground.settings import parse_settings
 from fedboost.messages.job_pb2 import Waiting
 from fedboost.runtime.config.daemons import CoordinatorConfig
 from fedboost.runtime.config.refusals import is_want_of_place
@@ -40,6 +37,7 @@ from fedboost.runtime.coordinator.outcomes import (
 from fedboost.runtime.coordinator.party_gates import PartyGates
 from fedboost.runtime.coordinator.rooms import make_room
 from fedboost.runtime.coordinator.walk import Control, JobWalk
+from fedboost.runtime.coordinator.walk_maker import AgreementCalls, WalkMaker
 from fedboost.runtime.jobs import manifest
 from fedboost.runtime.jobs.manifest import Manifest
 from fedboost.runtime.process import logs, memory
@@ -53,14 +51,6 @@ HEAD_START_S = 2.0  # of paused jobs before queued ones, when the coordinator st
 
 class PartyCalls(Control, Answering, Protocol):
     """The requests that the coordinator makes of a party, within a job and outside jobs."""
-
-
-@dataclass(frozen=True)
-class _Agreement:
-    """The record of the parties' agreement; implements `walk.AgreementNotes`."""
-
-    asked: Callable[[str, Sequence[str]], None]
-    note_agreed: Callable[[str, Sequence[str]], None]
 
 
 class Attempts:
@@ -82,6 +72,14 @@ class Attempts:
         self._queue = JobQueue(config.jobs_at_once, self._gates, config.name)
         self._driven: dict[str, DrivenJob] = {}
         self.statuses = JobStatuses(store, journals, self._queue, self._driven)
+        self._walks = WalkMaker(
+            link=link,
+            states=AgreementCalls(self._note_asked, self._states.note_agreed),
+            journals=journals,
+            journal=self.statuses.journal,
+            enter=self._enter,
+            timers=config.timers,
+        )
         self._tasks: set[asyncio.Task[None]] = set()
         self._returns = AutoResume(link, config.timers, self._resume_paused)
         self._errands = Notifications(config.timers)
@@ -164,7 +162,7 @@ class Attempts:
             all_know = job.state is JobState.FINISHED and "lost" not in (job.result or {})
             if all_know or not is_spoken or job.updated <= time.time() - TELL_S:
                 continue
-            walk = self._last_walk(job)
+            walk = self._walks.last_walk(job)
             if job.state is JobState.FINISHED:
                 walk.recall(self._journals.events(job.id))
                 self._errands.part(walk)
@@ -183,26 +181,6 @@ class Attempts:
             await asyncio.wait(self._tasks, timeout=self._config.timers.shutdown_s / 2)
 
     # Inside
-
-    def _last_walk(self, job: StoredJob) -> JobWalk:
-        """Return a walk with the number of the job's last attempt."""
-        terms = manifest.decode_manifest(job.manifest)
-        protocol = protocols.load_protocol(terms.spec.protocol)
-        params = parse_settings(protocol.params, terms.params, section="params")
-        stages = protocols.stages_of_job(terms.spec, params)
-        return JobWalk(
-            terms=terms,
-            attempt=job.attempt,
-            params=params,
-            protocol=protocol,
-            protocols={stage: protocols.load_protocol(stage) for stage in stages},
-            controls={p: self._link(p) for p in terms.spec.parties.table().of(tuple(flow.Role))},
-            states=_Agreement(self._note_asked, self._states.note_agreed),
-            emit=lambda *events: self._journals.add(terms.job, *events),
-            journal=lambda: self.statuses.journal(terms.job),
-            enter=self._enter,
-            timers=self._config.timers,
-        )
 
     def _remaining_parties(self, job: StoredJob) -> list[str]:
         """Return the job's parties without the hosts that it has lost for good."""
@@ -328,7 +306,7 @@ class Attempts:
     ) -> None:
         """Notify the parties of the end of a job; of its last attempt here, if there was one."""
         try:
-            walk = walk or self._last_walk(job)
+            walk = walk or self._walks.last_walk(job)
             if walk.terms.is_draft:  # no party knows the job
                 return
         except FedboostError as error:  # it is of another version
@@ -388,7 +366,7 @@ class Attempts:
         """
         event, pulse = CoordinatorJobEvent, Pulse(self._config.timers.peer_lost_s / 4)
         try:
-            walk = driven.walk = self._last_walk(await self._complete(driven.job.id))
+            walk = driven.walk = self._walks.last_walk(await self._complete(driven.job.id))
             walk.recall([event async for event in self._journals.pages(walk.id, 0)])
             self._states.note_proposed(walk.id)
             return await result_or_loss(walk, self._link, self._config.timers, pulse)

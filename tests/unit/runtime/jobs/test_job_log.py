@@ -26,6 +26,7 @@ MANIFEST = json.dumps(
         "coordinator": "hq",
         "submitter": "ana",
         "version": "1",
+        "wire_version": 2,
         "members": [{"name": "bank"}, {"name": "shop"}, {"name": "telco"}],
         "spec": {"protocol": "secureboost", "data": {"telco": {"dataset": "people"}}},
     }
@@ -204,11 +205,12 @@ async def test_a_refused_step_a_pause_a_return_and_a_cancellation_say_why_and_wh
         node, jobs = cluster.parties["telco"], local.LocalClient(cluster)
         job = await jobs.submit(spec.model_dump_json().encode())
 
-        async def runs():
-            while (await jobs.status(job)).progress.done < 1:
+        async def runs_on():
+            done = (await jobs.status(job)).progress.done
+            while (await jobs.status(job)).progress.done <= done:
                 await asyncio.sleep(0.01)
 
-        await runs()
+        await runs_on()
         for key, party in (("x", "telco"), ("x", "telco"), ("y", "telco"), ("z", "bank")):
             node.public_error(job, PolicyError("no", key=f"policy.{key}", party=party))
         await node.pause_all()
@@ -225,7 +227,7 @@ async def test_a_refused_step_a_pause_a_return_and_a_cancellation_say_why_and_wh
         )
         caplog.clear()
         await jobs.resume(job)
-        await runs()
+        await runs_on()
         await cluster.coordinator.cancel(cluster.user, JobId(id=job))
     found = lines(caplog, job)
     again = [line for line in found.elements() if line.startswith("party telco sent bank ")]
