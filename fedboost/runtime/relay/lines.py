@@ -195,12 +195,11 @@ class RelayLink:
                 "check relay.name and relay.ca; where a proxy replaces certificates, name its CA "
                 "in relay.ca and give relay.token"
             )
-        elif (
-            isinstance(error, aiohttp.ServerDisconnectedError)
-            or type(error) is aiohttp.ClientOSError
+        elif isinstance(error, aiohttp.ClientConnectionError) and not isinstance(
+            error, aiohttp.ClientConnectorError | TimeoutError
         ):
-            what = f"the relay at {at} has closed the connection at once"
-            todo = "ask its owner whether it accepts our certificate; check tls.cert"
+            what = f"the relay at {at} closed the connection"
+            todo = "see its log; it may not accept our certificate, which is of another CA"
         else:
             what = f"the relay at {at} cannot be reached" + (f" through {way}" if way else "")
             todo = "check relay.address and the firewall; is the relay running?"
