@@ -33,7 +33,7 @@ async def test_a_connection_that_ends_after_tls_was_closed_by_the_relay(tmp_path
     port = serving.sockets[0].getsockname()[1]
     link = RelayLink(address(port), files(folder, "bank"), TIMERS)
     try:
-        with pytest.raises(UnreachableError, match="the relay at .* closed the connection"):
+        with pytest.raises(UnreachableError, match=r"the relay at .* closed the connection"):
             await link.membership()
     finally:
         await link.close()
