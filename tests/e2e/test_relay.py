@@ -89,6 +89,17 @@ class Town:
             cluster.start(name)
         for name in stale:
             cluster.wait(name)
+        host = RELAY if RELAY in settings else COORDINATOR
+        for name, raw in settings.items():
+            if raw.get("relay") and len(settings) > 1:
+                world.wait_for(
+                    lambda name=name: self.is_called(host, name), 10, f"{name} can be called"
+                )
+
+    def is_called(self, host, name):
+        """Whether a daemon has a line to the relay, by the log of the relay's process."""
+        said = [line for line in self.log(host).splitlines() if f" {name} can " in line]
+        return bool(said) and said[-1].endswith(" can be called")
 
     def is_down(self, name):
         """Whether a daemon does not run."""
