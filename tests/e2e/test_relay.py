@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 import time
+from functools import partial
 
 import psutil
 import pytest
@@ -92,9 +93,7 @@ class Town:
         host = RELAY if RELAY in settings else COORDINATOR
         for name, raw in settings.items():
             if raw.get("relay") and len(settings) > 1:
-                world.wait_for(
-                    lambda name=name: self.is_called(host, name), 10, f"{name} can be called"
-                )
+                world.wait_for(partial(self.is_called, host, name), 10, f"{name} can be called")
 
     def is_called(self, host, name):
         """Whether a daemon has a line to the relay, by the log of the relay's process."""
@@ -216,7 +215,7 @@ def town(request, tmp_path_factory, data_file):
 OUTBOUND = {"one": ("telco",), "two": ("telco", SUM), "all": ALL}
 
 
-@world.JOBS
+@pytest.mark.some(3, of="jobs through a relay")
 @pytest.mark.parametrize("protocol", JOBS)
 @pytest.mark.parametrize("host", [RELAY, COORDINATOR])
 @pytest.mark.parametrize("outbound", [pytest.param(o, id=name) for name, o in OUTBOUND.items()])
@@ -232,7 +231,7 @@ def test_a_job_of_parties_that_only_dial_out_comes_to_the_model_of_direct_ones(
     assert sent == test_horizontal.links(town.cluster, id_, "in")
 
 
-@world.JOBS
+@pytest.mark.some(3, of="jobs through a relay")
 def test_a_coordinator_that_only_dials_out_is_reached_by_parties_and_users(town):
     town.arrange(town.through((COORDINATOR, *ALL)))
     town.assert_same("secureboost", town.run("secureboost"))
@@ -253,7 +252,7 @@ def called_through_the_relay(town, name):
             if line.endswith(words)}  # fmt: skip
 
 
-@world.JOBS
+@pytest.mark.some(3, of="jobs through a relay")
 def test_addresses_that_answer_are_called_and_others_through_the_relay(town):
     settings = town.through(("telco",), reach="auto")
     settings["shop"]["reach"] = "auto"
@@ -402,7 +401,7 @@ def assert_called_through(town, proxy, *parties):
         assert port(town.at[RELAY]) not in called
 
 
-@world.JOBS
+@pytest.mark.some(3, of="jobs through a relay")
 def test_a_job_goes_through_a_proxy_that_passes_connections_on(town, tmp_path):
     with proxies.tinyproxy(tmp_path) as proxy:
         town.arrange(town.through(ALL, proxy=f"http://{proxy.address}"))
@@ -410,7 +409,7 @@ def test_a_job_goes_through_a_proxy_that_passes_connections_on(town, tmp_path):
         assert_called_through(town, proxy, *ALL)
 
 
-@world.JOBS
+@pytest.mark.some(3, of="jobs through a relay")
 def test_a_job_goes_through_a_proxy_that_wants_a_password(town, tmp_path):
     with proxies.squid(tmp_path) as proxy:
         town.arrange(town.through(ALL, proxy=f"http://{proxies.LOGIN}@{proxy.address}"))
@@ -435,7 +434,7 @@ def with_tokens(settings):
     return settings
 
 
-@world.JOBS
+@pytest.mark.some(3, of="jobs through a relay")
 def test_a_job_goes_through_a_proxy_that_replaces_certificates(town, mitm):
     """It opens what passes, and finds TLS from party to party."""
     dialled = {"proxy": f"http://{mitm.address}", "ca": str(mitm.ca)}
