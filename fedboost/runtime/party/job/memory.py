@@ -81,6 +81,7 @@ class JobMemory:
         """
         if self.of is None:
             return True
+        await self._release_paused_tables(job)
         async with self._deciding:
             self._drop_expired()
             self._queue[job.id] = monotonic_s()
@@ -132,12 +133,21 @@ class JobMemory:
             if asked < since:
                 self.release_memory(id_)
 
+    async def _release_paused_tables(self, job: PartyJob) -> None:
+        """Release the tables of paused jobs, which are read again when the jobs go on.
+
+        A paused job may be beginning still, and then asks for memory itself: it waits for no other,
+        and no lock is held while we wait for it.
+        """
+        if job.halted is not None or (not self._held and min(self._stated) == math.inf):
+            return
+        for paused in list(self._jobs.values()):
+            if paused.halted is not None and paused.id not in self._held:
+                await paused.forget()
+
     async def _has_room(self, job: PartyJob) -> bool:
         if not self._held and min(self._stated) == math.inf:
             return self._is_next(job)
-        for paused in list(self._jobs.values()):  # their tables are read again when they go on
-            if paused.halted is not None and paused.id not in self._held:
-                await paused.forget()
         need = await self._estimated_space(job)
         if not self._stated.has_room_for(need):
             log.warning("%s: %s", job.id, self._shortage_text(need))

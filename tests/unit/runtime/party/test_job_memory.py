@@ -209,7 +209,7 @@ def test_a_job_may_leave_while_jobs_are_estimated(leaves, monkeypatch):
     jobs: dict[str, Any] = {}
     for name in ("held", "asks"):
         signed = SimpleNamespace(dataset=name, party=OWNED, manifest=terms)
-        jobs[name] = SimpleNamespace(id=name, signed=signed)
+        jobs[name] = SimpleNamespace(id=name, signed=signed, halted=None)
     tables: Any = {name: name for name in jobs}
     memory = JobMemory(config, lambda: tables, {})
 
@@ -229,3 +229,29 @@ def test_a_job_may_leave_while_jobs_are_estimated(leaves, monkeypatch):
 
     assert now(both()) == (True, leaves == "held")
     assert [*memory._held] == (["asks"] if leaves == "held" else ["held"])
+
+
+async def test_a_stopped_job_that_is_still_beginning_gets_its_turn(monkeypatch):
+    config: Any = SimpleNamespace(
+        name="telco", memory_gb=1.0, disk_gb=None, processes=1, timers=Timers()
+    )
+    stopped: Any = SimpleNamespace(id="stopped", halted=PolicyError("cancelled"))
+    fresh: Any = SimpleNamespace(id="fresh", halted=None)
+    memory = JobMemory(config, dict, {"stopped": stopped, "fresh": fresh})
+    memory.of = lambda *_: Space(1, 1)
+
+    async def estimated_space(_):
+        return Space(1, 1)
+
+    monkeypatch.setattr(memory, "_estimated_space", estimated_space)
+    monkeypatch.setattr(job_memory, "_estimate_key", lambda job: (job.id, ""))
+
+    async def begin():
+        await asyncio.sleep(0.01)  # the other asks meanwhile
+        return await memory.take(stopped)
+
+    beginning = asyncio.create_task(begin())
+    stopped.forget = lambda: asyncio.wait((beginning,))
+    async with asyncio.timeout(5):
+        assert await memory.take(fresh)
+    assert beginning.result() is not None
