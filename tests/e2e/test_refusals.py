@@ -108,7 +108,7 @@ def test_a_job_of_a_party_that_is_not_there_is_queued_and_says_so(town):
     world.wait_for(waits, 10, f"the job waits for {ABSENT}")
     said = world.ask(town, "job", "status", id_)
     assert "is queued" in said.out
-    assert f"waiting for {ABSENT}, which cannot be reached, " in said.out
+    assert f"waiting for {ABSENT}, which cannot be reached: " in said.out
     cancelled = world.ask(town, "job", "cancel", id_)
     assert cancelled.code == 0, cancelled.err
     assert world.call(town, "status", id_).state == "cancelled"

@@ -103,10 +103,10 @@ class Attempts:
 
     # Requests of users
 
-    def first(self, terms: Manifest, *, absent: str = "") -> None:
-        """Queue a new job; a draft waits until the party `absent` is there."""
-        if absent in (member.name for member in terms.members):
-            self._gates.note_absent(absent)
+    def first(self, terms: Manifest, absence: UnreachableError | None = None) -> None:
+        """Queue a new job; a draft waits until the party that `absence` names is there."""
+        if absence is not None:
+            self._gates.note_absent(absence.where["party"], absence.what)
         job = self._states.note_submitted(terms.job, terms.spec.name, terms.encode())
         self._start_driving(job)
 
@@ -287,7 +287,7 @@ class Attempts:
         """
         job, party = driven.job, "" if reason is None else reason.where.get("party", "")
         if isinstance(reason, UnreachableError):
-            self._gates.note_absent(party)
+            self._gates.note_absent(party, reason.what)
         elif reason is not None:
             self._gates.note_full(party, job)
         else:

@@ -102,16 +102,16 @@ class CoordinatorNode:
         reply = job_pb2.SubmitReply(id=id_)
         if self._intake.is_taken(id_, spec, submitter):
             return reply
-        terms, absent = self._intake.draft(id_, spec, submitter, submission), ""
+        absence, terms = None, self._intake.draft(id_, spec, submitter, submission)
         waits = self.config.auto_resume  # for parties to return
         try:
             terms = await self._intake.complete(terms, retries=not waits)
         except UnreachableError as error:
             if not waits:
                 raise
-            absent = error.where["party"]
+            absence = error
         if not self._intake.is_taken(id_, spec, submitter):  # meanwhile
-            self.attempts.first(terms, absent=absent)
+            self.attempts.first(terms, absence)
         return reply
 
     def is_users_job(self, user: Peer, submitter: str) -> bool:

@@ -59,6 +59,7 @@ class _AbsentParty:
     """A party that could not be reached."""
 
     since: float
+    step: str  # what a job waits for, with the reason
     look: asyncio.Task[None]
 
 
@@ -76,7 +77,8 @@ class PartyGates:
         """Return the first party that a job waits for; None if it may be proposed to all."""
         for party in job.parties:
             if party in self._absent:
-                return Waiting(party=party, step=ABSENT, since=self._absent[party].since)
+                absent = self._absent[party]
+                return Waiting(party=party, step=absent.step, since=absent.since)
             full = self._full.get(party)
             if full and not job.is_open and not (full.is_ajar and full.proposed is None):
                 return Waiting(party=party, step=FULL, since=full.since)
@@ -110,12 +112,12 @@ class PartyGates:
             full.proposed = None
         asyncio.get_running_loop().call_later(FULL_PAUSE_S, self._set_ajar, party)
 
-    def note_absent(self, party: str) -> None:
+    def note_absent(self, party: str, reason: str) -> None:
         """Close the gate of a party that cannot be reached, until it answers."""
         if party not in self._absent:
             self._vain[party] += 1
             look = asyncio.create_task(self._open_when_back(party))
-            self._absent[party] = _AbsentParty(time.time(), look)
+            self._absent[party] = _AbsentParty(time.time(), f"{ABSENT}: {reason}", look)
 
     def close(self) -> None:
         """Look for no party any more."""

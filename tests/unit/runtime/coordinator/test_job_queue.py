@@ -188,12 +188,12 @@ async def test_a_job_that_a_full_party_has_open_passes_its_gate():
 async def test_jobs_of_an_absent_party_wait_until_it_answers():
     jobs = Jobs(2)
     jobs.absent.add("telco")
-    jobs.gates.note_absent("telco")
+    jobs.gates.note_absent("telco", "it is not there")
     await jobs.submit("ann/1")
     await jobs.submit("ann/2", parties=("bank", "shop"))
     await asyncio.sleep(0.01)
     assert jobs.began == ["ann/2"]
-    assert jobs.step("ann/1") == "telco, which cannot be reached"
+    assert jobs.step("ann/1") == "telco, which cannot be reached: it is not there"
     jobs.absent.clear()
     await asyncio.wait_for(jobs.tasks["ann/1"], 5)
     assert not jobs.queue.waits()
