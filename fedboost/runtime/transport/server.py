@@ -42,6 +42,17 @@ from fedboost.runtime.transport.tls import ServerCertificates
 
 log = logging.getLogger(__name__)
 
+
+class _GoneCallers(logging.Filter):
+    """Leaves out errors about the end of a call whose caller has gone: nobody can be told."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        error = record.exc_info[1] if record.exc_info else None
+        return type(error).__name__ != "ExecuteBatchError"  # of a private module of gRPC
+
+
+logging.getLogger("grpc._cython.cygrpc").addFilter(_GoneCallers())
+
 FIRST_SIGN_S = 0.1  # from a call to the first sign of life; many steps are over by then
 HEARTBEAT_S = 2.0  # between two signs of life while a step works
 JUDGED_AGAIN_S = 1.0  # between two checks of the caller of an idle stream
