@@ -104,7 +104,7 @@ class Relay:
     def reading(self, family: str) -> Iterable[tuple[tuple[str, ...], float]]:
         """Return the labels and values of a metric."""
         lines = Counter[str]()
-        for pair, calls in self._calls.items():
+        for pair, calls in [*self._calls.items()]:  # the loop may change it meanwhile
             for name in pair:
                 lines[name] += calls
         by_member: dict[str, dict[str, int]] = {
