@@ -59,7 +59,7 @@ class _AbsentParty:
     """A party that could not be reached."""
 
     since: float
-    step: str  # what a job waits for, with the reason
+    step: str  # the wait of a job, with its reason
     look: asyncio.Task[None]
 
 

@@ -44,11 +44,11 @@ log = logging.getLogger(__name__)
 
 
 class _GoneCallers(logging.Filter):
-    """Leaves out errors about the end of a call whose caller has gone: nobody can be told."""
+    """Leaves out errors about the end of a call if its caller has gone."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         error = record.exc_info[1] if record.exc_info else None
-        return type(error).__name__ != "ExecuteBatchError"  # of a private module of gRPC
+        return type(error).__name__ != "ExecuteBatchError"  # private to gRPC
 
 
 logging.getLogger("grpc._cython.cygrpc").addFilter(_GoneCallers())

@@ -134,7 +134,7 @@ class JobMemory:
                 self.release_memory(id_)
 
     async def _release_paused_tables(self, job: PartyJob) -> None:
-        """Release the tables of paused jobs, which are read again when the jobs go on.
+        """Release the tables of paused jobs; they are read again when the jobs go on.
 
         A paused job may be beginning still, and then asks for memory itself: it waits for no other,
         and no lock is held while we wait for it.
