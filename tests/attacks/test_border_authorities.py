@@ -19,6 +19,7 @@ from fedboost.runtime.transport.certificates import Leaf, Term
 from fedboost.runtime.transport.channel import Dialer
 from fedboost.runtime.transport.server import CallerGate, Servicer, bind_server
 from fedboost.runtime.transport.tls import ServerCertificates, load_identity
+from tests.support.listener import Listener
 
 NOW = datetime.now(UTC).replace(microsecond=0)
 TIMERS = Timers(call_s=5.0)
@@ -70,23 +71,6 @@ def files_of(folders, tmp_path):
         return ours.model_copy(update={"ca": tmp_path / "ca.pem"})
 
     return made
-
-
-class Listener:
-    """A daemon that notes who calls."""
-
-    def __init__(self):
-        self.callers = []
-
-    def __getattr__(self, name):
-        if name.startswith("_"):
-            raise AttributeError(name)
-
-        async def heard(caller, _):
-            self.callers.append(str(caller))
-            return job_pb2.HelloReply()
-
-        return heard
 
 
 def call(server_files, name, caller_files):

@@ -124,6 +124,16 @@ async def say_hello(dialer, port):
     await PartyControl(dialer, "telco", lambda: {"telco": f"127.0.0.1:{port}"}).hello()
 
 
+def outcome(telco, calls):
+    """What telco has got after calls, and the error that their caller saw."""
+    error = None
+    try:
+        asyncio.run(calls)
+    except UnreachableError as found:
+        error = found
+    return telco.got, error
+
+
 def what_telco_gets(certs, caller, call, *, checks=True, states=None):
     """What a caller sends to telco, and the error that the caller sees."""
     telco = Telco()
@@ -133,12 +143,7 @@ def what_telco_gets(certs, caller, call, *, checks=True, states=None):
         async with served(certs, telco, states) as port, dialing as dialer:
             await call(dialer, port)
 
-    error = None
-    try:
-        asyncio.run(run())
-    except UnreachableError as found:
-        error = found
-    return telco.got, error
+    return outcome(telco, run())
 
 
 def revoke_and_renew(certs) -> Identity:
@@ -209,12 +214,7 @@ def revoked_while_open(certs, *, checks=True):
             authority.revoke_certificates(certs, "telco", now())
             await deliver(dialer, port)
 
-    error = None
-    try:
-        asyncio.run(run())
-    except UnreachableError as found:
-        error = found
-    return telco.got, error
+    return outcome(telco, run())
 
 
 def test_a_party_that_is_revoked_gets_nothing_more_on_an_open_connection(certs):

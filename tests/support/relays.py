@@ -17,6 +17,7 @@ from fedboost.runtime.transport.roots import CertificateOwner
 from fedboost.runtime.transport.server import CallerGate, Servicer, bind_server
 from fedboost.runtime.transport.tls import ServerCertificates, TlsFiles
 from fedboost.runtime.transport.web_tls import WebTls
+from tests.support.listener import Listener
 
 TIMERS = Timers(
     keepalive_s=1.0, keepalive_timeout_s=1.0, call_s=5.0, retry_first_s=0.05, retry_max_s=0.2
@@ -59,23 +60,6 @@ async def running_relay(folder, members=MEMBERS, port=0, timers=TIMERS):
     web = WebTls(tls, ServerCertificates(tls), lambda: admitted.clients)
     async with run_relay(relay, f"127.0.0.1:{port}", web) as bound:
         yield relay, bound
-
-
-class Listener:
-    """A daemon that notes who calls."""
-
-    def __init__(self):
-        self.callers = []
-
-    def __getattr__(self, name):
-        if name.startswith("_"):
-            raise AttributeError(name)
-
-        async def heard(caller, _):
-            self.callers.append(str(caller))
-            return job_pb2.HelloReply()
-
-        return heard
 
 
 @asynccontextmanager

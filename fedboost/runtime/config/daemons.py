@@ -35,7 +35,7 @@ from fedboost.runtime.transport.addresses import (
     check_protection,
     check_ways,
     is_loopback,
-    own_host,
+    own_address,
     split_address,
 )
 from fedboost.runtime.transport.roots import CertificateOwner
@@ -371,9 +371,7 @@ class CoordinatorConfig(DaemonConfig):
     def dialed_relay(self) -> RelayAddress | None:
         """Return the relay that brings calls to us and takes ours; our own by loopback."""
         if isinstance(self.relay, RelayService):
-            host, (_, port) = own_host(self.relay.listen), split_address(self.relay.listen)
-            at = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-            return RelayAddress(address=at, name=self.name, proxy="")
+            return RelayAddress(address=own_address(self.relay.listen), name=self.name, proxy="")
         return self.relay
 
     @model_validator(mode="after")

@@ -54,6 +54,7 @@ async def serve_relay(
     current = config
 
     async def reload_members() -> list[str]:
+        """Take up the members of the settings file; a ConfigError if other keys differ."""
         nonlocal current
         if reread is None:
             raise ConfigError("this relay has no settings file", todo="restart it")

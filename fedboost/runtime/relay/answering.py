@@ -23,9 +23,7 @@ log = logging.getLogger(__name__)
 
 CALLS_MAX = 128  # from the relay at once; more are ignored
 CALL_PATTERN = re.compile(r"[A-Za-z0-9_-]{1,64}")  # of a call's name, which we put into a path
-CALL_HELD_S = (
-    1.0  # a call that has ended counts so long, so that a relay cannot bring new ones faster
-)
+CALL_HELD_S = 1.0  # an ended call counts so long: a relay cannot bring new ones faster
 STEADY_S = 10.0  # a control line that ended sooner is not opened again at once
 
 

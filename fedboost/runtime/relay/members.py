@@ -63,7 +63,7 @@ class Members:
 
     @property
     def clients(self) -> ssl.VerifyMode:
-        """Whether every caller must show a certificate, or one may have a token instead."""
+        """TLS's demand for certificates: required, or optional if a member has a token."""
         some = any(token is not None for token in self._tokens().values())
         return ssl.CERT_OPTIONAL if some else ssl.CERT_REQUIRED
 

@@ -74,6 +74,7 @@ class RelayRoutes(Routes):
             return
 
         async def try_address() -> None:
+            """Call the daemon at its address again if that takes connections."""
             address = self._addresses[name]
             try:
                 async with asyncio.timeout(DIRECT_TRY_S):

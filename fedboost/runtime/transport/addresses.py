@@ -50,6 +50,12 @@ def own_host(listen: str) -> str:
     return {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104 (not bound)
 
 
+def own_address(listen: str) -> str:
+    """Return the address for connections of this machine to its own `listen`."""
+    host, (_, port) = own_host(listen), split_address(listen)
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
 def is_loopback(address: str) -> bool:
     """Return whether ``host:port`` cannot leave this machine."""
     if address == VIA_RELAY:

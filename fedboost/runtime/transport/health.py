@@ -16,7 +16,7 @@ from fedboost.ground.errors import ConfigError, UnreachableError
 from fedboost.ground.settings import Settings
 from fedboost.runtime.process.pulse import Pulse
 from fedboost.runtime.transport import status
-from fedboost.runtime.transport.addresses import CertifiedName, Listen, split_address
+from fedboost.runtime.transport.addresses import CertifiedName, Listen, own_address, split_address
 from fedboost.runtime.transport.expiry import EXPIRED_REMEDY, time_text
 from fedboost.runtime.transport.identity import CertificateFaultError, Identity, read_certificate
 from fedboost.runtime.transport.tls import TlsFiles, read_pem
@@ -29,7 +29,6 @@ SERVING, NOT_SERVING, SERVICE_UNKNOWN = 1, 2, 3  # HealthCheckResponse.ServingSt
 BEAT_S = 1.5  # of the event loop; a loop that is blocked for two beats is not healthy
 GAP_SHOWN_S = 1.0  # a check that a blocked loop answers late reports the gap before its answer
 CHECK_S = 3.0  # a probe ends after 5 s, and on a busy machine the command takes a second to start
-_ANY_HOST = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}  # noqa: S104  # called, not bound
 
 
 class Health:
@@ -141,12 +140,11 @@ class DaemonEndpoint(Settings):
 
     def local_address(self) -> str:
         """Return the address of `listen` that this machine can call."""
-        host, port = split_address(self.listen)
-        if port == 0:
+        if split_address(self.listen)[1] == 0:
             raise ConfigError(
                 f"listen {self.listen} names no port to check", todo="give `listen` a port"
             )
-        return f"{_ANY_HOST[host]}:{port}" if host in _ANY_HOST else self.listen
+        return own_address(self.listen)
 
     def _open_channel(self, address: str) -> grpc.Channel:
         options: list[tuple[str, Any]] = [("grpc.enable_http_proxy", 0)]
